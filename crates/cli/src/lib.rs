@@ -1,0 +1,1 @@
+//! The probity command line

@@ -1,0 +1,1 @@
+//! Samples, readers and importers of public data sets

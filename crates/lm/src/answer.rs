@@ -1,0 +1,200 @@
+//! What comes back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::normalise;
+
+/// How a request ended. Summaries count each; a reason never hides behind a number.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The answer stands.
+    Scored,
+    /// The answer stands, but the labels together are less probable than the threshold: the model wanted to say something else.
+    LowMass,
+    /// Two or more answers are exactly as good.
+    Tie,
+    /// Generated text held no valid answer.
+    Unparsed {
+        /// What was missing.
+        why: String,
+    },
+    /// The prompt with its longest answer does not fit the model's context. Nothing was truncated or computed.
+    TooLong {
+        /// Tokens needed.
+        tokens: usize,
+        /// Tokens the model can see.
+        limit: usize,
+    },
+    /// There was nothing to judge.
+    Empty,
+    /// The model's arithmetic gave no usable number (an infinite or undefined logit).
+    NotFinite {
+        /// Where.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// Whether an answer stands behind it.
+    pub fn has_answer(&self) -> bool {
+        matches!(self, Self::Scored | Self::LowMass | Self::Tie)
+    }
+
+    /// The outcome's name, as in records and summaries.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Scored => "scored",
+            Self::LowMass => "low_mass",
+            Self::Tie => "tie",
+            Self::Unparsed { .. } => "unparsed",
+            Self::TooLong { .. } => "too_long",
+            Self::Empty => "empty",
+            Self::NotFinite { .. } => "not_finite",
+        }
+    }
+}
+
+/// One label's probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelScore {
+    /// The label's name.
+    pub name: String,
+    /// log P(label | prompt) under the full vocabulary, summed over variants.
+    pub logprob: f64,
+    /// P(label) / Σ P(labels).
+    pub prob: f64,
+}
+
+/// The probabilities of a label set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelAnswer {
+    /// In the order of the request's set.
+    pub labels: Vec<LabelScore>,
+    /// Σ P(labels) under the full vocabulary.
+    pub mass: f64,
+}
+
+impl LabelAnswer {
+    /// From log P of each label; `None` where no label has any probability.
+    pub fn from_logprobs<S: Into<String>>(logprobs: impl IntoIterator<Item = (S, f64)>) -> Option<Self> {
+        let (names, logprobs): (Vec<String>, Vec<f64>) = logprobs.into_iter().map(|(n, l)| (n.into(), l)).unzip();
+        let probs = normalise(&logprobs)?;
+        let mass = logprobs.iter().map(|l| l.exp()).sum();
+        let labels = names.into_iter().zip(logprobs).zip(probs);
+        Some(Self { labels: labels.map(|((name, logprob), prob)| LabelScore { name, logprob, prob }).collect(), mass })
+    }
+
+    /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else [`Outcome::Scored`].
+    pub fn outcome(&self, min_mass: f64) -> Outcome {
+        if self.mass < min_mass {
+            return Outcome::LowMass;
+        }
+        let best = self.labels.iter().map(|l| l.logprob).fold(f64::NEG_INFINITY, f64::max);
+        if self.labels.iter().filter(|l| l.logprob == best).count() > 1 { Outcome::Tie } else { Outcome::Scored }
+    }
+
+    /// The label of that name.
+    pub fn get(&self, name: &str) -> Option<&LabelScore> {
+        self.labels.iter().find(|l| l.name == name)
+    }
+}
+
+/// The probability of a given continuation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContinuationAnswer {
+    /// Σ log P(token | before).
+    pub logprob: f64,
+    /// log P of each token.
+    pub token_logprobs: Vec<f64>,
+    /// Each token's text, lossy where a token is a part of a character.
+    pub tokens: Vec<String>,
+    /// Each token's id.
+    pub token_ids: Vec<u32>,
+    /// Whether greedy decoding would have produced it: each token is the most probable, the lowest id among equals.
+    pub is_greedy: bool,
+}
+
+/// The answer to a [`ScoreRequest`](crate::ScoreRequest).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScoreAnswer {
+    /// To [`Ask::Labels`](crate::Ask::Labels).
+    Labels(LabelAnswer),
+    /// To [`Ask::Continuation`](crate::Ask::Continuation).
+    Continuation(ContinuationAnswer),
+}
+
+/// What a [`ScoreRequest`](crate::ScoreRequest) came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScoreResult {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Tokens of the prompt as the model saw it, without the answer.
+    pub prompt_tokens: usize,
+    /// Present where [`Outcome::has_answer`].
+    pub answer: Option<ScoreAnswer>,
+}
+
+impl ScoreResult {
+    /// The label probabilities, where they were asked for and had.
+    pub fn labels(&self) -> Option<&LabelAnswer> {
+        match &self.answer {
+            Some(ScoreAnswer::Labels(labels)) => Some(labels),
+            _ => None,
+        }
+    }
+
+    /// The continuation's probabilities, where they were asked for and had.
+    pub fn continuation(&self) -> Option<&ContinuationAnswer> {
+        match &self.answer {
+            Some(ScoreAnswer::Continuation(continuation)) => Some(continuation),
+            _ => None,
+        }
+    }
+}
+
+/// Why generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// A stop sequence came.
+    Stop,
+    /// The limit of tokens, or the end of the context, was reached.
+    Length,
+}
+
+/// What a [`GenerateRequest`](crate::GenerateRequest) came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GenerateResult {
+    /// How it ended; [`Outcome::Scored`] where text was generated.
+    pub outcome: Outcome,
+    /// Tokens of the prompt as the model saw it.
+    pub prompt_tokens: usize,
+    /// The generated text, without stop sequence and special tokens.
+    pub text: String,
+    /// The generated ids.
+    pub token_ids: Vec<u32>,
+    /// Why it ended; absent where nothing was generated.
+    pub finish: Option<Finish>,
+    /// Label probabilities at the verdict point, where asked for and reached.
+    pub verdict: Option<LabelAnswer>,
+}
+
+/// What a work list cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of all prompts and answers, as if each were computed from scratch.
+    pub tokens_unshared: u64,
+    /// Tokens that went through the model.
+    pub tokens_computed: u64,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens_unshared += other.tokens_unshared;
+        self.tokens_computed += other.tokens_computed;
+    }
+}

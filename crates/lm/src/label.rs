@@ -1,0 +1,213 @@
+//! Labels: what a verdict may be, and how its surface forms become disjoint token sequences.
+
+use serde::{Deserialize, Serialize};
+
+/// A verdict and the surface forms that express it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Label {
+    /// The name in results.
+    pub name: String,
+    /// Surface forms; the label's probability is the sum over those that differ in tokens.
+    pub variants: Vec<String>,
+}
+
+/// Whether a label's probability includes that the answer ends there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Termination {
+    /// P(answer *starts with* the variant). A variant that is a token prefix of another label's is refused.
+    #[default]
+    Open,
+    /// P(answer *is* the variant): the model's end-of-turn token is charged to it. Lets `1` and `10` stand side by side.
+    EndOfTurn,
+}
+
+/// Labels that answer one question. Built by [`LabelSet::new`], which checks what can be checked without a tokenizer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct LabelSet {
+    labels: Vec<Label>,
+    termination: Termination,
+}
+
+/// Why a set of labels cannot be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// No label at all.
+    #[error("a label set needs at least one label")]
+    NoLabels,
+    /// Two labels of one name.
+    #[error("label `{0}` is given twice")]
+    DuplicateName(String),
+    /// A label without a variant.
+    #[error("label `{0}` has no variants")]
+    NoVariants(String),
+    /// A variant without text.
+    #[error("label `{0}` has an empty variant")]
+    EmptyVariant(String),
+    /// A variant that the tokenizer turns into nothing.
+    #[error("variant `{variant}` of label `{label}` has no tokens of its own after the prompt")]
+    NoTokens {
+        /// The label's name.
+        label: String,
+        /// The surface form.
+        variant: String,
+    },
+    /// Two labels that no answer can tell apart.
+    #[error(
+        "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this model's tokens\n\n\
+         hint: choose label words that differ in their first token, or ask for terminated labels"
+    )]
+    Prefix {
+        /// Label of the shorter variant.
+        short_label: String,
+        /// The shorter variant.
+        short: String,
+        /// Label of the longer variant.
+        long_label: String,
+        /// The longer variant.
+        long: String,
+    },
+}
+
+impl LabelSet {
+    /// Checks names and variants; token prefixes are checked by [`resolve_variants`] when a tokenizer is at hand.
+    pub fn new(labels: Vec<Label>) -> Result<Self, LabelError> {
+        if labels.is_empty() {
+            return Err(LabelError::NoLabels);
+        }
+        for (index, label) in labels.iter().enumerate() {
+            if labels[..index].iter().any(|other| other.name == label.name) {
+                return Err(LabelError::DuplicateName(label.name.clone()));
+            }
+            if label.variants.is_empty() {
+                return Err(LabelError::NoVariants(label.name.clone()));
+            }
+            if label.variants.iter().any(String::is_empty) {
+                return Err(LabelError::EmptyVariant(label.name.clone()));
+            }
+        }
+        Ok(Self { labels, termination: Termination::Open })
+    }
+
+    /// Labels whose variants are the word itself and the word after a space: `A` becomes `["A", " A"]`.
+    pub fn words<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<Self, LabelError> {
+        let label = |word: &str| Label { name: word.to_owned(), variants: vec![word.to_owned(), format!(" {word}")] };
+        Self::new(words.into_iter().map(|word| label(word.as_ref())).collect())
+    }
+
+    /// The same labels with another [`Termination`].
+    #[must_use]
+    pub fn with_termination(mut self, termination: Termination) -> Self {
+        self.termination = termination;
+        self
+    }
+
+    /// The labels in the order given.
+    pub fn labels(&self) -> &[Label] {
+        &self.labels
+    }
+
+    /// How the labels end.
+    pub fn termination(&self) -> Termination {
+        self.termination
+    }
+}
+
+/// Makes the events of a label set disjoint: `sequences[l][v]` holds the tokens of variant `v` of label `l`, the result the distinct ones.
+///
+/// Variants of one label that share their tokens count once, and one that another of the same label is a prefix of adds nothing and goes.
+/// Between labels a prefix, or the same tokens, makes the verdict ambiguous and is refused with both variants shown.
+pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<Vec<Vec<Vec<u32>>>, LabelError> {
+    let all: Vec<(usize, usize, &[u32])> = sequences
+        .iter()
+        .enumerate()
+        .flat_map(|(l, variants)| variants.iter().enumerate().map(move |(v, tokens)| (l, v, tokens.as_slice())))
+        .collect();
+    for &(l, v, tokens) in &all {
+        let label = &set.labels[l];
+        if tokens.is_empty() {
+            return Err(LabelError::NoTokens { label: label.name.clone(), variant: label.variants[v].clone() });
+        }
+        if let Some(&(l2, v2, _)) = all.iter().find(|(l2, _, other)| *l2 != l && other.starts_with(tokens)) {
+            let longer = &set.labels[l2];
+            return Err(LabelError::Prefix {
+                short_label: label.name.clone(),
+                short: label.variants[v].clone(),
+                long_label: longer.name.clone(),
+                long: longer.variants[v2].clone(),
+            });
+        }
+    }
+    let distinct = |variants: &Vec<Vec<u32>>| {
+        let covered = |index: usize, tokens: &[u32]| {
+            variants
+                .iter()
+                .enumerate()
+                .any(|(other, shorter)| other != index && tokens.starts_with(shorter) && (shorter.len() < tokens.len() || other < index))
+        };
+        variants.iter().enumerate().filter(|(i, tokens)| !covered(*i, tokens)).map(|(_, tokens)| tokens.clone()).collect()
+    };
+    Ok(sequences.iter().map(distinct).collect())
+}
+
+/// Probabilities that sum to one from log-probabilities: P(k) / Σ P, computed from the largest so that nothing underflows.
+/// `None` where every entry is −∞ or one is not a number.
+pub fn normalise(logprobs: &[f64]) -> Option<Vec<f64>> {
+    let max = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if !max.is_finite() || logprobs.iter().any(|l| l.is_nan()) {
+        return None;
+    }
+    let sum: f64 = logprobs.iter().map(|l| (l - max).exp()).sum();
+    Some(logprobs.iter().map(|l| (l - max).exp() / sum).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(variants: &[&[&str]]) -> LabelSet {
+        let label = |(i, v): (usize, &&[&str])| Label { name: format!("l{i}"), variants: v.iter().map(|s| (*s).to_owned()).collect() };
+        LabelSet::new(variants.iter().enumerate().map(label).collect()).expect("valid labels")
+    }
+
+    #[test]
+    fn label_prefix_of_another_is_refused_with_both_shown() {
+        let set = set(&[&["1"], &["10"]]);
+        let error = resolve_variants(&set, &[vec![vec![5]], vec![vec![5, 9]]]).expect_err("prefix");
+        assert!(error.to_string().contains("`1`") && error.to_string().contains("`10`"), "{error}");
+    }
+
+    #[test]
+    fn same_tokens_in_two_labels_are_refused() {
+        assert!(resolve_variants(&set(&[&["a"], &["b"]]), &[vec![vec![5]], vec![vec![5]]]).is_err());
+    }
+
+    #[test]
+    fn variants_with_the_same_tokens_count_once() {
+        let resolved = resolve_variants(&set(&[&["A", " A", "AB"]]), &[vec![vec![5], vec![5], vec![5, 6]]]);
+        assert_eq!(resolved, Ok(vec![vec![vec![5]]]));
+    }
+
+    #[test]
+    fn a_label_without_tokens_is_refused() {
+        assert!(matches!(resolve_variants(&set(&[&["x"]]), &[vec![vec![]]]), Err(LabelError::NoTokens { .. })));
+    }
+
+    #[test]
+    fn malformed_sets_are_refused() {
+        let label =
+            |name: &str, variants: &[&str]| Label { name: name.into(), variants: variants.iter().map(|v| (*v).to_owned()).collect() };
+        assert_eq!(LabelSet::new(vec![]), Err(LabelError::NoLabels));
+        assert_eq!(LabelSet::new(vec![label("A", &[])]), Err(LabelError::NoVariants("A".into())));
+        assert_eq!(LabelSet::new(vec![label("A", &[""])]), Err(LabelError::EmptyVariant("A".into())));
+        let twice = vec![label("A", &["a"]), label("A", &["b"])];
+        assert_eq!(LabelSet::new(twice), Err(LabelError::DuplicateName("A".into())));
+    }
+
+    #[test]
+    fn normalising_survives_tiny_probabilities_and_refuses_none_at_all() {
+        let p = normalise(&[-1000.0, -1000.0 + 3f64.ln()]).expect("finite");
+        assert!((p[0] - 0.25).abs() < 1e-12 && (p[1] - 0.75).abs() < 1e-12);
+        assert_eq!(normalise(&[f64::NEG_INFINITY; 2]), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The contract between evaluation methods and language models.
+//!
+//! Every evaluation is a set of token sequences and a question about the next tokens. A method hands a whole work list of
+//! [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they finish. Nothing here
+//! knows of tensors, files or devices, so a method is tested against a [`ScriptedModel`].
+//!
+//! Conventions: logarithms are natural; probabilities are taken under the full vocabulary unless a field says "normalised"; a value that
+//! could not be had is an [`Outcome`] with its reason, never NaN or a default.
+
+mod answer;
+mod label;
+mod model;
+mod prompt;
+mod request;
+mod scripted;
+
+pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage};
+pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
+pub use model::{LanguageModel, LmError, ModelDescription, Precision, Sink, SinkError};
+pub use prompt::{Message, Prompt, Role};
+pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};
+pub use scripted::ScriptedModel;
+
+/// Label mass below which a verdict is flagged [`Outcome::LowMass`].
+pub const DEFAULT_MIN_MASS: f64 = 0.01;

@@ -1,0 +1,105 @@
+//! The trait that every model answers to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GenerateRequest, GenerateResult, LabelError, ScoreRequest, ScoreResult, Usage};
+
+/// The arithmetic in which quantised weights meet activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Weights are dequantised to f32 and multiplied in f32. Weights that are not quantised are always exact.
+    #[default]
+    Exact,
+    /// Activations are rounded to 8 bits for products with quantised weights.
+    Fast,
+}
+
+impl Precision {
+    /// `exact` or `fast`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+/// What a record must say about the model behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelDescription {
+    /// As the user named it.
+    pub name: String,
+    /// `llama`, `mistral`, `qwen2` …
+    pub architecture: String,
+    /// SHA-256 over weights, configuration, tokenizer and chat template, in hex.
+    pub fingerprint: String,
+    /// The arithmetic in force.
+    pub precision: Precision,
+    /// `cpu`, `cuda:0`, `metal`.
+    pub device: String,
+    /// The weights' types by share, such as `Q4_1, Q8_0, F32`.
+    pub weights: String,
+    /// Tokens the model can see at once.
+    pub context_length: usize,
+    /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
+    pub has_chat_template: bool,
+}
+
+/// An error of the caller's sink (a full disk, an interrupt), passed through unchanged.
+pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Takes results as they finish, by the position of their request; an error ends the run after what is in flight.
+pub type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), SinkError> + 'a;
+
+/// Why a work list could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum LmError {
+    /// A request is wrong in itself.
+    #[error("request `{id}`: {source}")]
+    Labels {
+        /// The request's id.
+        id: String,
+        /// What is wrong.
+        source: LabelError,
+    },
+    /// A request is wrong for this model.
+    #[error("request `{id}`: {why}")]
+    Request {
+        /// The request's id.
+        id: String,
+        /// What is wrong, with a hint where there is one.
+        why: String,
+    },
+    /// The sink refused a result.
+    #[error("a result could not be saved: {0}")]
+    Sink(#[source] SinkError),
+    /// The model failed.
+    #[error("the model failed: {0}")]
+    Model(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A language model that answers whole work lists.
+///
+/// A method hands over everything it can ask at once and the model orders the work. Each request is answered exactly once, in any order;
+/// its result does not depend on the other requests, on their order or on how work is shared between them.
+pub trait LanguageModel {
+    /// What a record must say about this model.
+    fn description(&self) -> &ModelDescription;
+
+    /// Answers each request through `sink`. A request that is wrong fails the list before anything is computed.
+    fn score(&self, requests: &[ScoreRequest], sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError>;
+
+    /// Continues each prompt; results through `sink`.
+    fn generate(&self, requests: &[GenerateRequest], sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError>;
+
+    /// All scores in the order of the requests.
+    fn score_all(&self, requests: &[ScoreRequest]) -> Result<Vec<ScoreResult>, LmError> {
+        let mut results = vec![None; requests.len()];
+        self.score(requests, &mut |index, result| {
+            results[index] = Some(result);
+            Ok(())
+        })?;
+        Ok(results.into_iter().map(|r| r.expect("each request is answered")).collect())
+    }
+}

@@ -1,0 +1,130 @@
+//! A model that answers by a function: methods are tested against it.
+
+use crate::{
+    Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription,
+    Outcome, Precision, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
+};
+
+type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult>;
+type GenerateScript = Box<dyn Fn(&GenerateRequest) -> GenerateResult>;
+
+/// A language model whose answers are written by the test.
+pub struct ScriptedModel {
+    description: ModelDescription,
+    score: ScoreScript,
+    generate: GenerateScript,
+}
+
+impl ScriptedModel {
+    /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may sum to less than
+    /// one); a continuation is as probable as its words are short: log P = −(number of characters), one token per word.
+    pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + 'static) -> Self {
+        Self::from_results(move |request| {
+            let prompt_tokens = request.prompt.text().split_whitespace().count();
+            let (outcome, answer) = match &request.ask {
+                Ask::Labels(set) => {
+                    let names = set.labels().iter().map(|l| l.name.clone());
+                    let logprobs = probabilities(request).into_iter().map(f64::ln);
+                    match LabelAnswer::from_logprobs(names.zip(logprobs)) {
+                        Some(answer) => (answer.outcome(DEFAULT_MIN_MASS), Some(ScoreAnswer::Labels(answer))),
+                        None => (Outcome::NotFinite { why: "no label has any probability".into() }, None),
+                    }
+                }
+                Ask::Continuation(text) => {
+                    let tokens: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+                    let token_logprobs: Vec<f64> = tokens.iter().map(|t| -(t.chars().count() as f64)).collect();
+                    let logprob = token_logprobs.iter().sum();
+                    let token_ids = vec![0; tokens.len()];
+                    let answer = ContinuationAnswer { logprob, token_logprobs, tokens, token_ids, is_greedy: false };
+                    (Outcome::Scored, Some(ScoreAnswer::Continuation(answer)))
+                }
+            };
+            ScoreResult { outcome, prompt_tokens, answer }
+        })
+    }
+
+    /// Answers each request with what `score` returns.
+    pub fn from_results(score: impl Fn(&ScoreRequest) -> ScoreResult + 'static) -> Self {
+        let description = ModelDescription {
+            name: "scripted".into(),
+            architecture: "scripted".into(),
+            fingerprint: "0".repeat(64),
+            precision: Precision::Exact,
+            device: "cpu".into(),
+            weights: "none".into(),
+            context_length: 1 << 20,
+            has_chat_template: true,
+        };
+        let generate = |_: &GenerateRequest| GenerateResult {
+            outcome: Outcome::Empty,
+            prompt_tokens: 0,
+            text: String::new(),
+            token_ids: Vec::new(),
+            finish: None,
+            verdict: None,
+        };
+        Self { description, score: Box::new(score), generate: Box::new(generate) }
+    }
+
+    /// Continues each prompt with what `generate` returns.
+    #[must_use]
+    pub fn with_generation(mut self, generate: impl Fn(&GenerateRequest) -> GenerateResult + 'static) -> Self {
+        self.generate = Box::new(generate);
+        self
+    }
+}
+
+impl LanguageModel for ScriptedModel {
+    fn description(&self) -> &ModelDescription {
+        &self.description
+    }
+
+    fn score(&self, requests: &[ScoreRequest], sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        let mut usage = Usage::default();
+        // Last first: a method that relies on the order of answers fails its tests.
+        for (index, request) in requests.iter().enumerate().rev() {
+            let result = (self.score)(request);
+            usage.tokens_unshared += result.prompt_tokens as u64;
+            usage.tokens_computed += result.prompt_tokens as u64;
+            sink(index, result).map_err(LmError::Sink)?;
+        }
+        Ok(usage)
+    }
+
+    fn generate(&self, requests: &[GenerateRequest], sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        for (index, request) in requests.iter().enumerate().rev() {
+            sink(index, (self.generate)(request)).map_err(LmError::Sink)?;
+        }
+        Ok(Usage::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LabelSet, Prompt};
+
+    fn ask(p: &[f64]) -> ScoreResult {
+        let p = p.to_vec();
+        let model = ScriptedModel::from_probabilities(move |_| p.clone());
+        let labels = LabelSet::words(["A", "B"]).expect("valid");
+        let request = ScoreRequest { id: "r".into(), prompt: Prompt::Text("x".into()), ask: Ask::Labels(labels) };
+        model.score_all(&[request]).expect("scripted").remove(0)
+    }
+
+    #[test]
+    fn mass_tie_and_scored_are_told_apart() {
+        assert_eq!(ask(&[0.6, 0.2]).outcome, Outcome::Scored);
+        assert_eq!(ask(&[0.2, 0.2]).outcome, Outcome::Tie);
+        assert_eq!(ask(&[0.006, 0.002]).outcome, Outcome::LowMass);
+        let labels = ask(&[0.6, 0.2]);
+        let labels = labels.labels().expect("labels");
+        assert!((labels.mass - 0.8).abs() < 1e-12 && (labels.labels[0].prob - 0.75).abs() < 1e-12);
+    }
+
+    #[test]
+    fn no_probability_at_all_is_not_finite_and_has_no_answer() {
+        let result = ask(&[0.0, 0.0]);
+        assert!(matches!(result.outcome, Outcome::NotFinite { .. }) && result.answer.is_none());
+    }
+}

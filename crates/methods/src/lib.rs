@@ -1,0 +1,1 @@
+//! Evaluation methods on the language-model contract

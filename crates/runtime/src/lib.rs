@@ -1,0 +1,1 @@
+//! Loading, tokenizing and scoring: the language-model contract on candle

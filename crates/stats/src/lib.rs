@@ -1,0 +1,1 @@
+//! Correlation, ranking and agreement statistics

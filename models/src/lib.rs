@@ -1,0 +1,5 @@
+//! Model architectures on the packed contract.
+
+mod source;
+
+pub use source::{Bytes, RawTensor, SourceError, WeightSource};

@@ -1,0 +1,86 @@
+//! Where a model's tensors come from: the one view of safetensors and GGUF files that architectures load from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use probity_kernels::WeightType;
+
+/// Bytes of one tensor, shared with the file they are mapped from.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: std::ops::Range<usize>,
+}
+
+impl Bytes {
+    /// A checked view into `owner`; `None` where the range does not lie inside.
+    pub fn slice(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: std::ops::Range<usize>) -> Option<Self> {
+        (*owner).as_ref().get(range.clone())?;
+        Some(Self { owner, range })
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.range.clone()]
+    }
+}
+
+/// A tensor as it lies in its file: row-major, the last dimension contiguous.
+#[derive(Clone)]
+pub struct RawTensor {
+    /// Outermost dimension first: a linear layer is `(out_features, in_features)`.
+    pub shape: Vec<usize>,
+    /// How the elements are stored.
+    pub weight_type: WeightType,
+    /// Exactly as many bytes as shape and type need.
+    pub bytes: Bytes,
+}
+
+/// Why a tensor could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The files hold no tensor of that name.
+    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}", path.display(), hint(nearest.as_deref()))]
+    Missing {
+        /// The name asked for.
+        name: String,
+        /// The file or folder.
+        path: PathBuf,
+        /// How many tensors there are.
+        held: usize,
+        /// The name most like it, where one is near.
+        nearest: Option<String>,
+    },
+    /// The tensor is there but not as described.
+    #[error("tensor `{name}` in {}: {why}", path.display())]
+    Invalid {
+        /// The tensor.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// Expected and found.
+        why: String,
+    },
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; the nearest name is `{name}`")).unwrap_or_default()
+}
+
+/// A checkpoint's tensors, by the names that Hugging Face checkpoints use (`model.layers.0.self_attn.q_proj.weight`).
+pub trait WeightSource {
+    /// The tensor of that name.
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError>;
+
+    /// Whether there is one.
+    fn contains(&self, name: &str) -> bool;
+
+    /// All names, sorted, in Hugging Face terms.
+    fn names(&self) -> Vec<String>;
+
+    /// The file or folder, for messages.
+    fn path(&self) -> PathBuf;
+}

@@ -1,0 +1,2 @@
+//! The `probity` binary; everything it does is in `probity-cli`.
+fn main() {}
