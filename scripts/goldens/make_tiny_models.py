@@ -1,0 +1,191 @@
+"""Seeded tiny checkpoints and their logits by transformers (fp32, eager attention): tests/goldens/models/<name>/.
+
+Each folder is an ordinary Hugging Face checkpoint plus `golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full
+pass, `logits_cached` the same computed token by token with a key-value cache. Values are computed from the files as saved, after the
+rounding of 16-bit storage, so a reader that widens to f32 must reach them.
+"""
+
+import json
+import shutil
+
+import torch
+from safetensors.torch import save_file
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from provenance import ROOT, versions
+
+LENGTH = 96
+VOCAB = 320
+WINDOW = 24
+TOLERANCE = 2e-4
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    # Wavelengths of 6, 20 and 63+ positions: one kept, one blended, the others stretched, all within 96 positions.
+    "original_max_position_embeddings": 32,
+}
+
+# name: (model class, configuration, dtype on disk, largest shard, fields absent from the written config.json)
+MODELS = {
+    "llama": (LlamaForCausalLM, LlamaConfig(**SHAPE), torch.float32, "400KB", ["head_dim"]),
+    "llama3-rope": (
+        LlamaForCausalLM,
+        LlamaConfig(**SHAPE | {"rope_scaling": LLAMA3, "rope_theta": 10000.0, "num_hidden_layers": 4}),
+        torch.bfloat16,
+        "1GB",
+        [],
+    ),
+    "mistral-window": (
+        MistralForCausalLM,
+        MistralConfig(**SHAPE | {"sliding_window": WINDOW, "rms_norm_eps": 1e-6}),
+        torch.float16,
+        "1GB",
+        ["head_dim"],
+    ),
+    "qwen2": (
+        Qwen2ForCausalLM,
+        Qwen2Config(**SHAPE | {"rope_theta": 1000000.0, "intermediate_size": 160, "use_sliding_window": False}),
+        torch.float32,
+        "1GB",
+        [],
+    ),
+    "llama-head-dim": (
+        LlamaForCausalLM,
+        LlamaConfig(**SHAPE | {"head_dim": 24, "tie_word_embeddings": True}),
+        torch.float32,
+        "1GB",
+        [],
+    ),
+}
+
+
+def seed_weights(model: torch.nn.Module, seed: int) -> None:
+    """Random weights far from initialisation: peaked attention, varied logits, norms and biases that matter."""
+    generator = torch.Generator().manual_seed(seed)
+    tied = model.config.tie_word_embeddings
+    for name, parameter in sorted(model.named_parameters()):
+        values = torch.randn(parameter.shape, generator=generator)
+        if "norm" in name:
+            values = 1.0 + 0.3 * values
+        elif name.endswith("bias"):
+            values = 0.5 * values
+        elif "embed_tokens" in name:
+            values = 0.3 * values if tied else values
+        else:
+            gain = {"q_proj": 1.4, "k_proj": 1.4, "lm_head": 2.0}
+            values = values * next((g for key, g in gain.items() if key in name), 1.0) / parameter.shape[1] ** 0.5
+        with torch.no_grad():
+            parameter.copy_(values)
+
+
+def save(name: str, seed: int) -> None:
+    """Writes the checkpoint in the dtype and shards of its entry."""
+    cls, config, dtype, shard, absent = MODELS[name]
+    folder = ROOT / "models" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = cls(config)
+    seed_weights(model, seed)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    (folder / "generation_config.json").unlink()
+    written = json.loads((folder / "config.json").read_text())
+    # Most checkpoints in the world say `torch_dtype` and leave a derived head_dim out.
+    written["torch_dtype"] = written.pop("dtype")
+    for field in absent:
+        written.pop(field, None)
+    (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
+
+
+def load(name: str, dtype: torch.dtype = torch.float32, **overrides) -> torch.nn.Module:
+    """The checkpoint as saved, widened."""
+    folder = ROOT / "models" / name
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **overrides).eval()
+
+
+def full(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """Logits at all positions in one pass without a cache."""
+    with torch.no_grad():
+        return model(tokens[None], use_cache=False).logits[0]
+
+
+def cached(model: torch.nn.Module, tokens: torch.Tensor, chunk: int) -> torch.Tensor:
+    """Logits at all positions, `chunk` tokens at a time over a growing cache."""
+    rows, past = [], None
+    with torch.no_grad():
+        for part in tokens.split(chunk):
+            out = model(part[None], past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            rows.append(out.logits[0])
+    return torch.cat(rows)
+
+
+def check_window(tokens: torch.Tensor, windowed: torch.Tensor) -> None:
+    """A query sees itself and WINDOW − 1 keys before it: the first position that a window changes is WINDOW."""
+    unwindowed = full(load("mistral-window", sliding_window=None), tokens)
+    changed = (windowed - unwindowed).abs().amax(-1) > 1e-3
+    first = int(changed.nonzero()[0])
+    assert first == WINDOW and changed[WINDOW:].all(), (first, changed)
+    print(f"  window: first changed position {first}, largest change {(windowed - unwindowed).abs().max():.3f}")
+
+
+def check_scaling(tokens: torch.Tensor, scaled: torch.Tensor) -> None:
+    """The llama3 scaling must matter to the logits."""
+    change = (full(load("llama3-rope", rope_scaling=None), tokens) - scaled).abs().max()
+    assert change > 0.5, change
+    print(f"  llama3 scaling: largest change {change:.3f}")
+
+
+def golden(name: str, seed: int) -> None:
+    """Computes, cross-checks and writes the goldens of one checkpoint."""
+    generator = torch.Generator().manual_seed(1000 + seed)
+    tokens = torch.randint(3, VOCAB, (LENGTH,), generator=generator)
+    model = load(name)
+    logits = full(model, tokens)
+    steps = cached(model, tokens, 1)
+    wide = full(load(name, torch.float64), tokens)
+    gaps = [(steps - logits).abs().max(), (cached(model, tokens, 7) - logits).abs().max(), (wide - logits).abs().max()]
+    top = logits.softmax(-1).amax(-1)
+    print(f"{name}: cached {gaps[0]:.1e}, chunks of 7 {gaps[1]:.1e}, against float64 {gaps[2]:.1e}")
+    print(f"  logits std {logits.std():.2f}; top-1 probability {top.min():.2f} … {top.median():.2f} … {top.max():.2f}")
+    assert max(gaps) <= 2e-5, gaps  # float32 rounding; the project allows TOLERANCE
+    assert top.max() - top.min() > 0.3, "logits too uniform"
+    if name == "mistral-window":
+        check_window(tokens, logits)
+    if name == "llama3-rope":
+        check_scaling(tokens, logits)
+    tensors = {"tokens": tokens, "logits": logits.contiguous(), "logits_cached": steps.contiguous()}
+    metadata = versions("torch", "transformers", "safetensors") | {"seed": str(seed), "max_abs_difference": str(TOLERANCE)}
+    save_file(tensors, ROOT / "models" / name / "golden.safetensors", metadata=metadata)
+
+
+def main() -> None:
+    """All tiny checkpoints."""
+    torch.set_num_threads(1)
+    for seed, name in enumerate(MODELS):
+        save(name, seed)
+        golden(name, seed)
+
+
+if __name__ == "__main__":
+    main()

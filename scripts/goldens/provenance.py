@@ -1,0 +1,31 @@
+"""Where goldens go and which versions made them: recorded beside every golden value."""
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2] / "tests" / "goldens"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed version of each package, and Python's."""
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def write_json(path: Path, value: object) -> None:
+    """One golden file, readable in a diff: two levels are indented, deeper ones stay on their line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_pretty(value, 0) + "\n", encoding="utf-8")
+
+
+def _pretty(value: object, depth: int) -> str:
+    if depth >= 2 or not isinstance(value, (dict, list)) or not value:
+        return json.dumps(value, ensure_ascii=True)
+    pad, end = "  " * (depth + 1), "  " * depth
+    if isinstance(value, dict):
+        items = [f"{pad}{json.dumps(k)}: {_pretty(v, depth + 1)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{end}}}"
+    if not any(isinstance(v, (dict, list)) for v in value):
+        return json.dumps(value)
+    return "[\n" + ",\n".join(pad + _pretty(v, depth + 1) for v in value) + f"\n{end}]"
