@@ -1,8 +1,12 @@
 //! What is evaluated: contexts, candidate texts and what people said about them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::LineError;
+use crate::line_error::{nearest, shown};
 
 /// One context with the candidate texts that answer it: a line of our JSONL.
 ///
@@ -38,7 +42,7 @@ pub struct Candidate {
     /// The text, verbatim. May be empty: methods answer that with an explicit outcome.
     pub text: String,
     /// Gold scores by attribute, higher is better; finite.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "unique_scores")]
     pub scores: BTreeMap<String, f64>,
 }
 
@@ -65,7 +69,7 @@ impl Serialize for Preference {
 
 impl<'de> Deserialize<'de> for Preference {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let id = String::deserialize(deserializer).map_err(de::Error::custom)?;
+        let id = String::deserialize(deserializer)?;
         Ok(if id == TIE { Self::Tie } else { Self::Candidate(id) })
     }
 }
@@ -75,4 +79,82 @@ impl Sample {
     pub fn candidate(&self, id: &str) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.id == id)
     }
+
+    /// All that a reader refuses beyond the shape and the sample's own id: no candidates; an empty or repeated candidate id, or one that a
+    /// preference could not tell from a tie; a score without a name or that is not finite; a preference for nobody.
+    pub fn check(&self) -> Vec<LineError> {
+        let mut wrong = Vec::new();
+        if self.candidates.is_empty() {
+            wrong.push(LineError::content("candidates", "there is no candidate"));
+        }
+        let mut seen = BTreeMap::new();
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            let id = format!("candidates[{i}].id");
+            if candidate.id.is_empty() {
+                wrong.push(LineError::content(id, "empty"));
+            } else if let Some(first) = seen.get(&candidate.id) {
+                let why = format!("candidate `{}` was already at candidates[{first}]", shown(&candidate.id));
+                wrong.push(LineError::content(id, why));
+            } else if candidate.id == TIE && self.preference.is_some() {
+                wrong.push(LineError::content(id, "a candidate called `tie` cannot be told from a preference for none"));
+            } else {
+                seen.insert(&candidate.id, i);
+            }
+            wrong.extend(candidate.check_scores(i));
+        }
+        if let Some(Preference::Candidate(id)) = &self.preference
+            && self.candidate(id).is_none()
+        {
+            let near = nearest(id, self.candidates.iter().map(|c| c.id.as_str()));
+            let near = near.map(|n| format!("; the nearest is `{}`", shown(n))).unwrap_or_default();
+            wrong.push(LineError::content("preference", format!("no candidate is called `{}`{near}", shown(id))));
+        }
+        wrong
+    }
+}
+
+impl Candidate {
+    fn check_scores(&self, index: usize) -> impl Iterator<Item = LineError> {
+        self.scores.iter().filter_map(move |(attribute, score)| {
+            if attribute.is_empty() {
+                Some(LineError::content(format!("candidates[{index}].scores"), "an attribute has no name"))
+            } else if score.is_finite() {
+                None
+            } else {
+                Some(LineError::content(format!("candidates[{index}].scores.{attribute}"), "the score is not a finite number"))
+            }
+        })
+    }
+}
+
+/// A map whose keys are all different: where a key comes twice, serde would keep the last value and say nothing.
+pub(crate) fn unique_scores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    Ok(unique_map(deserializer)?.into_iter().collect())
+}
+
+/// The entries of a map in the order of the file; a key that comes twice is an error.
+pub(crate) fn unique_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<(String, T)>, D::Error> {
+    struct Entries<T>(std::marker::PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Entries<T> {
+        type Value = Vec<(String, T)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut seen = std::collections::BTreeSet::new();
+            let mut entries = Vec::new();
+            while let Some((key, value)) = map.next_entry::<String, T>()? {
+                if !seen.insert(key.clone()) {
+                    return Err(de::Error::custom(format_args!("duplicate key `{key}`")));
+                }
+                entries.push((key, value));
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_map(Entries(std::marker::PhantomData))
 }

@@ -1,0 +1,192 @@
+//! Why samples could not be had.
+
+use std::fmt;
+use std::io;
+
+use crate::line_error::LineError;
+
+/// How many problems a message lists before it says how many more there are.
+pub const LISTED: usize = 20;
+
+/// How many problems are kept in memory; the rest is counted.
+pub(crate) const KEPT: usize = 1000;
+
+/// A line that could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {error}")]
+pub struct Problem {
+    /// The line's number, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    #[source]
+    pub error: LineError,
+}
+
+/// All problems of one file. Its display is a message for a person, with hints.
+#[derive(Debug, Default)]
+pub struct Problems {
+    /// The file's name, as in messages.
+    pub file: String,
+    /// The first ones, in the order of the lines: at most a thousand.
+    pub kept: Vec<Problem>,
+    /// How many more there were.
+    pub more: usize,
+}
+
+impl Problems {
+    /// None yet, in `file`.
+    pub fn new(file: impl Into<String>) -> Self {
+        Self { file: file.into(), kept: Vec::new(), more: 0 }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.kept.len() + self.more
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, line: usize, error: LineError) {
+        if self.kept.len() < KEPT {
+            self.kept.push(Problem { line, error });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
+        for hint in self.kept.iter().take(LISTED).filter_map(|p| p.error.hint()) {
+            if !hints.contains(&hint) {
+                hints.push(hint);
+            }
+        }
+        hints
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.kept[..], self.more) {
+            ([], _) => write!(f, "no problem in {}", self.file)?,
+            ([only], 0) => write!(f, "broken line {} of {}: {}", only.line, self.file, only.error)?,
+            (kept, _) => {
+                write!(f, "{} problems in {}", self.count(), self.file)?;
+                for problem in kept.iter().take(LISTED) {
+                    write!(f, "\n  {problem}")?;
+                }
+                if self.count() > LISTED {
+                    write!(f, "\n  and {} more", self.count() - LISTED)?;
+                }
+            }
+        }
+        let hints = self.hints();
+        if !hints.is_empty() {
+            write!(f, "\n\nhint: {}", hints.join("\nhint: "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why samples could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The file could not be opened.
+    #[error("{file} could not be opened: {source}{}", open_hint(source))]
+    Open {
+        /// The file's name, as in messages.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Lines of the file are wrong.
+    #[error("{0}")]
+    Problems(Problems),
+    /// The file holds nothing.
+    #[error("{file} holds no lines to read\n\nhint: each line is one JSON object: {example}")]
+    Empty {
+        /// The file's name, as in messages.
+        file: String,
+        /// A line as it should be.
+        example: &'static str,
+    },
+    /// The file is one JSON array, not JSON lines.
+    #[error("{file} is a JSON array, not JSON lines\n\nhint: jq -c '.[]' FILE > FILE.jsonl")]
+    Array {
+        /// The file's name, as in messages.
+        file: String,
+    },
+    /// A public file has not the form that its importer knows.
+    #[error("{file} is not a {importer} file: {}{why}", if path.is_empty() { String::new() } else { format!("at `{path}`: ") })]
+    Import {
+        /// The file's name, as in messages.
+        file: String,
+        /// The importer.
+        importer: &'static str,
+        /// The path of keys to what is wrong; empty for the whole file.
+        path: String,
+        /// What was expected and found.
+        why: String,
+    },
+    /// No importer has that name.
+    #[error("there is no importer `{name}`\n\nhint: {}the importers are {known}", nearest.map(|n| format!("did you mean `{n}`? ")).unwrap_or_default())]
+    UnknownImporter {
+        /// The name asked for.
+        name: String,
+        /// The name most like it.
+        nearest: Option<&'static str>,
+        /// All names.
+        known: String,
+    },
+    /// A sample cannot be written so that it could be read again. Nothing was written.
+    #[error("sample {index} (`{id}`) cannot be written: {error}")]
+    Unwritable {
+        /// Its position, from 0.
+        index: usize,
+        /// Its id.
+        id: String,
+        /// What is wrong with it.
+        error: LineError,
+    },
+    /// Writing failed.
+    #[error("samples could not be written: {0}")]
+    Write(#[source] io::Error),
+}
+
+fn open_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "\n\nhint: check the path, or give - to read standard input",
+        io::ErrorKind::IsADirectory => "\n\nhint: give one file, not a folder",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_problem_is_one_line_with_a_hint() {
+        let mut problems = Problems::new("demo.jsonl");
+        problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
+        let text = problems.to_string();
+        assert!(text.starts_with("broken line 17 of demo.jsonl: expected `,` or `}` at column 34\n\nhint: each line must be"), "{text}");
+    }
+
+    #[test]
+    fn many_problems_are_listed_up_to_twenty_then_counted() {
+        let mut problems = Problems::new("demo.jsonl");
+        for line in 1..=KEPT + 5 {
+            problems.push(line, LineError::Utf8 { byte: 3 });
+        }
+        let text = problems.to_string();
+        assert!(text.starts_with("1005 problems in demo.jsonl\n  line 1: byte 3"), "{text}");
+        assert!(text.contains("line 20:") && !text.contains("line 21:") && text.contains("and 985 more"));
+        assert_eq!(text.matches("hint:").count(), 1);
+        assert_eq!((problems.kept.len(), problems.count()), (KEPT, KEPT + 5));
+    }
+}

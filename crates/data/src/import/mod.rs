@@ -1,0 +1,127 @@
+//! Public data sets as samples: one file each, one line in the registry.
+//!
+//! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples have ids that depend on
+//! the file alone.
+
+mod llmbar;
+mod summeval;
+mod topical_chat;
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::line_error::{LineError, nearest, shown};
+use crate::read::{file_name, open};
+use crate::{DataError, Sample};
+
+/// Turns one public data set's file into samples.
+#[derive(Clone, Copy)]
+pub struct Importer {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// One line: what the set is and what becomes of it.
+    pub summary: &'static str,
+    convert: fn(&[u8]) -> Result<Vec<Sample>, Malformed>,
+}
+
+/// Where and why a file is not what its importer knows.
+struct Malformed {
+    path: String,
+    why: String,
+}
+
+/// All importers, by name.
+pub fn importers() -> &'static [Importer] {
+    const IMPORTERS: &[Importer] = &[llmbar::IMPORTER, summeval::IMPORTER, topical_chat::IMPORTER];
+    IMPORTERS
+}
+
+/// The importer of that name.
+pub fn importer(name: &str) -> Result<&'static Importer, DataError> {
+    importers().iter().find(|i| i.name == name).ok_or_else(|| {
+        let names = importers().iter().map(|i| i.name);
+        let known = names.clone().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        DataError::UnknownImporter { name: shown(name), nearest: nearest(name, names), known }
+    })
+}
+
+impl Importer {
+    /// The samples of the file, `-` for standard input: valid, with unique ids, in the order of the file.
+    pub fn import(&self, path: &Path) -> Result<Vec<Sample>, DataError> {
+        let mut bytes = Vec::new();
+        open(path)?.read_to_end(&mut bytes).map_err(|source| DataError::Open { file: file_name(path), source })?;
+        self.import_bytes(&bytes, &file_name(path))
+    }
+
+    /// As [`Importer::import`], from memory; `file` is the file's name in messages.
+    pub fn import_bytes(&self, bytes: &[u8], file: &str) -> Result<Vec<Sample>, DataError> {
+        let fail = |m: Malformed| DataError::Import { file: file.to_owned(), importer: self.name, path: shown(&m.path), why: m.why };
+        let samples = (self.convert)(bytes).map_err(fail)?;
+        if samples.is_empty() {
+            return Err(fail(Malformed { path: String::new(), why: "it holds no items".into() }));
+        }
+        let wrong = |(index, error): (usize, LineError)| Malformed { path: samples[index].id.clone(), why: error.to_string() };
+        crate::write::check_all(&samples).map_err(|e| fail(wrong(e)))?;
+        Ok(samples)
+    }
+}
+
+/// The whole file as `T`, with the path of keys to what is wrong.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
+        let path = e.path().to_string();
+        Malformed { path: if path == "." { String::new() } else { path }, why: shown(&e.into_inner().to_string()) }
+    })?;
+    deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A public file, where the folder named by `PROBITY_SHARED_DATA` (or `../shared/data` beside the workspace) holds it.
+    pub(crate) fn public_file(name: &str) -> Option<PathBuf> {
+        let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+        let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
+        let path = folder.join(name);
+        if !path.is_file() {
+            eprintln!("skipped: {name} is not there; set PROBITY_SHARED_DATA to the folder that holds it");
+            return None;
+        }
+        Some(path)
+    }
+
+    /// The message for a file that `name` refuses.
+    pub(crate) fn refusal(name: &str, text: &str) -> String {
+        importer(name).expect("registered").import_bytes(text.as_bytes(), "f.json").expect_err("malformed").to_string()
+    }
+
+    #[test]
+    fn names_are_unique_sorted_and_described() {
+        assert!(importers().windows(2).all(|w| w[0].name < w[1].name));
+        assert!(importers().iter().all(|i| !i.summary.is_empty() && !i.summary.ends_with('.')));
+    }
+
+    #[test]
+    fn an_unknown_name_suggests_the_nearest_and_lists_the_rest() {
+        let message = importer("sumeval").map(|i| i.name).expect_err("unknown").to_string();
+        assert!(message.contains("did you mean `summeval`? the importers are `llmbar`, `summeval`, `topical-chat`"), "{message}");
+    }
+
+    #[test]
+    fn every_importer_refuses_what_is_not_its_file() {
+        for importer in importers() {
+            for text in ["", "3", "null", "[", "{}", "[]", "{\"a\": 1}", "[1]", "{\"a\":{}} x", "\u{feff}[{}]"] {
+                let error = importer.import_bytes(text.as_bytes(), "f.json").expect_err("not a data set");
+                assert!(error.to_string().starts_with(&format!("f.json is not a {} file: ", importer.name)), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What can be wrong with a line, in words for the person who has to mend it.
+
+use std::io;
+
+/// What is wrong with one line of a JSON-lines file.
+///
+/// Text that comes from the file is shown escaped and cut short: it cannot write to the terminal in our name.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// The line is not JSON.
+    #[error("{why} at column {column}")]
+    Syntax {
+        /// Counted in characters, from 1.
+        column: usize,
+        /// What was expected.
+        why: String,
+    },
+    /// The line is JSON of another shape: a field is missing, unknown or of the wrong type.
+    #[error("{}{why} at column {column}", at(field))]
+    Shape {
+        /// The path of the field (`candidates[1].scores`); empty for the whole line.
+        field: String,
+        /// Counted in characters, from 1.
+        column: usize,
+        /// What was expected and found.
+        why: String,
+        /// The nearest known name, where a name is unknown.
+        nearest: Option<String>,
+    },
+    /// The line has the right shape, but its content cannot be used.
+    #[error("{}{why}", at(field))]
+    Content {
+        /// The path of the field.
+        field: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The line is not UTF-8.
+    #[error("byte {byte} of the line is not valid UTF-8")]
+    Utf8 {
+        /// Counted from 1.
+        byte: usize,
+    },
+    /// The line is longer than the reader accepts.
+    #[error("the line is longer than {limit} bytes")]
+    TooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The file could not be read any further.
+    #[error("reading failed: {0}")]
+    Read(#[source] io::Error),
+}
+
+impl LineError {
+    /// Wrong content in `field`.
+    pub fn content(field: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Content { field: field.into(), why: why.into() }
+    }
+
+    /// What to do about it, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Syntax { .. } => Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into()),
+            Self::Shape { nearest: Some(name), .. } => Some(format!("the nearest known name is `{name}`")),
+            Self::Shape { .. } | Self::Content { .. } | Self::Read(_) => None,
+            Self::Utf8 { .. } => Some("convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8".into()),
+            Self::TooLong { .. } => Some("write one object a line".into()),
+        }
+    }
+
+    /// Whether nothing can be read after it.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+}
+
+fn at(field: &str) -> String {
+    if field.is_empty() || field == "." { String::new() } else { format!("field `{}`: ", shown(field)) }
+}
+
+/// Text from a file, fit for a message: control characters are escaped and what is long is cut.
+pub(crate) fn shown(text: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut shown: String = text.chars().take(LONGEST).flat_map(|c| escape(c).collect::<Vec<_>>()).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Quotes stay as they are; everything that `escape_debug` would not print is escaped.
+pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
+    let plain = matches!(c, '"' | '\'' | '\\');
+    let escaped = (!plain).then(|| c.escape_debug());
+    escaped.into_iter().flatten().chain(plain.then_some(c))
+}
+
+/// The name among `names` that is most like `name`, where one is near enough to be meant.
+pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    const LEAST: f64 = 0.6;
+    let folded = name.to_lowercase();
+    let scored = names.into_iter().map(|n| (strsim::normalized_damerau_levenshtein(&folded, &n.to_lowercase()), n));
+    scored.filter(|(s, _)| *s >= LEAST).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1))).map(|(_, n)| n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_text_is_escaped_and_cut() {
+        assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        assert_eq!(shown("it's \"fine\""), "it's \"fine\"");
+        assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
+        assert_eq!(shown("\u{202e}evil"), "\\u{202e}evil");
+    }
+
+    #[test]
+    fn nearest_name_needs_likeness() {
+        assert_eq!(nearest("contxt", ["id", "context", "candidates"]), Some("context"));
+        assert_eq!(nearest("Candidate", ["id", "context", "candidates"]), Some("candidates"));
+        assert_eq!(nearest("zebra", ["id", "context", "candidates"]), None);
+    }
+}

@@ -1,0 +1,265 @@
+//! JSON lines from any reader, one at a time, with errors that say where.
+
+use std::io::BufRead;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use crate::line_error::{LineError, escape, nearest};
+
+/// The longest line that is read, in bytes, unless [`JsonLines::with_max_line`] says otherwise.
+pub const MAX_LINE: usize = 64 << 20;
+
+/// Reads a value of `T` from each line: yields the line's number (from 1) and the value or what is wrong with the line.
+///
+/// Blank lines, a byte order mark at the start and CRLF line ends are passed over. A line that is wrong does not end the reading, but a
+/// reader that fails does. Never holds more than one line, and never more of it than the limit.
+pub struct JsonLines<T, R> {
+    reader: R,
+    max_line: usize,
+    number: usize,
+    buffer: Vec<u8>,
+    finished: bool,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
+    /// Reads from `reader`.
+    pub fn new(reader: R) -> Self {
+        Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
+    }
+
+    /// Accepts lines of up to `bytes` bytes, without their ends.
+    #[must_use]
+    pub fn with_max_line(mut self, bytes: usize) -> Self {
+        self.max_line = bytes;
+        self
+    }
+
+    /// Reads one line into the buffer without its end: `None` at the end of the input.
+    fn read_line(&mut self) -> Option<Result<(), LineError>> {
+        self.buffer.clear();
+        let mut too_long = false;
+        let mut any = false;
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(available) => available,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Some(Err(LineError::Read(e))),
+            };
+            if available.is_empty() {
+                break;
+            }
+            any = true;
+            let end = available.iter().position(|&b| b == b'\n');
+            let part = &available[..end.unwrap_or(available.len())];
+            // One byte of grace for the carriage return, cut off below.
+            too_long |= self.buffer.len() + part.len() > self.max_line.saturating_add(1);
+            if !too_long {
+                self.buffer.extend_from_slice(part);
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.reader.consume(used);
+            if end.is_some() {
+                break;
+            }
+        }
+        if self.buffer.last() == Some(&b'\r') {
+            self.buffer.pop();
+        }
+        match any {
+            false => None,
+            true if too_long || self.buffer.len() > self.max_line => Some(Err(LineError::TooLong { limit: self.max_line })),
+            true => Some(Ok(())),
+        }
+    }
+}
+
+impl<T: DeserializeOwned, R: BufRead> Iterator for JsonLines<T, R> {
+    type Item = (usize, Result<T, LineError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.finished {
+            let Some(read) = self.read_line() else { break };
+            self.number += 1;
+            if let Err(e) = read {
+                self.finished = e.is_fatal();
+                return Some((self.number, Err(e)));
+            }
+            let line = match self.number {
+                1 => self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer),
+                _ => &self.buffer,
+            };
+            if !line.trim_ascii().is_empty() {
+                return Some((self.number, parse_line(line)));
+            }
+        }
+        self.finished = true;
+        None
+    }
+}
+
+/// A value from the bytes of one line.
+pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
+    let text = std::str::from_utf8(line).map_err(|e| LineError::Utf8 { byte: e.valid_up_to() + 1 })?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
+        let field = e.path().to_string();
+        explain(text, field, &e.into_inner())
+    })?;
+    deserializer.end().map_err(|e| explain(text, String::new(), &e))?;
+    Ok(value)
+}
+
+fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
+    let message = error.to_string();
+    let why = match message.rfind(" at line ") {
+        Some(end) => &message[..end],
+        None => &message,
+    };
+    let before = text.bytes().take(error.column()).filter(|b| b & 0xc0 != 0x80).count();
+    let column = before.max(1);
+    let nearest = unknown_name(why);
+    let why = shown_message(why);
+    if error.is_data() { LineError::Shape { field, column, why, nearest } } else { LineError::Syntax { column, why } }
+}
+
+/// serde's messages quote the file's text, which may be long, and end in what was expected: the middle is cut.
+fn shown_message(why: &str) -> String {
+    const START: usize = 100;
+    const END: usize = 200;
+    let characters: Vec<char> = why.chars().collect();
+    if characters.len() <= START + END {
+        return characters.into_iter().flat_map(escape).collect();
+    }
+    let (start, end) = (&characters[..START], &characters[characters.len() - END..]);
+    start.iter().chain(&[' ', '…', ' ']).chain(end).flat_map(|&c| escape(c)).collect()
+}
+
+/// The nearest of the names that serde lists after an unknown one: ``unknown field `x`, expected one of `a`, `b` ``.
+fn unknown_name(why: &str) -> Option<String> {
+    let (unknown, known) =
+        why.strip_prefix("unknown field `").or_else(|| why.strip_prefix("unknown variant `"))?.rsplit_once("`, expected ")?;
+    nearest(unknown, known.split('`').skip(1).step_by(2)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, BufReader, Read};
+
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Row {
+        id: String,
+        #[serde(default)]
+        numbers: Vec<f64>,
+    }
+
+    fn read(text: &[u8]) -> Vec<(usize, Result<Row, LineError>)> {
+        JsonLines::new(text).collect()
+    }
+
+    fn only_error(text: &[u8]) -> LineError {
+        let mut rows = read(text);
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        rows.remove(0).1.expect_err("wrong line")
+    }
+
+    #[test]
+    fn blank_lines_bom_and_crlf_are_passed_over_and_still_counted() {
+        let rows = read(b"\xef\xbb\xbf{\"id\":\"a\"}\r\n\r\n  \n{\"id\":\"b\"}");
+        let ids: Vec<_> = rows.into_iter().map(|(n, r)| (n, r.expect("good").id)).collect();
+        assert_eq!(ids, [(1, "a".to_owned()), (4, "b".to_owned())]);
+    }
+
+    #[test]
+    fn a_wrong_line_does_not_end_the_reading() {
+        let rows = read(b"{\"id\":\"a\"}\n{\"id\" 3}\n{\"id\":\"b\"}\n");
+        assert_eq!(rows.len(), 3);
+        assert_eq!(rows[1].0, 2);
+        assert_eq!(rows[1].1.as_ref().expect_err("wrong").to_string(), "expected `:` at column 7");
+        assert!(rows[2].1.is_ok());
+    }
+
+    #[test]
+    fn column_counts_characters() {
+        assert_eq!(only_error("{\"id\":\"äöü😀\" 3}".as_bytes()).to_string(), "expected `,` or `}` at column 14");
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_the_nearest_known_one() {
+        let error = only_error(b"{\"id\":\"a\",\"nubmers\":[]}");
+        assert!(error.to_string().starts_with("field `nubmers`: unknown field `nubmers`"), "{error}");
+        assert_eq!(error.hint().as_deref(), Some("the nearest known name is `numbers`"));
+    }
+
+    #[test]
+    fn a_wrong_type_names_the_path() {
+        let error = only_error(b"{\"id\":\"a\",\"numbers\":[1,\"x\"]}");
+        assert!(error.to_string().starts_with("field `numbers[1]`: invalid type: string \"x\", expected f64"), "{error}");
+    }
+
+    #[test]
+    fn a_long_text_in_a_message_is_cut_but_what_was_expected_is_not() {
+        let error = only_error(format!("{{\"id\":\"a\",\"numbers\":\"{}\"}}", "so long ".repeat(10_000)).as_bytes()).to_string();
+        assert!(error.len() < 400 && error.contains("expected a sequence"), "{error}");
+    }
+
+    #[test]
+    fn text_after_the_object_is_refused() {
+        assert!(only_error(b"{\"id\":\"a\"} {\"id\":\"b\"}").to_string().starts_with("trailing characters"));
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused() {
+        assert!(matches!(only_error(b"{\"id\":\"a\",\"numbers\":[1e999]}"), LineError::Syntax { .. }));
+    }
+
+    #[test]
+    fn a_line_that_is_not_utf8_says_which_byte() {
+        assert_eq!(only_error(b"{\"id\":\"\xff\"}").to_string(), "byte 8 of the line is not valid UTF-8");
+    }
+
+    #[test]
+    fn a_line_at_the_limit_is_read_and_one_byte_more_is_not() {
+        let text = b"{\"id\":\"a\"}\r\n{\"id\":\"ab\"}\n{\"id\":\"c\"}\n";
+        let reader = BufReader::with_capacity(3, &text[..]);
+        let rows: Vec<(usize, Result<Row, _>)> = JsonLines::new(reader).with_max_line(10).collect();
+        assert!(rows[0].1.is_ok() && rows[2].1.is_ok());
+        assert_eq!(rows[1].1.as_ref().expect_err("long").to_string(), "the line is longer than 10 bytes");
+    }
+
+    #[test]
+    fn a_reader_that_fails_ends_the_reading() {
+        struct Failing;
+        impl Read for Failing {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("the disk went away"))
+            }
+        }
+        let reader = BufReader::new(b"{\"id\":\"a\"}\n".chain(Failing));
+        let rows: Vec<(usize, Result<Row, _>)> = JsonLines::new(reader).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[1].1.as_ref().expect_err("failed").to_string(), "reading failed: the disk went away");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_give_rows_or_errors(bytes in prop::collection::vec(any::<u8>(), 0..300), capacity in 1_usize..20) {
+            let lines = bytes.split(|&b| b == b'\n').count();
+            let rows: Vec<(usize, Result<Row, _>)> = JsonLines::new(BufReader::with_capacity(capacity, &bytes[..])).collect();
+            prop_assert!(rows.len() <= lines);
+            for (number, row) in rows {
+                prop_assert!((1..=lines).contains(&number));
+                if let Err(e) = row {
+                    prop_assert!(e.to_string().chars().all(|c| !c.is_control()));
+                }
+            }
+        }
+    }
+}
