@@ -1,0 +1,199 @@
+//! The block formats of GGUF, each reduced to one shape: unsigned integers `u` with `w = d · (u − zero) + m` per group of 16 or 32.
+//!
+//! Exact arithmetic expands the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
+
+use half::f16;
+
+use crate::WeightType;
+
+/// The longest block.
+pub(crate) const MAX_BLOCK: usize = 256;
+
+/// A decoded block.
+pub(crate) struct Block {
+    /// Unsigned integers, `block_len` of them.
+    pub(crate) quants: [u8; MAX_BLOCK],
+    /// One scale per group.
+    pub(crate) scales: [f32; MAX_BLOCK / 16],
+    /// One minimum per group; zero where the format has none.
+    pub(crate) minima: [f32; MAX_BLOCK / 16],
+}
+
+impl Block {
+    pub(crate) fn new() -> Self {
+        Self { quants: [0; MAX_BLOCK], scales: [0.0; MAX_BLOCK / 16], minima: [0.0; MAX_BLOCK / 16] }
+    }
+}
+
+impl WeightType {
+    /// Weights that share a scale.
+    pub(crate) const fn group_len(self) -> usize {
+        if matches!(self, Self::Q6_K) { 16 } else { 32 }
+    }
+
+    /// The integer that stands for zero.
+    pub(crate) const fn zero(self) -> i32 {
+        match self {
+            Self::Q8_0 => 128,
+            Self::Q4_0 => 8,
+            Self::Q5_0 => 16,
+            Self::Q6_K => 32,
+            _ => 0,
+        }
+    }
+
+    /// Whether groups have a minimum.
+    pub(crate) const fn has_minima(self) -> bool {
+        matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K)
+    }
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+}
+
+/// Nibbles: the low ones are the first half of `out`, the high ones the second.
+fn nibbles(packed: &[u8], out: &mut [u8]) {
+    let (low, high) = out.split_at_mut(packed.len());
+    for ((byte, low), high) in packed.iter().zip(low).zip(high) {
+        *low = byte & 15;
+        *high = byte >> 4;
+    }
+}
+
+/// Adds bit `i` of a 32-bit mask as the fifth bit of `out[i]`.
+fn fifth_bits(mask: &[u8], out: &mut [u8]) {
+    let mask = u32::from_le_bytes([mask[0], mask[1], mask[2], mask[3]]);
+    for (i, q) in out.iter_mut().enumerate() {
+        *q |= ((mask >> i & 1) << 4) as u8;
+    }
+}
+
+/// The 6-bit scale and minimum of group `j` of a `Q4_K` or `Q5_K` block.
+fn scale_min(packed: &[u8], j: usize) -> (f32, f32) {
+    let (scale, min) = if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        (packed[j + 4] & 15 | (packed[j - 4] >> 6) << 4, packed[j + 4] >> 4 | (packed[j] >> 6) << 4)
+    };
+    (f32::from(scale), f32::from(min))
+}
+
+/// Decodes one block of a quantised type; `bytes` holds exactly one.
+pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
+    let q = &mut block.quants;
+    match weight_type {
+        WeightType::Q8_0 => {
+            block.scales[0] = half_at(bytes, 0);
+            for (q, b) in q.iter_mut().zip(&bytes[2..34]) {
+                *q = b.wrapping_add(128);
+            }
+        }
+        WeightType::Q4_0 => {
+            block.scales[0] = half_at(bytes, 0);
+            nibbles(&bytes[2..18], &mut q[..32]);
+        }
+        WeightType::Q4_1 => {
+            block.scales[0] = half_at(bytes, 0);
+            block.minima[0] = half_at(bytes, 2);
+            nibbles(&bytes[4..20], &mut q[..32]);
+        }
+        WeightType::Q5_0 => {
+            block.scales[0] = half_at(bytes, 0);
+            nibbles(&bytes[6..22], &mut q[..32]);
+            fifth_bits(&bytes[2..6], &mut q[..32]);
+        }
+        WeightType::Q5_1 => {
+            block.scales[0] = half_at(bytes, 0);
+            block.minima[0] = half_at(bytes, 2);
+            nibbles(&bytes[8..24], &mut q[..32]);
+            fifth_bits(&bytes[4..8], &mut q[..32]);
+        }
+        WeightType::Q4_K | WeightType::Q5_K => decode_k45(weight_type, bytes, block),
+        WeightType::Q6_K => decode_q6(bytes, block),
+        WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("plain floats have no blocks"),
+    }
+}
+
+fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
+    let (d, d_min) = (half_at(bytes, 0), half_at(bytes, 2));
+    for j in 0..8 {
+        let (scale, min) = scale_min(&bytes[4..16], j);
+        block.scales[j] = d * scale;
+        block.minima[j] = -(d_min * min);
+    }
+    let high = &bytes[16..48];
+    let low = if weight_type == WeightType::Q5_K { &bytes[48..176] } else { &bytes[16..144] };
+    for (pair, packed) in low.chunks_exact(32).enumerate() {
+        let out = &mut block.quants[64 * pair..64 * pair + 64];
+        nibbles(packed, out);
+        if weight_type == WeightType::Q5_K {
+            for (i, q) in out.iter_mut().enumerate() {
+                *q |= (high[i % 32] >> (2 * pair + i / 32) & 1) << 4;
+            }
+        }
+    }
+}
+
+fn decode_q6(bytes: &[u8], block: &mut Block) {
+    let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
+    let d = half_at(bytes, 208);
+    for (scale, s) in block.scales.iter_mut().zip(scales) {
+        *scale = d * f32::from(s.cast_signed());
+    }
+    for part in 0..2 {
+        let (low, high) = (&low[64 * part..64 * part + 64], &high[32 * part..32 * part + 32]);
+        let out = &mut block.quants[128 * part..128 * part + 128];
+        for i in 0..32 {
+            out[i] = low[i] & 15 | (high[i] & 3) << 4;
+            out[i + 32] = low[i + 32] & 15 | (high[i] >> 2 & 3) << 4;
+            out[i + 64] = low[i] >> 4 | (high[i] >> 4 & 3) << 4;
+            out[i + 96] = low[i + 32] >> 4 | (high[i] >> 6) << 4;
+        }
+    }
+}
+
+/// Expands part of a row to f32: `out.len()` weights from weight `start`, both whole numbers of blocks.
+///
+/// A quantised weight is `d · (u − zero) + m`, the product and the sum rounded apart as the format's own tools do.
+pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [f32]) {
+    let (len, size) = (weight_type.block_len(), weight_type.block_bytes());
+    debug_assert!(start.is_multiple_of(len) && out.len().is_multiple_of(len), "whole blocks");
+    let bytes = &row[start / len * size..][..out.len() / len * size];
+    match weight_type {
+        WeightType::F32 => {
+            for (x, b) in out.iter_mut().zip(bytes.chunks_exact(4)) {
+                *x = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            }
+        }
+        WeightType::F16 => {
+            for (x, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+                *x = half_at(b, 0);
+            }
+        }
+        WeightType::BF16 => {
+            for (x, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+                *x = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
+            }
+        }
+        _ => {
+            let mut block = Block::new();
+            for (out, bytes) in out.chunks_exact_mut(len).zip(bytes.chunks_exact(size)) {
+                decode_block(weight_type, bytes, &mut block);
+                expand(weight_type, &block, out);
+            }
+        }
+    }
+}
+
+/// The f32 values of a decoded block.
+fn expand(weight_type: WeightType, block: &Block, out: &mut [f32]) {
+    let group = weight_type.group_len();
+    for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
+        let (d, m) = (block.scales[g], block.minima[g]);
+        for (x, q) in out.iter_mut().zip(quants) {
+            let product = (i32::from(*q) - weight_type.zero()) as f32 * d;
+            *x = if weight_type.has_minima() { product + m } else { product };
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Row-wise operations: normalisation, rotary positions, activations and the log-softmax normaliser.
+
+use rayon::prelude::*;
+
+use crate::Isa;
+use crate::isa::dispatch;
+use crate::simd::{LANES, Simd};
+
+/// Rows that one task works on.
+const TASK_ROWS: usize = 16;
+/// Elements that one task works on.
+const TASK: usize = 1 << 14;
+
+/// Root-mean-square normalisation of each row: `x / √(mean(x²) + eps) · weight`. The sum runs over sixteen lanes, then over these.
+pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    let width = weight.len();
+    assert!(x.len() == y.len() && x.len().is_multiple_of(width), "x and y are (rows, {width})");
+    x.par_chunks(TASK_ROWS * width).zip(y.par_chunks_mut(TASK_ROWS * width)).for_each(|(x, y)| {
+        dispatch!(isa, rms_norm_rows(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]));
+    });
+}
+
+#[inline(always)]
+fn rms_norm_rows<S: Simd>(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    let width = weight.len();
+    for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+        let (whole, rest) = x.as_chunks::<LANES>();
+        let mut sum = S::splat(0.0);
+        for x in whole {
+            sum = S::fma(S::load(x), S::load(x), sum);
+        }
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        sum = S::fma(S::load(&last), S::load(&last), sum);
+        let scale = 1.0 / (S::sum(sum) / width as f32 + eps).sqrt();
+        for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+            *y = x * scale * w;
+        }
+    }
+}
+
+/// Which elements of a head rotate together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RopeLayout {
+    /// Element `i` with `i + head_dim / 2`: Hugging Face checkpoints, GGUF files of most architectures.
+    Halves,
+    /// Element `2i` with `2i + 1`: GGUF files of the llama architecture, whose rows are permuted for it.
+    Interleaved,
+}
+
+/// Cosines and sines of some rows' positions, `(rows, head_dim / 2)` each.
+#[derive(Debug, Clone)]
+pub struct RopeTable {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    half: usize,
+}
+
+impl RopeTable {
+    /// Angles `position · frequency`, rounded to f32 as the reference does; their cosine and sine correctly rounded but for rare cases.
+    pub fn new(positions: &[u32], frequencies: &[f32]) -> Self {
+        let half = frequencies.len();
+        let mut table = Self { cos: vec![0.0; positions.len() * half], sin: vec![0.0; positions.len() * half], half };
+        let rows = table.cos.par_chunks_mut(half.max(1)).zip(table.sin.par_chunks_mut(half.max(1)));
+        rows.zip(positions.par_iter()).for_each(|((cos, sin), position)| {
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
+                let (s, c) = libm::sincos(f64::from(*position as f32 * frequency));
+                (*cos, *sin) = (c as f32, s as f32);
+            }
+        });
+        table
+    }
+
+    /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles.
+    pub fn apply(&self, layout: RopeLayout, x: &mut [f32]) {
+        let rows = self.cos.len() / self.half.max(1);
+        assert!(rows > 0 && x.len().is_multiple_of(rows * 2 * self.half), "x is (rows, heads, head_dim)");
+        let width = x.len() / rows;
+        x.par_chunks_mut(width).enumerate().for_each(|(row, x)| {
+            let (cos, sin) = (&self.cos[row * self.half..][..self.half], &self.sin[row * self.half..][..self.half]);
+            for head in x.chunks_exact_mut(2 * self.half) {
+                match layout {
+                    RopeLayout::Halves => {
+                        let (a, b) = head.split_at_mut(self.half);
+                        for (((a, b), c), s) in a.iter_mut().zip(b).zip(cos).zip(sin) {
+                            (*a, *b) = (*a * c - *b * s, *b * c + *a * s);
+                        }
+                    }
+                    RopeLayout::Interleaved => {
+                        for ((pair, c), s) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+                            let [a, b] = *pair;
+                            *pair = [a * c - b * s, b * c + a * s];
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// `y = silu(gate) · up`, silu(x) = x / (1 + e⁻ˣ).
+pub fn silu_mul(isa: Isa, gate: &[f32], up: &[f32], y: &mut [f32]) {
+    assert!(gate.len() == up.len() && gate.len() == y.len(), "gate, up and y are of one shape");
+    let inputs = gate.par_chunks(TASK).zip(up.par_chunks(TASK));
+    inputs.zip(y.par_chunks_mut(TASK)).for_each(|((gate, up), y)| {
+        dispatch!(isa, silu_mul_part(gate: &[f32], up: &[f32], y: &mut [f32]));
+    });
+}
+
+#[inline(always)]
+fn silu_mul_part<S: Simd>(gate: &[f32], up: &[f32], y: &mut [f32]) {
+    let one = S::splat(1.0);
+    let lanes = |gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]| {
+        let gate = S::load(gate);
+        let sigmoid = S::div(one, S::add(one, S::exp(S::sub(S::splat(0.0), gate))));
+        S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);
+    };
+    let ((gates, gate), (ups, up)) = (gate.as_chunks(), up.as_chunks());
+    let (ys, y) = y.as_chunks_mut();
+    for ((gate, up), y) in gates.iter().zip(ups).zip(ys) {
+        lanes(gate, up, y);
+    }
+    let (mut g, mut u, mut r) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    g[..gate.len()].copy_from_slice(gate);
+    u[..up.len()].copy_from_slice(up);
+    lanes(&g, &u, &mut r);
+    y.copy_from_slice(&r[..y.len()]);
+}
+
+/// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.
+///
+/// Exponentials are f32, added lane by lane over 512 elements at a time and these sums in f64, so that a vocabulary's tail is not lost.
+pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
+    assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
+    let mut sums = vec![0.0; x.len() / width];
+    x.par_chunks(width).zip(sums.par_iter_mut()).for_each(|(x, sum)| {
+        dispatch!(isa, log_sum_exp_row(x: &[f32], sum: &mut f64));
+    });
+    sums
+}
+
+#[inline(always)]
+fn log_sum_exp_row<S: Simd>(x: &[f32], result: &mut f64) {
+    if x.iter().any(|x| x.is_nan() || *x == f32::INFINITY) {
+        *result = f64::NAN;
+        return;
+    }
+    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut total = 0.0;
+    for part in x.chunks(512) {
+        let (whole, rest) = part.as_chunks::<LANES>();
+        let mut sum = S::splat(0.0);
+        for x in whole {
+            sum = S::add(sum, S::exp(S::sub(S::load(x), S::splat(max))));
+        }
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        let mut last = S::lanes(S::exp(S::sub(S::load(&last), S::splat(max))));
+        last[rest.len()..].fill(0.0);
+        total += f64::from(S::sum(S::add(sum, S::load(&last))));
+    }
+    *result = f64::from(max) + libm::log(total);
+}

@@ -1,0 +1,355 @@
+//! Each instruction set gives the bits of the plain twin, and the twin the right numbers.
+
+use half::{bf16, f16};
+use probity_kernels::{
+    AttentionShape, Isa, Matrix, RopeLayout, RopeTable, Segment, Span, WeightType, attention, dequantise, log_sum_exp, matmul, matmul_fast,
+    pack_keys, pack_values, rms_norm, silu_mul,
+};
+
+/// A small generator, so that each test names its seed.
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32
+    }
+
+    /// Between −1 and 1.
+    fn float(&mut self) -> f32 {
+        self.bits() as f32 / (1u32 << 30) as f32 - 1.0
+    }
+
+    fn floats(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.float()).collect()
+    }
+
+    /// Rows of random blocks whose scales are ordinary numbers.
+    fn weights(&mut self, weight_type: WeightType, rows: usize, cols: usize) -> Vec<u8> {
+        let scale = |r: &mut Self| f16::from_f32(r.float() * 0.02).to_le_bytes();
+        let mut bytes = Vec::new();
+        for _ in 0..rows * cols / weight_type.block_len() {
+            let start = bytes.len();
+            bytes.extend((0..weight_type.block_bytes()).map(|_| self.bits() as u8));
+            let block = &mut bytes[start..];
+            match weight_type {
+                WeightType::F32 => block.copy_from_slice(&self.float().to_le_bytes()),
+                WeightType::F16 => block.copy_from_slice(&f16::from_f32(self.float()).to_le_bytes()),
+                WeightType::BF16 => block.copy_from_slice(&bf16::from_f32(self.float()).to_le_bytes()),
+                WeightType::Q6_K => block[208..].copy_from_slice(&scale(self)),
+                WeightType::Q8_0 | WeightType::Q4_0 | WeightType::Q5_0 => block[..2].copy_from_slice(&scale(self)),
+                _ => {
+                    block[..2].copy_from_slice(&scale(self));
+                    block[2..4].copy_from_slice(&scale(self));
+                }
+            }
+        }
+        bytes
+    }
+}
+
+fn isas() -> impl Iterator<Item = Isa> {
+    Isa::ALL.into_iter().filter(|isa| isa.is_available())
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+fn expanded(weights: Matrix<'_>) -> Vec<f32> {
+    let mut values = vec![0.0; weights.out_features() * weights.in_features()];
+    for (row, out) in values.chunks_exact_mut(weights.in_features()).enumerate() {
+        dequantise(weights.weight_type(), weights.row(row), 0, out);
+    }
+    values
+}
+
+fn run(product: fn(Isa, &[f32], Matrix<'_>, &mut [f32]), isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> {
+    let mut y = vec![f32::NAN; x.len() / weights.in_features() * weights.out_features()];
+    product(isa, x, weights, &mut y);
+    y
+}
+
+/// Rows, outputs and columns that leave every kind of rest: tiles, panels, chunks.
+fn shapes(weight_type: WeightType) -> Vec<(usize, usize, usize)> {
+    let k = if weight_type.block_len() == 1 { 37 } else { weight_type.block_len() };
+    vec![(1, 1, k), (5, 33, k), (13, 70, 3 * k), (12, 64, 512 + k.max(256)), (27, 31, 2 * k), (769, 3, k)]
+}
+
+#[test]
+fn exact_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
+    let mut random = Random(1);
+    for weight_type in WeightType::ALL {
+        for (m, n, k) in shapes(weight_type) {
+            let bytes = random.weights(weight_type, n, k);
+            let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
+            let (x, w) = (random.floats(m * k), expanded(weights));
+            let chain = |i: usize, j: usize| (0..k).fold(0.0f32, |sum, t| x[i * k + t].mul_add(w[j * k + t], sum));
+            let expected: Vec<f32> = (0..m * n).map(|at| chain(at / n, at % n)).collect();
+            for isa in isas() {
+                let y = run(matmul, isa, &x, weights);
+                assert_eq!(bits(&y), bits(&expected), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn fast_products_follow_their_definition_on_every_instruction_set() {
+    let mut random = Random(2);
+    for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
+        for (m, n, k) in shapes(weight_type) {
+            let bytes = random.weights(weight_type, n, k);
+            let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
+            let x = random.floats(m * k);
+            let plain = run(matmul_fast, Isa::Plain, &x, weights);
+            for isa in isas() {
+                let y = run(matmul_fast, isa, &x, weights);
+                assert_eq!(bits(&y), bits(&plain), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
+            }
+            // Against dequantised weights and activations rounded in the same way, in f64.
+            let w = expanded(weights);
+            let rounded: Vec<f64> = x.chunks(32).flat_map(round_to_8_bits).collect();
+            for (at, y) in plain.iter().enumerate() {
+                let (x, w) = (&rounded[at / n * k..][..k], &w[at % n * k..][..k]);
+                let exact: f64 = x.iter().zip(w).map(|(x, w)| x * f64::from(*w)).sum();
+                let size: f64 = x.iter().zip(w).map(|(x, w)| (x * f64::from(*w)).abs()).sum();
+                let rest = (f64::from(*y) - exact).abs();
+                // Terms with a minimum cancel inside a group: its error scales with the whole, not with the difference.
+                assert!(rest <= 2e-4 * size + 1e-7, "{weight_type} ({m}, {n}, {k}): {y} for {exact}");
+            }
+        }
+    }
+}
+
+fn round_to_8_bits(x: &[f32]) -> Vec<f64> {
+    let scale = x.iter().fold(0.0f32, |a, b| a.max(b.abs())) / 127.0;
+    x.iter().map(|v| f64::from((v / scale).round_ties_even()) * f64::from(scale)).collect()
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_among_others() {
+    let mut random = Random(3);
+    for weight_type in [WeightType::F32, WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K] {
+        let (n, k) = (70, 768);
+        let bytes = random.weights(weight_type, n, k);
+        let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
+        let x = random.floats(41 * k);
+        for product in [matmul, matmul_fast] {
+            let together = run(product, Isa::best(), &x, weights);
+            let alone: Vec<f32> = x.chunks(k).flat_map(|x| run(product, Isa::best(), x, weights)).collect();
+            assert_eq!(bits(&together), bits(&alone), "{weight_type}");
+        }
+    }
+}
+
+#[test]
+fn infinities_nan_and_denormals_are_not_hidden() {
+    let mut random = Random(4);
+    for weight_type in [WeightType::F32, WeightType::Q8_0, WeightType::Q5_1] {
+        let bytes = random.weights(weight_type, 40, 64);
+        let weights = Matrix::new(weight_type, &bytes, 40, 64).expect("sizes fit");
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = random.floats(3 * 64);
+            x[64 + 7] = special;
+            for product in [matmul, matmul_fast] {
+                for isa in isas() {
+                    let y = run(product, isa, &x, weights);
+                    assert!(y[40..80].iter().all(|y| !y.is_finite()), "{weight_type}: {special} vanished on {}", isa.name());
+                    assert!(y[..40].iter().chain(&y[80..]).all(|y| y.is_finite()), "{weight_type}: {special} spread");
+                }
+            }
+        }
+        let tiny: Vec<f32> = (0..64).map(|i| f32::from_bits(i * 3)).collect();
+        for product in [matmul, matmul_fast] {
+            let plain = run(product, Isa::Plain, &tiny, weights);
+            assert!(isas().all(|isa| bits(&run(product, isa, &tiny, weights)) == bits(&plain)), "{weight_type}: denormals differ");
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_number_of_threads() {
+    let mut random = Random(5);
+    let bytes = random.weights(WeightType::Q4_K, 300, 512);
+    let weights = Matrix::new(WeightType::Q4_K, &bytes, 300, 512).expect("sizes fit");
+    let x = random.floats(50 * 512);
+    let with = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| (run(matmul, Isa::best(), &x, weights), run(matmul_fast, Isa::best(), &x, weights)))
+    };
+    assert_eq!(with(1), with(5));
+}
+
+#[test]
+fn decoded_blocks_equal_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/goldens/blocks.safetensors");
+    let file = std::fs::read(path).expect("goldens are part of the repository");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("valid goldens");
+    for weight_type in WeightType::ALL.into_iter().filter(|t| *t != WeightType::F32) {
+        let name = weight_type.name().to_lowercase();
+        let bytes = tensors.tensor(&format!("{name}.bytes")).expect("bytes");
+        let values = tensors.tensor(&format!("{name}.values")).expect("values");
+        let [rows, cols] = *values.shape() else { panic!("values are a matrix") };
+        let weights = Matrix::new(weight_type, bytes.data(), rows, cols).expect("sizes fit");
+        let expected: Vec<u32> = values.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        assert_eq!(bits(&expanded(weights)), expected, "{weight_type}");
+    }
+}
+
+/// A case of attention: keys and values of all positions, queries of the last `rows`.
+struct Case {
+    shape: AttentionShape,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    queries: Vec<f32>,
+    positions: usize,
+    rows: usize,
+}
+
+impl Case {
+    fn new(random: &mut Random, shape: AttentionShape, positions: usize, rows: usize) -> Self {
+        let kv = positions * shape.kv_heads * shape.head_dim;
+        let queries: Vec<f32> = random.floats(rows * shape.heads * shape.head_dim).iter().map(|q| 4.0 * q).collect();
+        Self { shape, keys: random.floats(kv), values: random.floats(kv), queries, positions, rows }
+    }
+
+    /// The result with the positions cut into spans at `cuts`.
+    fn attend(&self, isa: Isa, cuts: &[usize]) -> Vec<f32> {
+        let mut bounds = vec![0];
+        bounds.extend(cuts);
+        bounds.push(self.positions);
+        let packed: Vec<_> = bounds
+            .windows(2)
+            .map(|b| (pack_keys(&self.shape, &self.keys, b[0]..b[1]), pack_values(&self.shape, &self.values, b[0]..b[1]), b[1] - b[0]))
+            .collect();
+        let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+        let mut out = vec![f32::NAN; self.queries.len()];
+        attention(isa, &self.shape, &self.queries, &[Segment { spans, rows: self.rows }], &mut out);
+        out
+    }
+
+    /// The definition, in f64.
+    fn expected(&self) -> Vec<f64> {
+        let AttentionShape { heads, kv_heads, head_dim: dim, scale, window } = self.shape;
+        let mut out = Vec::new();
+        for row in 0..self.rows {
+            let end = self.positions - self.rows + row + 1;
+            let seen = window.map_or(0, |w| end.saturating_sub(w))..end;
+            for head in 0..heads {
+                let at = |position: usize| (position * kv_heads + head / (heads / kv_heads)) * dim;
+                let q = &self.queries[(row * heads + head) * dim..][..dim];
+                let dot = |p: usize| (0..dim).map(|d| f64::from(q[d]) * f64::from(self.keys[at(p) + d])).sum::<f64>();
+                let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale)).exp()).collect();
+                let sum: f64 = weights.iter().sum();
+                for d in 0..dim {
+                    let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * f64::from(self.values[at(p) + d])).sum();
+                    out.push(value / sum);
+                }
+            }
+        }
+        out
+    }
+}
+
+#[test]
+fn attention_is_right_and_blind_to_how_positions_are_cut() {
+    let mut random = Random(6);
+    for (heads, kv_heads, head_dim, window) in
+        [(4, 2, 16, None), (9, 3, 64, None), (3, 1, 20, Some(5)), (2, 2, 80, Some(40)), (6, 2, 128, None)]
+    {
+        let shape = AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window };
+        for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
+            let case = Case::new(&mut random, shape, positions, rows);
+            let whole = case.attend(Isa::Plain, &[]);
+            for (y, expected) in whole.iter().zip(case.expected()) {
+                assert!((f64::from(*y) - expected).abs() < 2e-6, "{shape:?} ({positions}, {rows}): {y} for {expected}");
+            }
+            for isa in isas() {
+                assert_eq!(bits(&case.attend(isa, &[])), bits(&whole), "{shape:?} ({positions}, {rows}) on {}", isa.name());
+                for cuts in [vec![1], vec![16], vec![7, 23], vec![positions - rows]] {
+                    if cuts.iter().all(|c| *c > 0 && *c < positions) {
+                        assert_eq!(bits(&case.attend(isa, &cuts)), bits(&whole), "{shape:?} ({positions}, {rows}) cut at {cuts:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_query_has_the_same_bits_alone_and_among_others() {
+    let mut random = Random(7);
+    let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(50) };
+    let case = Case::new(&mut random, shape, 90, 90);
+    let together = case.attend(Isa::best(), &[]);
+    let width = shape.heads * shape.head_dim;
+    for row in [0, 15, 16, 60, 89] {
+        let kv = (row + 1) * shape.kv_heads * shape.head_dim;
+        let alone = Case {
+            shape,
+            keys: case.keys[..kv].to_vec(),
+            values: case.values[..kv].to_vec(),
+            queries: case.queries[row * width..][..width].to_vec(),
+            positions: row + 1,
+            rows: 1,
+        };
+        assert_eq!(bits(&alone.attend(Isa::best(), &[])), bits(&together[row * width..][..width]), "row {row}");
+    }
+}
+
+#[test]
+fn rows_are_normalised_activated_and_summed_alike_on_every_instruction_set() {
+    let mut random = Random(8);
+    for width in [1, 15, 64, 576, 1000] {
+        let x = random.floats(3 * width);
+        let (weight, up) = (random.floats(width), random.floats(3 * width));
+        let all = |isa| {
+            let (mut norm, mut silu) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            rms_norm(isa, &x, &weight, 1e-5, &mut norm);
+            silu_mul(isa, &x, &up, &mut silu);
+            (bits(&norm), bits(&silu), log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(), norm, silu)
+        };
+        let plain = all(Isa::Plain);
+        assert!(isas().all(|isa| all(isa) == plain), "width {width}");
+        let sums = log_sum_exp(Isa::Plain, &x, width);
+        for (row, x) in x.chunks(width).enumerate() {
+            let exact = |f: &dyn Fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>();
+            let scale = (exact(&|v| v * v) / width as f64 + 1e-5).sqrt();
+            for (i, v) in x.iter().map(|v| f64::from(*v)).enumerate() {
+                let (norm, silu) = (v / scale * f64::from(weight[i]), v / (1.0 + (-v).exp()) * f64::from(up[row * width + i]));
+                assert!((f64::from(plain.3[row * width + i]) - norm).abs() < 1e-5, "norm");
+                assert!((f64::from(plain.4[row * width + i]) - silu).abs() < 1e-6, "silu");
+            }
+            assert!((sums[row] - exact(&f64::exp).ln()).abs() < 1e-6, "log-sum-exp of width {width}");
+        }
+    }
+}
+
+#[test]
+fn the_normaliser_is_exact_over_a_vocabulary_and_refuses_what_is_not_finite() {
+    let mut random = Random(9);
+    let x: Vec<f32> = random.floats(150_000).iter().map(|v| 30.0 * v).collect();
+    let expected: f64 = x.iter().map(|v| f64::from(*v).exp()).sum::<f64>().ln();
+    let got = log_sum_exp(Isa::best(), &x, x.len())[0];
+    assert!((got - expected).abs() < 3e-7, "{got} for {expected}");
+    assert!(log_sum_exp(Isa::best(), &[0.0, f32::NAN], 2)[0].is_nan());
+    assert!(log_sum_exp(Isa::best(), &[0.0, f32::INFINITY], 2)[0].is_nan());
+    assert!(log_sum_exp(Isa::best(), &[0.0, f32::NEG_INFINITY], 2)[0].abs() < 1e-12);
+}
+
+#[test]
+fn rotation_layouts_agree_up_to_their_permutation() {
+    let mut random = Random(10);
+    let x = random.floats(2 * 3 * 8);
+    let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001]);
+    let mut halves = x.clone();
+    table.apply(RopeLayout::Halves, &mut halves);
+    let permute = |x: &[f32]| -> Vec<f32> { x.chunks(8).flat_map(|h| (0..8).map(|i| h[i / 2 + i % 2 * 4]).collect::<Vec<_>>()).collect() };
+    let mut interleaved = permute(&x);
+    table.apply(RopeLayout::Interleaved, &mut interleaved);
+    assert_eq!(permute(&halves), interleaved);
+    let angle = f64::from(4000.0f32 * 0.3);
+    let expected = f64::from(x[24 + 1]) * angle.cos() - f64::from(x[24 + 5]) * angle.sin();
+    assert!((f64::from(halves[24 + 1]) - expected).abs() < 1e-6);
+}
