@@ -1,0 +1,193 @@
+//! GGUF files as a source of weights and metadata.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
+
+use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
+use super::{WeightsError, gguf_names, map_file, nearest};
+
+type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// An open GGUF file: its header is checked, its tensors are views of the mapped file.
+#[derive(Clone)]
+pub struct GgufFile {
+    path: PathBuf,
+    owner: Owner,
+    header: Arc<Header>,
+    /// GGUF name → position in the header.
+    by_name: Arc<BTreeMap<String, usize>>,
+}
+
+/// What `inspect` shows of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorListing {
+    /// The name in the file.
+    pub name: String,
+    /// Outermost dimension first.
+    pub shape: Vec<usize>,
+    /// The storage type's name, supported or not.
+    pub type_name: &'static str,
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
+impl GgufFile {
+    /// Maps the file and checks its header.
+    pub fn open(path: &Path) -> Result<Self, WeightsError> {
+        let map = map_file(path)?;
+        Self::from_owner(path, Arc::new(map))
+    }
+
+    /// The same from bytes in memory; `path` is only for messages.
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, WeightsError> {
+        Self::from_owner(path, Arc::new(bytes))
+    }
+
+    fn from_owner(path: &Path, owner: Owner) -> Result<Self, WeightsError> {
+        let header = Header::parse((*owner).as_ref()).map_err(|error| malformed(path, error))?;
+        let by_name = header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
+        Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name) })
+    }
+
+    /// The file's version, 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.header.version
+    }
+
+    /// All tensors in the order of the file.
+    pub fn tensors(&self) -> Vec<TensorListing> {
+        let listing = |tensor: &super::gguf_header::TensorInfo| TensorListing {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            type_name: tensor.ggml_type.name,
+            bytes: tensor.bytes.len(),
+        };
+        self.header.tensors.iter().map(listing).collect()
+    }
+
+    /// All metadata by key.
+    pub fn metadata(&self) -> &BTreeMap<String, Value> {
+        &self.header.metadata
+    }
+
+    /// The value of `key`, where there is one.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.header.metadata.get(key)
+    }
+
+    /// The string of `key`; an error where it is something else.
+    pub fn string(&self, key: &str) -> Result<Option<&str>, WeightsError> {
+        self.typed(key, "a string", |value| if let Value::String(text) = value { Some(text.as_str()) } else { None })
+    }
+
+    /// The non-negative integer of `key`; an error where it is something else.
+    pub fn u64(&self, key: &str) -> Result<Option<u64>, WeightsError> {
+        self.typed(key, "a non-negative integer", Value::as_u64)
+    }
+
+    /// The token id of `key`; an error where it is something else.
+    pub fn token_id(&self, key: &str) -> Result<Option<u32>, WeightsError> {
+        self.typed(key, "a token id", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
+    }
+
+    /// The number of `key`; an error where it is something else.
+    pub fn f64(&self, key: &str) -> Result<Option<f64>, WeightsError> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
+    /// The boolean of `key`; an error where it is something else.
+    pub fn bool(&self, key: &str) -> Result<Option<bool>, WeightsError> {
+        self.typed(key, "a boolean", |value| if let Value::Bool(flag) = value { Some(*flag) } else { None })
+    }
+
+    /// The strings of `key`; an error where it is something else.
+    pub fn strings(&self, key: &str) -> Result<Option<&Strings>, WeightsError> {
+        self.typed(key, "an array of strings", |value| if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None })
+    }
+
+    /// The floats of `key`; an error where it is something else.
+    pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, WeightsError> {
+        self.typed(
+            key,
+            "an array of floats",
+            |value| if let Value::Array(Array::Floats(floats)) = value { Some(floats.as_slice()) } else { None },
+        )
+    }
+
+    /// The integers of `key`, signed or not; an error where it is something else.
+    pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, WeightsError> {
+        self.typed(key, "an array of integers", |value| match value {
+            Value::Array(Array::Ints(values)) => Some(values.clone()),
+            Value::Array(Array::Uints(values)) => values.iter().map(|&v| i64::try_from(v).ok()).collect(),
+            _ => None,
+        })
+    }
+
+    /// An error about the metadata of this file.
+    pub(crate) fn metadata_error(&self, key: &str, why: impl Into<String>) -> WeightsError {
+        let hint =
+            "the file may come from a converter that this version does not know; convert the model again or use its safetensors files";
+        WeightsError::Malformed { path: self.path.clone(), what: format!("metadata `{key}`"), why: why.into(), hint: hint.into() }
+    }
+
+    fn typed<'a, T>(&'a self, key: &str, expected: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, WeightsError> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        match read(value) {
+            Some(typed) => Ok(Some(typed)),
+            None => Err(self.metadata_error(key, format!("expected {expected}, found {}", value.kind()))),
+        }
+    }
+}
+
+impl WeightSource for GgufFile {
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+        let gguf_name = gguf_names::to_gguf(name);
+        let Some(&index) = self.by_name.get(&gguf_name) else {
+            return Err(SourceError::Missing {
+                name: gguf_name.clone(),
+                path: self.path.clone(),
+                held: self.by_name.len(),
+                nearest: nearest(&gguf_name, self.by_name.keys().map(String::as_str)),
+            });
+        };
+        let info = &self.header.tensors[index];
+        let Some(weight_type) = info.ggml_type.weight_type else {
+            return Err(SourceError::Invalid { name: gguf_name, path: self.path.clone(), why: unsupported(info.ggml_type) });
+        };
+        let bytes = Bytes::slice(Arc::clone(&self.owner), info.bytes.clone()).expect("the header check placed each tensor inside the file");
+        Ok(RawTensor { shape: info.shape.clone(), weight_type, bytes })
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(&gguf_names::to_gguf(name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.by_name.keys().map(|name| gguf_names::to_huggingface(name)).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}
+
+fn unsupported(ggml_type: GgmlType) -> String {
+    format!(
+        "its type {} is not supported\n\nhint: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K (such as a Q4_K_M or Q8_0 file)",
+        ggml_type.name
+    )
+}
+
+fn malformed(path: &Path, error: HeaderError) -> WeightsError {
+    let hint = if error.truncated {
+        format!("the download may have been cut short; `probity model verify {}` compares it with the known hash", path.display())
+    } else {
+        format!("the file is damaged or not a GGUF file; `probity model verify {}` compares it with the known hash", path.display())
+    };
+    WeightsError::Malformed { path: path.to_owned(), what: error.what, why: error.why, hint }
+}

@@ -1,0 +1,81 @@
+//! Reading weights: GGUF and safetensors files as [`WeightSource`](probity_models::WeightSource)s.
+//!
+//! Files are data from strangers: every size and offset is checked before it is used, and a file that is broken gives an error that
+//! names it, the field and what was expected.
+
+mod fingerprint;
+mod finite;
+mod gguf;
+mod gguf_header;
+mod gguf_names;
+mod safetensors;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+pub use fingerprint::{fingerprint, sha256_file};
+pub use finite::check_finite;
+pub use gguf::{GgufFile, TensorListing};
+pub use gguf_header::{Array, GgmlType, Header, HeaderError, Strings, TensorInfo, Value};
+pub use safetensors::{SafetensorsFiles, ShardIndex};
+
+/// Why weights could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// The file cannot be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is not what its format demands.
+    #[error("{}: {what}: {why}\n\nhint: {hint}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The field or tensor.
+        what: String,
+        /// Expected and found.
+        why: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A weight is no number.
+    #[error(
+        "tensor `{name}` holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's"
+    )]
+    NotFinite {
+        /// The tensor.
+        name: String,
+        /// Its type.
+        weight_type: probity_kernels::WeightType,
+        /// The first bad element in row-major order; for a quantised tensor the first element of the block whose scale is bad.
+        index: usize,
+        /// `an infinite value` or `not a number`.
+        found: &'static str,
+    },
+}
+
+/// Maps a file for reading.
+pub(crate) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
+    let io = |source| WeightsError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.is_dir() {
+        return Err(io(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a folder, not a file")));
+    }
+    // SAFETY: the map is private and read-only. A file that another process shortens or rewrites while it is mapped is outside what a
+    // reader can prevent; all offsets were checked against the length at mapping time, and model files are not written in place.
+    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    Ok(map)
+}
+
+/// The name most like `name`, where one is near.
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let scored = names.map(|other| (strsim::jaro_winkler(name, other), other));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))?;
+    (best.0 > 0.8).then(|| best.1.to_owned())
+}

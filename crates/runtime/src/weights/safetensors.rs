@@ -1,0 +1,231 @@
+//! safetensors files, alone or in shards, as a source of weights.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use probity_kernels::WeightType;
+use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
+use serde::Deserialize;
+
+use super::{WeightsError, map_file, nearest};
+
+type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// The name that Hugging Face checkpoints give the list of shards.
+const INDEX: &str = "model.safetensors.index.json";
+/// The name of a checkpoint in one file.
+const SINGLE: &str = "model.safetensors";
+
+/// `model.safetensors.index.json`: which shard holds which tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardIndex {
+    /// Tensor → file name inside the index's folder.
+    pub weight_map: BTreeMap<String, String>,
+}
+
+/// The file as written, before its names are checked.
+#[derive(Deserialize)]
+struct RawIndex {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl ShardIndex {
+    /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`, nothing absolute.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
+        let index: RawIndex = serde_json::from_slice(text)
+            .map_err(|source| malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}"))?;
+        if index.weight_map.is_empty() {
+            return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
+        }
+        for (tensor, shard) in &index.weight_map {
+            let mut components = Path::new(shard).components();
+            let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+            if !plain || shard.contains(['\\', '\0', ':']) {
+                let why = format!("tensor `{tensor}` is said to be in {shard:?}, which is not a plain file name");
+                return Err(malformed(path, "`weight_map`", why, "shards must lie in the folder of their index"));
+            }
+        }
+        Ok(Self { weight_map: index.weight_map })
+    }
+
+    /// The shards' names, sorted.
+    pub fn shards(&self) -> Vec<&str> {
+        let mut shards: Vec<&str> = self.weight_map.values().map(String::as_str).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+}
+
+struct Entry {
+    file: usize,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    range: std::ops::Range<usize>,
+}
+
+/// A checkpoint of one or more safetensors files.
+pub struct SafetensorsFiles {
+    path: PathBuf,
+    files: Vec<(PathBuf, Owner)>,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl SafetensorsFiles {
+    /// Opens a `.safetensors` file, an index (`*.index.json`) or a folder that holds `model.safetensors` or its index.
+    pub fn open(path: &Path) -> Result<Self, WeightsError> {
+        if path.is_dir() {
+            let (single, index) = (path.join(SINGLE), path.join(INDEX));
+            return if single.is_file() { Self::open_single(&single) } else { Self::open_index(&index) };
+        }
+        if path.extension().is_some_and(|extension| extension == "json") { Self::open_index(path) } else { Self::open_single(path) }
+    }
+
+    /// The same from one file's bytes in memory; `path` is for messages.
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, WeightsError> {
+        let mut files = Self { path: path.to_owned(), files: Vec::new(), entries: BTreeMap::new() };
+        files.add(path, Arc::new(bytes))?;
+        Ok(files)
+    }
+
+    /// The files that hold the tensors, and the index where there is one.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> = self.files.iter().map(|(path, _)| path.clone()).collect();
+        if !paths.contains(&self.path) {
+            paths.push(self.path.clone());
+        }
+        paths
+    }
+
+    /// What `inspect` shows: name, shape, type and bytes of each tensor, by name.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, String, usize)> {
+        let listing =
+            |(name, entry): (&String, &Entry)| (name.clone(), entry.shape.clone(), format!("{:?}", entry.dtype), entry.range.len());
+        self.entries.iter().map(listing).collect()
+    }
+
+    fn open_single(path: &Path) -> Result<Self, WeightsError> {
+        let mut files = Self { path: path.to_owned(), files: Vec::new(), entries: BTreeMap::new() };
+        files.add(path, Arc::new(map_file(path)?))?;
+        Ok(files)
+    }
+
+    fn open_index(path: &Path) -> Result<Self, WeightsError> {
+        let text = std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+        let index = ShardIndex::parse(path, &text)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut files = Self { path: path.to_owned(), files: Vec::new(), entries: BTreeMap::new() };
+        for shard in index.shards() {
+            let shard_path = folder.join(shard);
+            if !shard_path.is_file() {
+                let count = index.weight_map.values().filter(|s| *s == shard).count();
+                let why = format!("shard `{shard}` with {count} tensors is missing from {}", folder.display());
+                return Err(malformed(path, "`weight_map`", why, "finish the download: every shard that the index names is needed"));
+            }
+            files.add(&shard_path, Arc::new(map_file(&shard_path)?))?;
+        }
+        files.check_against(path, &index)?;
+        Ok(files)
+    }
+
+    /// Every tensor lies where the index says; tensors that the index does not name are not part of the checkpoint.
+    fn check_against(&mut self, path: &Path, index: &ShardIndex) -> Result<(), WeightsError> {
+        for (tensor, shard) in &index.weight_map {
+            let holder = self.entries.get(tensor).map(|entry| &self.files[entry.file].0);
+            let holder = holder.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+            if holder.as_deref() != Some(shard) {
+                let found = holder.map_or_else(|| "it is in no shard".to_owned(), |holder| format!("it is in `{holder}`"));
+                let why = format!("tensor `{tensor}` should be in `{shard}`, but {found}");
+                return Err(malformed(
+                    path,
+                    "`weight_map`",
+                    why,
+                    "the index and the shards are of different checkpoints; download them again",
+                ));
+            }
+        }
+        self.entries.retain(|name, _| index.weight_map.contains_key(name));
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, owner: Owner) -> Result<(), WeightsError> {
+        let bytes: &[u8] = (*owner).as_ref();
+        let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
+        self.take_entries(path, &metadata, header_len + 8)?;
+        self.files.push((path.to_owned(), owner));
+        Ok(())
+    }
+
+    fn take_entries(&mut self, path: &Path, metadata: &Metadata, data_start: usize) -> Result<(), WeightsError> {
+        let file = self.files.len();
+        for name in metadata.offset_keys() {
+            let Some(info) = metadata.info(&name) else { continue };
+            if let Some(other) = self.entries.get(&name) {
+                let why = format!("it is also in {}", self.files[other.file].0.display());
+                return Err(malformed(path, &format!("tensor `{name}`"), why, "remove the shard that does not belong to this checkpoint"));
+            }
+            let (start, end) = info.data_offsets;
+            let entry = Entry { file, dtype: info.dtype, shape: info.shape.clone(), range: data_start + start..data_start + end };
+            self.entries.insert(name, entry);
+        }
+        Ok(())
+    }
+}
+
+impl WeightSource for SafetensorsFiles {
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+        let Some(entry) = self.entries.get(name) else {
+            return Err(SourceError::Missing {
+                name: name.to_owned(),
+                path: self.path.clone(),
+                held: self.entries.len(),
+                nearest: nearest(name, self.entries.keys().map(String::as_str)),
+            });
+        };
+        let (path, owner) = &self.files[entry.file];
+        let invalid = |why: String| SourceError::Invalid { name: name.to_owned(), path: path.clone(), why };
+        let weight_type = match entry.dtype {
+            Dtype::F32 => WeightType::F32,
+            Dtype::F16 => WeightType::F16,
+            Dtype::BF16 => WeightType::BF16,
+            other => {
+                let hint = "hint: convert the checkpoint to F32, F16 or BF16, or use a GGUF file for quantised weights";
+                return Err(invalid(format!("its type {other:?} is not supported; F32, F16 and BF16 are\n\n{hint}")));
+            }
+        };
+        let bytes = Bytes::slice(Arc::clone(owner), entry.range.clone())
+            .ok_or_else(|| invalid(format!("bytes {:?} lie outside the file", entry.range)))?;
+        Ok(RawTensor { shape: entry.shape.clone(), weight_type, bytes })
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entries.keys().cloned().collect()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}
+
+fn malformed(path: &Path, what: &str, why: impl Into<String>, hint: &str) -> WeightsError {
+    WeightsError::Malformed { path: path.to_owned(), what: what.to_owned(), why: why.into(), hint: hint.to_owned() }
+}
+
+fn unreadable(path: &Path, len: usize, error: &SafeTensorError) -> WeightsError {
+    let cut = format!("the download may have been cut short; `probity model verify {}` compares it with the known hash", path.display());
+    let why = match error {
+        SafeTensorError::HeaderTooSmall => format!("the file has {len} bytes, fewer than the 8 of a header length"),
+        SafeTensorError::InvalidHeaderLength => format!("the header claims to be longer than the file of {len} bytes"),
+        SafeTensorError::MetadataIncompleteBuffer => {
+            format!("the tensors that the header lists do not end where the file of {len} bytes ends")
+        }
+        other => other.to_string(),
+    };
+    malformed(path, "the safetensors header", why, &cut)
+}
