@@ -1,0 +1,176 @@
+//! The qualities that texts are judged by, and the words a prompt needs for each.
+
+/// A quality with its word forms and what a judge should look at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) name: &'static str,
+    adjective: &'static str,
+    comparative: &'static str,
+    /// What it means, in a sentence or two.
+    pub(crate) definition: &'static str,
+}
+
+const fn known(name: &'static str, adjective: &'static str, comparative: &'static str, definition: &'static str) -> Known {
+    Known { name, adjective, comparative, definition }
+}
+
+/// Sorted by name.
+pub(crate) const KNOWN: &[Known] = &[
+    known(
+        "coherence",
+        "coherent",
+        "more coherent",
+        "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on those before it, \
+         and together they make one account instead of a heap of facts.",
+    ),
+    known(
+        "consistency",
+        "factually consistent with the source",
+        "more factually consistent with the source",
+        "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot be found in it, \
+         counts against the text, however well it is written.",
+    ),
+    known(
+        "correctness",
+        "correct",
+        "more correct",
+        "Whether what the text says is true and answers what was asked, without errors of fact or of reasoning.",
+    ),
+    known(
+        "engagingness",
+        "engaging",
+        "more engaging",
+        "Whether a reader would want to go on: the text is specific and interesting and gives the other side something to respond to.",
+    ),
+    known(
+        "fluency",
+        "fluent",
+        "more fluent",
+        "Whether each sentence reads as if written by a competent speaker: grammar, spelling, punctuation, word choice and word order.",
+    ),
+    known(
+        "grammar",
+        "grammatically correct",
+        "more grammatically correct",
+        "Whether the sentences follow the grammar of their language, regardless of what they say.",
+    ),
+    known(
+        "groundedness",
+        "grounded in the given facts",
+        "better grounded in the given facts",
+        "Whether the text makes use of the facts that were given, and uses them rightly.",
+    ),
+    known(
+        "helpfulness",
+        "helpful",
+        "more helpful",
+        "Whether the text does what its reader needs: it addresses the request, completely and without getting in the way.",
+    ),
+    known(
+        "informativeness",
+        "informative",
+        "more informative",
+        "How much of what matters the reader learns from the text.",
+    ),
+    known(
+        "instruction-following",
+        "faithful to the instruction",
+        "better at following the instruction",
+        "Whether the text does what the instruction says, all of it and nothing against it; style and length count only where asked for.",
+    ),
+    known(
+        "naturalness",
+        "natural",
+        "more natural",
+        "Whether a person might have said or written it so, in this place.",
+    ),
+    known(
+        "quality",
+        "good",
+        "better",
+        "How well the text serves its purpose, all things considered: content, truth to the source, order and language.",
+    ),
+    known(
+        "relevance",
+        "relevant",
+        "more relevant",
+        "Whether the text picks out what is important in the source, leaves out what is not, and does not repeat itself.",
+    ),
+    known(
+        "semantics",
+        "faithful to the meaning of the data",
+        "more faithful to the meaning of the data",
+        "Whether the text says what the data say: all of it, and nothing that they don't.",
+    ),
+    known(
+        "understandability",
+        "understandable",
+        "easier to understand",
+        "Whether the meaning of the text is clear in its place, without guessing.",
+    ),
+];
+
+/// The words for one attribute in a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// `coherence`.
+    pub(crate) attribute: String,
+    /// `coherent`.
+    pub(crate) adjective: String,
+    /// `more coherent`.
+    pub(crate) comparative: String,
+}
+
+/// The entry for an attribute, by noun or by adjective, in any case and with `_` or spaces for `-`.
+pub(crate) fn lookup(attribute: &str) -> Option<&'static Known> {
+    let plain = attribute.trim().to_lowercase().replace(['_', ' '], "-");
+    let name = match plain.as_str() {
+        "overall" | "overall-quality" => "quality",
+        "engagement" => "engagingness",
+        "faithfulness" | "factuality" => "consistency",
+        other => other,
+    };
+    KNOWN.iter().find(|known| known.name == name || known.adjective == name)
+}
+
+/// The words for `attribute`. An unknown one without `adjective` is used as it stands, in a phrase that suits any noun.
+pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> Words {
+    let attribute = attribute.trim().to_owned();
+    if let Some(adjective) = adjective {
+        return Words { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
+    }
+    match lookup(&attribute) {
+        Some(known) => Words { attribute, adjective: known.adjective.to_owned(), comparative: known.comparative.to_owned() },
+        None => Words {
+            adjective: format!("good in terms of {attribute}"),
+            comparative: format!("better in terms of {attribute}"),
+            attribute,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nouns_and_adjectives_of_known_attributes_find_the_same_words() {
+        for name in ["coherence", "Coherent", " coherence "] {
+            let words = words(name, None);
+            assert_eq!((words.adjective.as_str(), words.comparative.as_str()), ("coherent", "more coherent"));
+        }
+        assert_eq!(words("overall quality", None).comparative, "better");
+        assert_eq!(words("instruction_following", None).comparative, "better at following the instruction");
+    }
+
+    #[test]
+    fn an_unknown_attribute_is_used_in_a_grammatical_phrase() {
+        assert_eq!(words("tone of voice", None).comparative, "better in terms of tone of voice");
+        assert_eq!(words("tone of voice", Some("polite")).comparative, "more polite");
+    }
+
+    #[test]
+    fn known_attributes_are_sorted_and_unique() {
+        assert!(KNOWN.windows(2).all(|pair| pair[0].name < pair[1].name));
+    }
+}

@@ -1,0 +1,310 @@
+//! Puts comparisons to the model and writes each verdict down as it comes.
+
+use probity_data::Sample;
+use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Prompt, Sampling, ScoreRequest, ScoreResult, SinkError};
+use serde::Serialize;
+
+use super::options::{ComparativeParams, Decide};
+use crate::pairs::{rng_for, seed_for};
+use crate::question::material;
+use crate::run::write_row;
+use crate::template::{Layout, Template};
+use crate::{MethodError, Output, Run};
+
+/// The table of all comparisons.
+pub(super) const COMPARISONS: &str = "comparisons";
+
+/// One question: is candidate `i`, shown first, better than candidate `j`?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Comparison {
+    /// Position of the sample.
+    pub(super) item: usize,
+    /// Position of the attribute.
+    pub(super) attribute: usize,
+    /// Position of the template.
+    pub(super) template: usize,
+    /// Position of the first candidate shown.
+    pub(super) i: usize,
+    /// Position of the second.
+    pub(super) j: usize,
+}
+
+/// The answer to a [`Comparison`].
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Verdict {
+    /// P(first is better), where there is an answer.
+    pub(super) p: Option<f64>,
+    /// Probability of both labels together under the full vocabulary; absent where answers were sampled.
+    pub(super) mass: Option<f64>,
+    pub(super) outcome: Outcome,
+    /// Log-probabilities of the two labels.
+    logprobs: Option<[f64; 2]>,
+    prompt_tokens: Option<usize>,
+    /// How sampled answers were read.
+    pub(super) samples: Option<Tally>,
+}
+
+/// How sampled answers were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(super) struct Tally {
+    pub(super) first: usize,
+    pub(super) second: usize,
+    pub(super) unparsed: usize,
+}
+
+impl Verdict {
+    fn none(outcome: Outcome) -> Self {
+        Self { p: None, mass: None, outcome, logprobs: None, prompt_tokens: None, samples: None }
+    }
+
+    fn from_score(result: &ScoreResult) -> Self {
+        let labels = result.labels();
+        Self {
+            p: labels.map(|l| l.labels[0].prob),
+            mass: labels.map(|l| l.mass),
+            outcome: result.outcome.clone(),
+            logprobs: labels.map(|l| [l.labels[0].logprob, l.labels[1].logprob]),
+            prompt_tokens: Some(result.prompt_tokens),
+            samples: None,
+        }
+    }
+
+    /// Paper eq. 5 over the samples that could be read.
+    fn from_samples(tally: Tally, failed: Option<Outcome>, prompt_tokens: usize) -> Self {
+        let parsed = tally.first + tally.second;
+        let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
+        let outcome = match failed {
+            Some(outcome) => outcome,
+            None if parsed == 0 => Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) },
+            None if tally.first == tally.second => Outcome::Tie,
+            None => Outcome::Scored,
+        };
+        let p = p.filter(|_| outcome.has_answer());
+        Self { p, mass: None, outcome, logprobs: None, prompt_tokens: Some(prompt_tokens), samples: Some(tally) }
+    }
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    template: &'a str,
+    i: usize,
+    j: usize,
+    candidate_i: &'a str,
+    candidate_j: &'a str,
+    p: Option<f64>,
+    logprob_i: Option<f64>,
+    logprob_j: Option<f64>,
+    mass: Option<f64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    prompt_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    samples: Option<Tally>,
+}
+
+/// Everything that is needed to put a comparison into words.
+pub(super) struct Judge<'a> {
+    pub(super) params: &'a ComparativeParams,
+    pub(super) samples: &'a [Sample],
+    pub(super) labels: LabelSet,
+    pub(super) layout: Layout,
+    /// `templates[attribute][template]`.
+    pub(super) templates: Vec<Vec<Template>>,
+}
+
+/// What the judge said, in the order of the comparisons.
+pub(super) struct Judged {
+    pub(super) comparisons: Vec<Comparison>,
+    pub(super) verdicts: Vec<Verdict>,
+    /// Lines of data that were quoted, over all prompts.
+    pub(super) quoted_lines: usize,
+}
+
+impl Judge<'_> {
+    /// The comparisons of all samples, attributes and templates: the same pairs of a sample for each attribute and template.
+    pub(super) fn comparisons(&self) -> Vec<Comparison> {
+        let (attributes, templates) = (self.templates.len(), self.params.template.len());
+        let mut all = Vec::new();
+        for (item, sample) in self.samples.iter().enumerate() {
+            let pairs = self.params.pairs.select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
+            for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
+                all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
+            }
+        }
+        all
+    }
+
+    /// Asks the model about each comparison. Its row is written as soon as it is answered.
+    pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<Judged, MethodError> {
+        let comparisons = self.comparisons();
+        let mut quoted_lines = 0;
+        let mut prompts: Vec<(usize, Prompt)> = Vec::new();
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; comparisons.len()];
+        for (index, comparison) in comparisons.iter().enumerate() {
+            match self.prompt(comparison, &mut quoted_lines)? {
+                Some(prompt) => prompts.push((index, prompt)),
+                None => verdicts[index] = Some(Verdict::none(Outcome::Empty)),
+            }
+        }
+        run.table(COMPARISONS, comparisons.len())?;
+        for (index, verdict) in verdicts.iter().enumerate() {
+            if let Some(verdict) = verdict {
+                run.row(COMPARISONS, index, &self.row(&comparisons[index], verdict))?;
+            }
+        }
+        let mut keep = |index: usize, verdict: Verdict, output: &mut dyn Output| {
+            write_row(output, COMPARISONS, index, &self.row(&comparisons[index], &verdict))?;
+            verdicts[index] = Some(verdict);
+            Ok(())
+        };
+        match self.params.decide {
+            Decide::Prob => self.ask_labels(prompts, &comparisons, run, &mut keep)?,
+            Decide::Samples(k) => self.ask_samples(&prompts, k, &comparisons, run, &mut keep)?,
+        }
+        let verdicts = verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect();
+        Ok(Judged { comparisons, verdicts, quoted_lines })
+    }
+
+    /// `None` where one of the candidates is empty.
+    fn prompt(&self, comparison: &Comparison, quoted_lines: &mut usize) -> Result<Option<Prompt>, MethodError> {
+        let sample = &self.samples[comparison.item];
+        let (first, second) = (&sample.candidates[comparison.i].text, &sample.candidates[comparison.j].text);
+        if first.trim().is_empty() || second.trim().is_empty() {
+            return Ok(None);
+        }
+        let [context, instruction] = material(sample);
+        let data = [context, instruction, ("candidate_a", first), ("candidate_b", second)];
+        let rendered = self.templates[comparison.attribute][comparison.template].render(&sample.id, &data)?;
+        *quoted_lines += rendered.quoted_lines;
+        Ok(Some(rendered.prompt(&self.layout)))
+    }
+
+    fn ask_labels(
+        &self,
+        prompts: Vec<(usize, Prompt)>,
+        comparisons: &[Comparison],
+        run: &mut Run<'_>,
+        keep: &mut dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        let mut indices = Vec::with_capacity(prompts.len());
+        let mut requests = Vec::with_capacity(prompts.len());
+        for (index, prompt) in prompts {
+            indices.push(index);
+            requests.push(ScoreRequest { id: self.request_id(&comparisons[index]), prompt, ask: Ask::Labels(self.labels.clone()) });
+        }
+        run.score(&requests, |request, result, output| keep(indices[request], Verdict::from_score(&result), output))
+    }
+
+    fn ask_samples(
+        &self,
+        prompts: &[(usize, Prompt)],
+        k: usize,
+        comparisons: &[Comparison],
+        run: &mut Run<'_>,
+        keep: &mut dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        let mut requests = Vec::with_capacity(prompts.len() * k);
+        for (index, prompt) in prompts {
+            let id = self.request_id(&comparisons[*index]);
+            requests.extend((0..k).map(|sample| self.sample_request(&id, sample, prompt)));
+        }
+        let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); prompts.len()];
+        run.generate(&requests, |request, result, output| {
+            let (done, tally, failed) = &mut open[request / k];
+            self.count(&result, tally, failed);
+            *done += 1;
+            if *done < k {
+                return Ok(());
+            }
+            keep(prompts[request / k].0, Verdict::from_samples(*tally, failed.take(), result.prompt_tokens), output)
+        })
+    }
+
+    fn sample_request(&self, id: &str, sample: usize, prompt: &Prompt) -> GenerateRequest {
+        let seed = seed_for(self.params.seed, &["sample", id, &sample.to_string()]);
+        let sampling = Sampling::Random { temperature: self.params.temperature, seed };
+        GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), prompt.clone(), self.params.max_tokens) }
+    }
+
+    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is the model's outcome.
+    fn count(&self, result: &GenerateResult, tally: &mut Tally, failed: &mut Option<Outcome>) {
+        match &result.outcome {
+            Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty | Outcome::Unparsed { .. } => {
+                match last_label(&result.text, &self.params.label_words.0) {
+                    Some(0) => tally.first += 1,
+                    Some(_) => tally.second += 1,
+                    None => tally.unparsed += 1,
+                }
+            }
+            outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => *failed = Some(outcome.clone()),
+        }
+    }
+
+    fn request_id(&self, comparison: &Comparison) -> String {
+        let Comparison { item, attribute, template, i, j } = *comparison;
+        let sample = &self.samples[item];
+        let (first, second) = (&sample.candidates[i].id, &sample.candidates[j].id);
+        format!("{}/{}/{}/{first}/{second}", sample.id, self.params.attribute[attribute], self.params.template[template])
+    }
+
+    fn row<'r>(&'r self, comparison: &Comparison, verdict: &'r Verdict) -> Row<'r> {
+        let Comparison { item, attribute, template, i, j } = *comparison;
+        let sample = &self.samples[item];
+        Row {
+            item: &sample.id,
+            attribute: &self.params.attribute[attribute],
+            template: &self.params.template[template],
+            i,
+            j,
+            candidate_i: &sample.candidates[i].id,
+            candidate_j: &sample.candidates[j].id,
+            p: verdict.p,
+            // JSON has no −∞: a label that is impossible has no log-probability, and p says which one it is.
+            logprob_i: verdict.logprobs.map(|l| l[0]).filter(|l| l.is_finite()),
+            logprob_j: verdict.logprobs.map(|l| l[1]).filter(|l| l.is_finite()),
+            mass: verdict.mass,
+            outcome: &verdict.outcome,
+            prompt_tokens: verdict.prompt_tokens,
+            samples: verdict.samples,
+        }
+    }
+}
+
+/// The position of the label that is named last in `text`, as a word of its own and in the same case; the longer one where two end together.
+pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let named = |label: &String| {
+        let at = text.rmatch_indices(label.as_str());
+        at.map(|(start, found)| (start, start + found.len()))
+            .find(|&(start, end)| !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next()))
+    };
+    let ends = labels.iter().enumerate().filter_map(|(index, label)| named(label).map(|(start, end)| (end, end - start, index)));
+    ends.max().map(|(_, _, index)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_label_that_stands_alone_counts() {
+        let letters = ["A".to_owned(), "B".to_owned()];
+        for (text, label) in [
+            ("A", Some(0)),
+            (" B.", Some(1)),
+            ("A better one is B", Some(1)),
+            ("Between A and B: **A**", Some(0)),
+            ("Apples and Bananas", None),
+            ("a", None),
+            ("", None),
+            ("ÄA", None),
+        ] {
+            assert_eq!(last_label(text, &letters), label, "{text}");
+        }
+        let words = ["Summary A".to_owned(), "Summary B".to_owned()];
+        assert_eq!(last_label("Summary B beats Summary A", &words), Some(0));
+        assert_eq!(last_label("A", &words), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! The options of `compare`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::{Serialize, Serializer};
+
+use crate::pairs::Pairs;
+use crate::question::Format;
+
+/// Options of comparative assessment.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct ComparativeParams {
+    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
+    /// May be given several times; each attribute is judged by itself.
+    #[arg(long, required = true, value_name = "NAME")]
+    pub attribute: Vec<String>,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "summary", value_name = "WORD")]
+    pub noun: String,
+    /// The attribute as an adjective, where the built-in form does not fit: the prompt asks which text is "more ADJECTIVE".
+    #[arg(long, value_name = "WORD")]
+    pub adjective: Option<String>,
+    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
+    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    pub template: Vec<String>,
+    /// How the prompt is put to the model.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// What the answer begins with, put into the model's mouth. Empty for nothing.
+    #[arg(long, default_value = "Answer:", value_name = "TEXT")]
+    pub answer_prefix: String,
+    /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
+    #[arg(long, default_value = "A,B", value_name = "FIRST,SECOND")]
+    pub label_words: LabelWords,
+    /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order only),
+    /// `symmetric:R` (a pair in both orders).
+    #[arg(long, default_value = "full", value_name = "SCHEME")]
+    pub pairs: Pairs,
+    /// How comparisons become scores.
+    #[arg(long, value_enum, default_value_t)]
+    pub rank: Rank,
+    /// Over which comparisons the preference for a position is estimated and taken out.
+    #[arg(long, value_enum, default_value_t)]
+    pub debias: Debias,
+    /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.
+    #[arg(long, default_value = "prob", value_name = "HOW")]
+    pub decide: Decide,
+    /// Sampling temperature of `--decide samples:K`.
+    #[arg(long, default_value_t = 1.0, value_name = "T")]
+    pub temperature: f64,
+    /// Longest answer of `--decide samples:K`, in tokens.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub max_tokens: usize,
+    /// Do not compare the result with the gold scores or preferences in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+    /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer candidates.
+    /// Uses the comparisons that were made; needs `--pairs full`.
+    #[arg(long)]
+    pub analyses: bool,
+    /// Draws that each point of the analyses is averaged over.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub analysis_runs: usize,
+    /// Seed of everything random: chosen pairs, sampled answers, analyses.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// How comparisons become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rank {
+    /// Share of its comparisons that a candidate wins.
+    #[default]
+    WinRatio,
+    /// Mean probability of being better.
+    MeanProb,
+    /// Strengths under the Bradley–Terry model, fitted to the probabilities.
+    BradleyTerry,
+    /// The order under which the probabilities are most likely (greedy search).
+    Likelihood,
+    /// The order under which the yes-or-no decisions are most likely (greedy search).
+    LikelihoodHard,
+}
+
+impl Rank {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WinRatio => "win-ratio",
+            Self::MeanProb => "mean-prob",
+            Self::BradleyTerry => "bradley-terry",
+            Self::Likelihood => "likelihood",
+            Self::LikelihoodHard => "likelihood-hard",
+        }
+    }
+}
+
+/// Over which comparisons one debiasing weight is estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Debias {
+    /// Probabilities are used as they are.
+    None,
+    /// One weight for all comparisons of the run.
+    #[default]
+    Global,
+    /// One weight per attribute, over all templates.
+    PerAttribute,
+    /// One weight per attribute and template.
+    PerPrompt,
+}
+
+impl Debias {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Global => "global",
+            Self::PerAttribute => "per-attribute",
+            Self::PerPrompt => "per-prompt",
+        }
+    }
+}
+
+/// How one comparison is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decide {
+    /// From the probabilities of the two labels (paper eq. 3).
+    Prob,
+    /// From so many generated answers (paper eqs. 4–5).
+    Samples(usize),
+}
+
+impl fmt::Display for Decide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prob => f.write_str("prob"),
+            Self::Samples(k) => write!(f, "samples:{k}"),
+        }
+    }
+}
+
+impl Serialize for Decide {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Decide {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "prob" {
+            return Ok(Self::Prob);
+        }
+        let k = text.strip_prefix("samples:").ok_or("expected prob or samples:K")?;
+        match k.parse() {
+            Ok(0) => Err("at least one sample is needed".to_owned()),
+            Ok(k) => Ok(Self::Samples(k)),
+            Err(_) => Err(format!("`{k}` is not a number of samples")),
+        }
+    }
+}
+
+/// The answers that stand for the first and for the second candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelWords(pub [String; 2]);
+
+impl FromStr for LabelWords {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split(',').map(str::trim).collect();
+        match words[..] {
+            [first, second] if first.is_empty() || second.is_empty() => Err("a label word is empty".to_owned()),
+            [first, second] if first == second => Err("the two label words are the same".to_owned()),
+            [first, second] => Ok(Self([first.to_owned(), second.to_owned()])),
+            _ => Err("expected two words with a comma between them, such as A,B".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for LabelWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.0[0], self.0[1])
+    }
+}
+
+impl Serialize for LabelWords {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a method could not finish.
+
+use probity_lm::{LabelError, LmError, SinkError};
+
+use crate::template::TemplateError;
+
+/// Why a method could not finish. What had been written to the [`Output`](crate::Output) by then stands.
+#[derive(Debug, thiserror::Error)]
+pub enum MethodError {
+    /// The arguments could not be read; clap has the wording and the exit code.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// An option's value does not suit the data or another option.
+    #[error("{option}: {why}\n\nhint: {hint}")]
+    Option {
+        /// The option as typed, such as `--pairs random:40`.
+        option: String,
+        /// What is wrong.
+        why: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// A text given as `@FILE` could not be read.
+    #[error("{option}: cannot read {path}: {source}")]
+    File {
+        /// The option as typed.
+        option: String,
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A prompt template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The label words cannot be asked for.
+    #[error("the label words: {0}")]
+    Labels(#[from] LabelError),
+    /// The data have gold scores, but none for this attribute.
+    #[error("no candidate has a gold score for `{attribute}`; the data have: {known}\n\nhint: {hint}")]
+    NoGold {
+        /// The attribute asked for.
+        attribute: String,
+        /// The attributes that the data have scores for.
+        known: String,
+        /// The nearest name, and how to go on without gold.
+        hint: String,
+    },
+    /// There are no samples.
+    #[error("there is no sample to judge\n\nhint: check --data and --limit")]
+    NoSamples,
+    /// The output refused a row (a full disk, an interrupt).
+    #[error("a result could not be saved: {0}")]
+    Output(#[source] SinkError),
+    /// The model failed.
+    #[error(transparent)]
+    Model(LmError),
+    /// A statistic could not be computed from what the model answered.
+    #[error("the statistics of `{what}`: {source}")]
+    Statistics {
+        /// Which one.
+        what: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl From<LmError> for MethodError {
+    fn from(error: LmError) -> Self {
+        match error {
+            LmError::Sink(source) => Self::Output(source),
+            other => Self::Model(other),
+        }
+    }
+}
+
+impl MethodError {
+    pub(crate) fn option(option: impl Into<String>, why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Option { option: option.into(), why: why.into(), hint: hint.into() }
+    }
+}

@@ -1,0 +1,82 @@
+//! What a method is, and how the registry holds methods of different parameters side by side.
+
+use std::marker::PhantomData;
+
+use clap::{ArgMatches, Command};
+use probity_data::Sample;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{MethodError, Report, Run, Summary};
+
+/// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the registry.
+pub trait Method {
+    /// The command-line options; their doc comments are the help. Serialised, they are the arguments in force.
+    type Params: clap::Args + Serialize;
+    /// The command's name.
+    const NAME: &'static str;
+    /// One line, without a final period.
+    const ABOUT: &'static str;
+    /// What is computed, from which paper, and what the numbers mean.
+    const LONG_ABOUT: &'static str;
+
+    /// Judges `samples`. Options and templates are checked before the model is asked anything.
+    fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError>;
+}
+
+/// A method with its parameter type erased.
+pub trait DynMethod: Sync {
+    /// [`Method::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Method::ABOUT`].
+    fn about(&self) -> &'static str;
+    /// [`Method::LONG_ABOUT`].
+    fn long_about(&self) -> &'static str;
+    /// A subcommand of this name with this help and these options; the caller adds its own (model, data, output).
+    fn command(&self) -> Command;
+    /// The options with defaults filled in, for the manifest.
+    fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError>;
+    /// Reads the options and runs the method.
+    fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
+}
+
+struct Erased<M>(PhantomData<fn() -> M>);
+
+/// A registry entry.
+pub(crate) const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
+    const { &Erased::<M>(PhantomData) }
+}
+
+impl<M: Method + 'static> DynMethod for Erased<M> {
+    fn name(&self) -> &'static str {
+        M::NAME
+    }
+
+    fn about(&self) -> &'static str {
+        M::ABOUT
+    }
+
+    fn long_about(&self) -> &'static str {
+        M::LONG_ABOUT
+    }
+
+    fn command(&self) -> Command {
+        let command = Command::new(M::NAME);
+        <M::Params as clap::Args>::augment_args(command).about(M::ABOUT).long_about(M::LONG_ABOUT)
+    }
+
+    fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError> {
+        let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
+        serde_json::to_value(params)
+            .map_err(|source| MethodError::Statistics { what: format!("arguments of {}", M::NAME), source: source.into() })
+    }
+
+    fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+        if samples.is_empty() {
+            return Err(MethodError::NoSamples);
+        }
+        let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
+        let report = M::run(&params, samples, run)?;
+        Ok(Summary::new(M::NAME, report, run.cost()))
+    }
+}

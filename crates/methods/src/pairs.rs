@@ -1,0 +1,191 @@
+//! Which candidates are compared (Liusie et al. 2024, §3.4).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use rand::Rng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+/// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R counts comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    /// All N(N−1).
+    Full,
+    /// R of all, drawn without replacement.
+    Random(usize),
+    /// R unordered pairs, each in one order, drawn evenly: if (i, j) is there, (j, i) is not.
+    NoRepeat(usize),
+    /// R/2 unordered pairs, each in both orders. R is even.
+    Symmetric(usize),
+}
+
+impl Pairs {
+    /// The most comparisons that a context of `n` candidates has under this scheme.
+    pub fn max(self, n: usize) -> usize {
+        let all = n * n.saturating_sub(1);
+        if matches!(self, Self::NoRepeat(_)) { all / 2 } else { all }
+    }
+
+    /// How many comparisons are asked for in each context; `None` for all.
+    pub fn count(self) -> Option<usize> {
+        match self {
+            Self::Full => None,
+            Self::Random(r) | Self::NoRepeat(r) | Self::Symmetric(r) => Some(r),
+        }
+    }
+
+    /// The same scheme with another R. [`Pairs::Full`] stays as it is.
+    #[must_use]
+    pub(crate) fn with_count(self, r: usize) -> Self {
+        match self {
+            Self::Full => Self::Full,
+            Self::Random(_) => Self::Random(r),
+            Self::NoRepeat(_) => Self::NoRepeat(r),
+            Self::Symmetric(_) => Self::Symmetric(r),
+        }
+    }
+
+    /// The ordered pairs of positions among `n` candidates, sorted. R above [`Pairs::max`] gives all there are.
+    pub fn select(self, n: usize, rng: &mut impl Rng) -> Vec<(usize, usize)> {
+        let ordered = || (0..n).flat_map(|i| (0..n).filter(move |j| *j != i).map(move |j| (i, j))).collect::<Vec<_>>();
+        let unordered = || (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j))).collect::<Vec<_>>();
+        let mut chosen = match self {
+            Self::Full => ordered(),
+            Self::Random(r) => draw(ordered(), r, rng),
+            Self::NoRepeat(r) => {
+                draw(unordered(), r, rng).into_iter().map(|(i, j)| if rng.random::<bool>() { (i, j) } else { (j, i) }).collect()
+            }
+            Self::Symmetric(r) => draw(unordered(), r / 2, rng).into_iter().flat_map(|(i, j)| [(i, j), (j, i)]).collect(),
+        };
+        chosen.sort_unstable();
+        chosen
+    }
+}
+
+fn draw(mut pairs: Vec<(usize, usize)>, count: usize, rng: &mut impl Rng) -> Vec<(usize, usize)> {
+    let count = count.min(pairs.len());
+    pairs.partial_shuffle(rng, count).0.to_vec()
+}
+
+impl fmt::Display for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("full"),
+            Self::Random(r) => write!(f, "random:{r}"),
+            Self::NoRepeat(r) => write!(f, "no-repeat:{r}"),
+            Self::Symmetric(r) => write!(f, "symmetric:{r}"),
+        }
+    }
+}
+
+impl Serialize for Pairs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Pairs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "full" {
+            return Ok(Self::Full);
+        }
+        let forms = "full, random:R, no-repeat:R or symmetric:R, where R is the number of comparisons per context";
+        let (scheme, count) = text.split_once(':').ok_or_else(|| format!("expected {forms}"))?;
+        let r: usize = count.parse().map_err(|_| format!("`{count}` is not a number of comparisons"))?;
+        match scheme {
+            _ if r == 0 => Err("at least one comparison is needed".to_owned()),
+            "random" => Ok(Self::Random(r)),
+            "no-repeat" => Ok(Self::NoRepeat(r)),
+            "symmetric" if r % 2 == 1 => Err(format!("symmetric comparisons come in twos: {r} is odd, try symmetric:{}", r + 1)),
+            "symmetric" => Ok(Self::Symmetric(r)),
+            _ => Err(format!("unknown scheme `{scheme}`, expected {forms}")),
+        }
+    }
+}
+
+/// A generator for one purpose: the same seed and parts give the same numbers, whatever else is in the run.
+pub(crate) fn rng_for(seed: u64, parts: &[&str]) -> ChaCha8Rng {
+    ChaCha8Rng::from_seed(digest(seed, parts))
+}
+
+/// A seed for one purpose; see [`rng_for`].
+pub(crate) fn seed_for(seed: u64, parts: &[&str]) -> u64 {
+    let digest = digest(seed, parts);
+    u64::from_le_bytes(digest[..8].try_into().expect("a digest has 32 bytes"))
+}
+
+fn digest(seed: u64, parts: &[&str]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_le_bytes());
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().into()
+}
+
+/// The unordered pairs among comparisons.
+pub(crate) fn unordered(pairs: impl IntoIterator<Item = (usize, usize)>) -> BTreeSet<(usize, usize)> {
+    pairs.into_iter().map(|(i, j)| (i.min(j), i.max(j))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn select(pairs: &str, n: usize, seed: u64) -> Vec<(usize, usize)> {
+        pairs.parse::<Pairs>().expect("valid").select(n, &mut rng_for(seed, &["item"]))
+    }
+
+    #[test]
+    fn each_scheme_keeps_its_promise() {
+        for n in 2..7 {
+            assert_eq!(select("full", n, 0).len(), n * (n - 1));
+            for seed in 0..20 {
+                let r = n * (n - 1) / 2;
+                let random = select(&format!("random:{r}"), n, seed);
+                assert!(random.len() == r && random.windows(2).all(|w| w[0] < w[1]));
+                let once = select(&format!("no-repeat:{r}"), n, seed);
+                assert!(once.len() == r && unordered(once.iter().copied()).len() == r);
+                let both = select("symmetric:2", n, seed);
+                assert!(both.len() == 2 && both[0] == (both[1].1, both[1].0));
+                assert!([random, once, both].iter().flatten().all(|(i, j)| i != j && *i < n && *j < n));
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_chooses_the_same_and_another_seed_others() {
+        for scheme in ["random:10", "no-repeat:10", "symmetric:10"] {
+            assert_eq!(select(scheme, 8, 1), select(scheme, 8, 1));
+            assert_ne!(select(scheme, 8, 1), select(scheme, 8, 2));
+        }
+    }
+
+    #[test]
+    fn both_orders_are_equally_likely_without_repeats() {
+        let first = (0..400).filter(|seed| select("no-repeat:1", 2, *seed) == [(0, 1)]).count();
+        assert!((160..=240).contains(&first), "{first} of 400");
+    }
+
+    #[test]
+    fn malformed_schemes_say_what_is_expected() {
+        for (text, part) in [("all", "random:R"), ("random:x", "`x`"), ("random:0", "at least one"), ("symmetric:3", "symmetric:4"), ("odd:3", "`odd`")] {
+            assert!(text.parse::<Pairs>().expect_err("malformed").contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn forms_are_read_back() {
+        for text in ["full", "random:3", "no-repeat:4", "symmetric:6"] {
+            assert_eq!(text.parse::<Pairs>().expect("valid").to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the methods' prompts have in common: their layout and the words of an attribute.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use probity_data::Sample;
+use probity_lm::ModelDescription;
+use serde::Serialize;
+
+use crate::MethodError;
+use crate::attributes::{Words, words};
+use crate::template::{DataSlot, Layout};
+
+/// How prompts are put to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// As a chat where the model has a chat template, else as plain text.
+    #[default]
+    Auto,
+    /// As a chat, through the model's own template.
+    Chat,
+    /// As plain text that ends in the answer prefix.
+    Text,
+}
+
+impl Format {
+    pub(crate) fn layout(self, model: &ModelDescription, answer_prefix: &str) -> Result<Layout, MethodError> {
+        let chat = match self {
+            Self::Auto => model.has_chat_template,
+            Self::Text => false,
+            Self::Chat if model.has_chat_template => true,
+            Self::Chat => {
+                let why = format!("the model `{}` has no chat template", model.name);
+                return Err(MethodError::option("--format chat", why, "leave --format out, or say --format text"));
+            }
+        };
+        Ok(Layout { chat, answer_prefix: answer_prefix.to_owned() })
+    }
+}
+
+/// The data slots that any template about a sample may use.
+pub(crate) const MATERIAL: [DataSlot; 2] = [DataSlot::optional("context"), DataSlot::optional("instruction")];
+
+/// The values of [`MATERIAL`] for a sample.
+pub(crate) fn material(sample: &Sample) -> [(&'static str, &str); 2] {
+    [("context", &sample.context), ("instruction", sample.instruction.as_deref().unwrap_or(""))]
+}
+
+/// The settings that any template about an attribute may use.
+pub(crate) fn word_settings(words: &Words, noun: &str) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("attribute", words.attribute.clone()),
+        ("adjective", words.adjective.clone()),
+        ("comparative", words.comparative.clone()),
+        ("noun", noun.to_owned()),
+    ])
+}
+
+/// The words of each attribute; an adjective is given for one attribute only.
+pub(crate) fn all_words(attributes: &[String], adjective: Option<&str>) -> Result<Vec<Words>, MethodError> {
+    if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
+        return Err(MethodError::option(format!("--attribute {twice}"), "given twice", "name each attribute once"));
+    }
+    if let (Some(adjective), true) = (adjective, attributes.len() > 1) {
+        let why = "an adjective stands for one attribute, and there are several";
+        return Err(MethodError::option(format!("--adjective {adjective}"), why, "run each attribute by itself, or leave --adjective out"));
+    }
+    Ok(attributes.iter().map(|attribute| words(attribute, adjective)).collect())
+}
+
+/// A word with a capital first letter.
+pub(crate) fn capitalised(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// The text of an option, or of the file where it is `@FILE`.
+pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
+    match value.strip_prefix('@') {
+        None => Ok(value.to_owned()),
+        Some(path) => std::fs::read_to_string(path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,171 @@
+//! What a method works with: a model that answers and an output that keeps.
+
+use std::time::{Duration, Instant};
+
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, ScoreRequest, ScoreResult, SinkError, Usage};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::MethodError;
+
+/// Keeps the rows of a run as they are finished.
+///
+/// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each position once; a method
+/// that dies half-way has handed over every row that was finished. An error stops the run after what is in flight and comes back unchanged
+/// as [`MethodError::Output`].
+pub trait Output {
+    /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
+    fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
+
+    /// Row `index` of `table`.
+    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError>;
+
+    /// `done` of `total` questions to the model are answered.
+    fn progress(&mut self, done: usize, total: usize);
+}
+
+/// An [`Output`] in memory, for tests and for use as a library.
+#[derive(Debug, Default)]
+pub struct MemoryOutput {
+    tables: Vec<(&'static str, Vec<Option<Value>>)>,
+    /// The last progress reported.
+    pub progress: (usize, usize),
+}
+
+impl MemoryOutput {
+    /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is left out.
+    pub fn rows(&self, table: &str) -> Vec<&Value> {
+        self.tables.iter().filter(|(name, _)| *name == table).flat_map(|(_, rows)| rows.iter().flatten()).collect()
+    }
+}
+
+impl Output for MemoryOutput {
+    fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError> {
+        if self.tables.iter().any(|(name, _)| *name == table) {
+            return Err(format!("table `{table}` is announced twice").into());
+        }
+        self.tables.push((table, vec![None; rows]));
+        Ok(())
+    }
+
+    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+        let rows = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, rows)| rows);
+        let place = rows.and_then(|rows| rows.get_mut(index)).ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
+        match place.replace(row) {
+            None => Ok(()),
+            Some(_) => Err(format!("row {index} of `{table}` came twice").into()),
+        }
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        self.progress = (done, total);
+    }
+}
+
+/// What the questions of a run cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Cost {
+    /// Questions put to the model.
+    pub requests: usize,
+    /// Wall-clock seconds from the start of the run to its summary.
+    pub seconds: f64,
+    /// Tokens of all prompts and answers, as if each were computed from scratch.
+    pub tokens_unshared: u64,
+    /// Tokens that went through the model.
+    pub tokens_computed: u64,
+}
+
+/// A method's access to the model and to the output, with a tally of what was asked.
+pub struct Run<'a> {
+    model: &'a dyn LanguageModel,
+    output: &'a mut dyn Output,
+    usage: Usage,
+    requests: usize,
+    started: Instant,
+}
+
+impl<'a> Run<'a> {
+    /// A run that starts now.
+    pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
+        Self { model, output, usage: Usage::default(), requests: 0, started: Instant::now() }
+    }
+
+    /// The model that is asked.
+    pub fn model(&self) -> &'a dyn LanguageModel {
+        self.model
+    }
+
+    /// What was asked so far.
+    pub fn cost(&self) -> Cost {
+        Cost {
+            requests: self.requests,
+            seconds: self.elapsed().as_secs_f64(),
+            tokens_unshared: self.usage.tokens_unshared,
+            tokens_computed: self.usage.tokens_computed,
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Announces a table; see [`Output::table`].
+    pub fn table(&mut self, table: &'static str, rows: usize) -> Result<(), MethodError> {
+        self.output.table(table, rows).map_err(MethodError::Output)
+    }
+
+    /// Writes a row; see [`Output::row`].
+    pub fn row(&mut self, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), MethodError> {
+        write_row(self.output, table, index, row).map_err(MethodError::Output)
+    }
+
+    /// Asks all of `requests`; `each` gets every result as it finishes, with the output to write its row to.
+    pub fn score(
+        &mut self,
+        requests: &[ScoreRequest],
+        mut each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        self.requests += requests.len();
+        let (mut done, output) = (0, &mut *self.output);
+        output.progress(0, requests.len());
+        let usage = self.model.score(requests, &mut |index, result| {
+            each(index, result, output)?;
+            done += 1;
+            output.progress(done, requests.len());
+            Ok(())
+        })?;
+        self.usage += usage;
+        Ok(())
+    }
+
+    /// Continues all prompts; `each` gets every result as it finishes, with the output to write its row to.
+    pub fn generate(
+        &mut self,
+        requests: &[GenerateRequest],
+        mut each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        self.requests += requests.len();
+        let (mut done, output) = (0, &mut *self.output);
+        output.progress(0, requests.len());
+        let usage = self.model.generate(requests, &mut |index, result| {
+            each(index, result, output)?;
+            done += 1;
+            output.progress(done, requests.len());
+            Ok(())
+        })?;
+        self.usage += usage;
+        Ok(())
+    }
+}
+
+/// Serialises a row and hands it over.
+pub(crate) fn write_row(output: &mut dyn Output, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), SinkError> {
+    let value = serde_json::to_value(row)?;
+    output.row(table, index, value)
+}

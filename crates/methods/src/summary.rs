@@ -1,0 +1,160 @@
+//! What a method concludes: values for machines and tables for people.
+
+use std::collections::BTreeMap;
+
+use probity_lm::{LanguageModel, ModelDescription, Outcome};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::run::Cost;
+
+/// What a number depends on, carried with it wherever it goes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Signature {
+    /// The method's name.
+    pub method: &'static str,
+    /// The version of probity.
+    pub version: &'static str,
+    /// The settings that change scores (attribute, template hashes, label words, pairs, ranking, seed …), by name.
+    pub settings: BTreeMap<&'static str, String>,
+    /// The model and its arithmetic.
+    pub model: ModelDescription,
+}
+
+impl Signature {
+    pub(crate) fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
+        Self { method, version: env!("CARGO_PKG_VERSION"), settings: BTreeMap::new(), model: model.description().clone() }
+    }
+
+    #[must_use]
+    pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.settings.insert(name, value.to_string());
+        self
+    }
+}
+
+/// One line: `compare|version:0.1.0|model:…|…`, hashes shortened to 12 digits.
+impl std::fmt::Display for Signature {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let model = &self.model;
+        let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
+        write!(f, "{}|version:{}|model:{}@{fingerprint}", self.method, self.version, model.name)?;
+        write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
+        self.settings.iter().try_for_each(|(name, value)| write!(f, "|{name}:{value}"))
+    }
+}
+
+/// A table or a few lines for people. Methods do not print; whoever runs them does.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Section {
+    /// What the table shows.
+    pub title: String,
+    /// Column heads; empty where there is no table.
+    pub columns: Vec<String>,
+    /// Cells by row, as many as columns.
+    pub rows: Vec<Vec<String>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+}
+
+impl Section {
+    /// A table without rows yet.
+    pub fn new<S: Into<String>>(title: &str, columns: impl IntoIterator<Item = S>) -> Self {
+        Self { title: title.to_owned(), columns: columns.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Adds a row; it must have as many cells as there are columns.
+    pub(crate) fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        debug_assert_eq!(cells.len(), self.columns.len(), "table `{}`", self.title);
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn note(&mut self, line: impl Into<String>) {
+        self.notes.push(line.into());
+    }
+}
+
+/// What [`Method::run`](crate::Method::run) returns.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The method's own figures.
+    pub values: Value,
+    /// The same for people.
+    pub sections: Vec<Section>,
+    /// What the scores depend on.
+    pub signature: Signature,
+    /// How many answers ended how, by [`Outcome::name`].
+    pub outcomes: Outcomes,
+}
+
+/// A report with the run's cost. Serialised it is `summary.json`; the sections are for the terminal only.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// The method's name.
+    pub method: &'static str,
+    /// The signature on one line.
+    pub signature_line: String,
+    /// What the scores depend on.
+    pub signature: Signature,
+    /// How many answers ended how. All is well where only `scored` and `tie` occur.
+    pub outcomes: Outcomes,
+    /// The method's own figures.
+    pub values: Value,
+    /// Tokens and time. The only part that differs when a run is repeated.
+    pub cost: Cost,
+    /// Tables for people.
+    #[serde(skip)]
+    pub sections: Vec<Section>,
+}
+
+impl Summary {
+    pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
+        let Report { values, sections, signature, outcomes } = report;
+        Self { method, signature_line: signature.to_string(), signature, outcomes, values, cost, sections }
+    }
+}
+
+/// Counts of outcomes by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Outcomes(BTreeMap<&'static str, usize>);
+
+impl Outcomes {
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        self.add_named(outcome.name());
+    }
+
+    pub(crate) fn add_named(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
+    }
+
+    /// How many answers ended so.
+    pub fn get(&self, name: &str) -> usize {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Answers that gave no number: everything but `scored`, `low_mass` and `tie`.
+    pub fn unscored(&self) -> usize {
+        self.0.iter().filter(|(name, _)| !matches!(**name, "scored" | "low_mass" | "tie")).map(|(_, count)| count).sum()
+    }
+
+    /// `4 scored, 1 too_long`; `none` where nothing was asked.
+    pub(crate) fn line(&self) -> String {
+        if self.0.is_empty() {
+            return "none".to_owned();
+        }
+        self.0.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Three decimals, or a dash where there is nothing.
+pub(crate) fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.3}"))
+}
+
+/// The mean; `None` of nothing.
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
