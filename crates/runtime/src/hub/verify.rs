@@ -1,0 +1,125 @@
+//! Whether a known model's files are what they should be.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::known::KnownModel;
+use super::locate::{LocateError, Origin, Places, locate_in};
+use super::{Format, Progress};
+
+/// A file that was hashed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileReport {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256, in hex; the right one.
+    pub sha256: String,
+}
+
+/// Why a model is not verified.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// It is not here, or a file's size is wrong already.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// A file's content is not what it should be.
+    #[error(
+        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}\n\nhint: remove the file, then `probity \
+         model get {name}`",
+        path.display()
+    )]
+    WrongHash {
+        /// The model.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What it should hash to.
+        expected: String,
+        /// What it hashes to.
+        found: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Hashes every file of a known model, where [`locate_in`] finds it, and compares.
+pub fn verify(places: &Places, model: &KnownModel, progress: &mut dyn Progress) -> Result<Vec<FileReport>, VerifyError> {
+    let located = locate_in(places, model.name)?;
+    let folder = match (&located.origin, located.format) {
+        (Origin::Models, _) => places.folder(model),
+        (_, Format::Safetensors) => located.path.clone(),
+        (_, Format::Gguf) => located.path.parent().unwrap_or(Path::new(".")).to_owned(),
+    };
+    let check = |file: &super::KnownFile, progress: &mut dyn Progress| {
+        let path = folder.join(file.path);
+        progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
+        let found = hash_file(&path, progress).map_err(|source| VerifyError::Io { path: path.clone(), source })?;
+        if found != file.sha256 {
+            return Err(VerifyError::WrongHash { name: model.name.to_owned(), path, expected: file.sha256.to_owned(), found });
+        }
+        Ok(FileReport { path, bytes: file.bytes, sha256: found })
+    };
+    model.files.iter().map(|file| check(file, progress)).collect()
+}
+
+/// The SHA-256 of a file's content, in lower-case hex.
+pub fn hash_file(path: &Path, progress: &mut dyn Progress) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = match file.read(&mut buffer) {
+            Ok(0) => return Ok(hex(&hasher.finalize())),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        hasher.update(&buffer[..read]);
+        progress.advance(read as u64);
+    }
+}
+
+/// Lower-case hex.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::{NoProgress, known_model};
+
+    #[test]
+    fn hash_is_that_of_the_standard_s_example() {
+        let dir = tempfile::tempdir().expect("temp");
+        std::fs::write(dir.path().join("abc"), "abc").expect("write");
+        let hash = hash_file(&dir.path().join("abc"), &mut NoProgress).expect("read");
+        assert_eq!(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn right_size_with_wrong_content_is_told_with_both_hashes() {
+        let dir = tempfile::tempdir().expect("temp");
+        let places = Places { models: dir.path().to_owned(), hf_cache: dir.path().join("hub") };
+        let model = known_model("smollm2-135m-instruct").expect("known");
+        std::fs::create_dir_all(places.folder(model)).expect("dir");
+        let path = places.folder(model).join(model.files[0].path);
+        std::fs::File::create(&path).expect("file").set_len(model.files[0].bytes).expect("sparse");
+        let message = verify(&places, model, &mut NoProgress).expect_err("zeros").to_string();
+        assert!(message.contains(model.files[0].sha256) && message.contains("found    sha256"), "{message}");
+    }
+}
