@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::known::{KnownModel, known_model, known_models};
+use crate::weights::nearest;
 
 /// Where models are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,23 +173,6 @@ fn known_names() -> String {
     known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The candidate most like `name`, where one is like it at all; the first of equals.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = name.to_lowercase();
-    let mut best: Option<(f64, &str)> = None;
-    for candidate in candidates {
-        let lower = candidate.to_lowercase();
-        let mut similarity = strsim::normalized_damerau_levenshtein(&name, &lower);
-        if name.len() >= 3 && lower.starts_with(&name) {
-            similarity = similarity.max(0.6);
-        }
-        if similarity >= 0.5 && best.is_none_or(|(most, _)| similarity > most) {
-            best = Some((similarity, candidate));
-        }
-    }
-    best.map(|(_, candidate)| candidate)
-}
-
 /// [`locate_in`] the places that the environment names.
 pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
     locate_in(&Places::from_env()?, name_or_path)
@@ -215,7 +199,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
         Some(hub) if places.hf_cache.join(hub.folder()).is_dir() => locate_cached(places, &hub, name_or_path),
         _ if looks_like_path || is_gguf => Err(LocateError::NoSuchPath { path: path.to_owned() }),
         _ => {
-            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name)).map(str::to_owned);
+            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name));
             Err(LocateError::Unknown { name: name_or_path.to_owned(), nearest })
         }
     }
@@ -377,7 +361,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
         Some(file) if folder.join(file).is_file() => (folder.join(file), Format::Gguf),
         Some(file) => {
             let held = if ggufs.is_empty() { "no GGUF file".to_owned() } else { join(&ggufs) };
-            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())));
+            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())).as_deref());
             return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {held}")));
         }
         None if ggufs.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => {

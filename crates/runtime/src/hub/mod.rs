@@ -14,7 +14,7 @@ mod locate;
 mod verify;
 
 pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_model, known_models};
-pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in, nearest};
+pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
 pub use verify::{FileReport, VerifyError, hash_file, verify};
 
 /// What a long transfer or hash tells whoever waits for it. Every method may be left as it is.
