@@ -1,6 +1,6 @@
 """Seeded tiny checkpoints and their logits by transformers (fp32, eager attention): tests/goldens/models/<name>/.
 
-Each folder is an ordinary Hugging Face checkpoint plus `golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full
+Each folder is an ordinary Hugging Face checkpoint with a byte-level tokenizer and a chat template, plus `golden.safetensors`: `tokens` (96,) i64, `logits` (96, vocab) f32 of one full
 pass, `logits_cached` the same computed token by token with a key-value cache. Values are computed from the files as saved, after the
 rounding of 16-bit storage, so a reader that widens to f32 must reach them.
 """
@@ -20,6 +20,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+import tiny_tokenizers
 from provenance import ROOT, versions
 
 LENGTH = 96
@@ -115,6 +116,8 @@ def save(name: str, seed: int) -> None:
     for field in absent:
         written.pop(field, None)
     (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
+    tokenizer = tiny_tokenizers.byte_level("qwen2" if name == "qwen2" else "smollm", VOCAB, [])
+    tiny_tokenizers.write_folder(tokenizer, folder)
 
 
 def load(name: str, dtype: torch.dtype = torch.float32, **overrides) -> torch.nn.Module:
