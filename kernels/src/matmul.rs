@@ -267,11 +267,11 @@ fn float_tile<S: Simd, const R: usize>(panel: &FloatPanel, tile: &[f32], y: &Col
         unsafe { y.update(row + r, index, |y| *sum = [S::load(&y[0]), S::load(&y[1])]) };
     }
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
-        let w = [S::load(&w[0]), S::load(&w[1])];
+        let (w0, w1) = (S::load(&w[0]), S::load(&w[1]));
         for r in 0..R {
             let x = S::splat(x[r]);
-            sums[r][0] = S::fma(x, w[0], sums[r][0]);
-            sums[r][1] = S::fma(x, w[1], sums[r][1]);
+            sums[r][0] = S::fma(x, w0, sums[r][0]);
+            sums[r][1] = S::fma(x, w1, sums[r][1]);
         }
     }
     for (r, sum) in sums.iter().enumerate() {

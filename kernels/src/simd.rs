@@ -166,6 +166,8 @@ pub(crate) use x86::{Avx2, Avx512};
 
 // The token types below exist only behind `dispatch!`, which runs them after it found the instruction set; every intrinsic relies on that.
 #[cfg(target_arch = "x86_64")]
+#[expect(clippy::wildcard_imports, reason = "a list of fifty intrinsics says nothing")]
+#[expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
 mod x86 {
     use std::arch::x86_64::*;
 

@@ -67,7 +67,7 @@ impl WeightType {
 
     /// Bytes of a row of `len` weights; `None` where `len` is no whole number of blocks or the size overflows.
     pub const fn row_bytes(self, len: usize) -> Option<usize> {
-        if len % self.block_len() == 0 { (len / self.block_len()).checked_mul(self.block_bytes()) } else { None }
+        if len.is_multiple_of(self.block_len()) { (len / self.block_len()).checked_mul(self.block_bytes()) } else { None }
     }
 
     /// The type's name in GGUF's terms.

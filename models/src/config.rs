@@ -1,0 +1,138 @@
+//! Reading `config.json`: every field is honoured, known not to matter, or refused.
+
+use serde_json::{Map, Value};
+
+/// Why a configuration cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A required field is absent.
+    #[error("config field `{0}` is missing")]
+    Missing(&'static str),
+    /// A field has a value of another kind or out of range.
+    #[error("config field `{field}` is {found}, expected {expected}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// Its value.
+        found: String,
+        /// What would be valid.
+        expected: String,
+    },
+    /// A field, or its value, would change the model's numbers in a way that is not implemented.
+    #[error(
+        "config field `{field}` = {found} is not honoured for `{architecture}`\n\nhint: probity refuses it because ignoring it would change every score"
+    )]
+    NotHonoured {
+        /// `model_type`.
+        architecture: String,
+        /// The field.
+        field: String,
+        /// Its value.
+        found: String,
+    },
+    /// No such architecture.
+    #[error("architecture `{found}` is not supported\n\nhint: supported are {}", supported.join(", "))]
+    Architecture {
+        /// `model_type`.
+        found: String,
+        /// The registry's names.
+        supported: Vec<&'static str>,
+    },
+}
+
+/// Fields that say nothing about the numbers of a forward pass in inference.
+const IRRELEVANT: &[&str] = &[
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "auto_map",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "dtype",
+    "eos_token_id",
+    "initializer_range",
+    "model_type",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "quantization_config_note",
+    "resid_pdrop",
+    "return_dict",
+    "task_specific_params",
+    "tokenizer_class",
+    "torch_dtype",
+    "transformers.js_config",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_cache",
+];
+
+/// A configuration whose fields are taken one by one; [`Fields::finish`] refuses what nobody took.
+pub(crate) struct Fields {
+    architecture: String,
+    left: Map<String, Value>,
+}
+
+impl Fields {
+    pub(crate) fn new(architecture: &str, config: &Map<String, Value>) -> Self {
+        let left = config.iter().filter(|(key, value)| !IRRELEVANT.contains(&key.as_str()) && !value.is_null());
+        Self { architecture: architecture.to_owned(), left: left.map(|(k, v)| (k.clone(), v.clone())).collect() }
+    }
+
+    /// The value of a field, null counting as absent.
+    pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
+        self.left.shift_remove(field)
+    }
+
+    /// A positive integer that fits a dimension.
+    pub(crate) fn size(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
+        let Some(value) = self.take(field) else { return Ok(None) };
+        let size = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
+        size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "a positive integer"))
+    }
+
+    pub(crate) fn required_size(&mut self, field: &'static str) -> Result<usize, ConfigError> {
+        self.size(field)?.ok_or(ConfigError::Missing(field))
+    }
+
+    /// A positive finite number.
+    pub(crate) fn number(&mut self, field: &'static str) -> Result<Option<f64>, ConfigError> {
+        let Some(value) = self.take(field) else { return Ok(None) };
+        positive(field, &value).map(Some)
+    }
+
+    pub(crate) fn flag(&mut self, field: &'static str) -> Result<Option<bool>, ConfigError> {
+        let Some(value) = self.take(field) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| invalid(field, &value, "true or false"))
+    }
+
+    /// Refuses any value of `field` but `honoured`; absent is fine.
+    pub(crate) fn only(&mut self, field: &str, honoured: &[Value]) -> Result<(), ConfigError> {
+        match self.take(field) {
+            Some(value) if !honoured.contains(&value) => Err(self.not_honoured(field, &value)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn not_honoured(&self, field: &str, value: &Value) -> ConfigError {
+        ConfigError::NotHonoured { architecture: self.architecture.clone(), field: field.to_owned(), found: value.to_string() }
+    }
+
+    pub(crate) fn finish(self) -> Result<(), ConfigError> {
+        match self.left.iter().next() {
+            Some((field, value)) => Err(self.not_honoured(field, value)),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn invalid(field: &str, value: &Value, expected: &str) -> ConfigError {
+    ConfigError::Invalid { field: field.to_owned(), found: value.to_string(), expected: expected.to_owned() }
+}
+
+pub(crate) fn positive(field: &str, value: &Value) -> Result<f64, ConfigError> {
+    value.as_f64().filter(|n| *n > 0.0 && n.is_finite()).ok_or_else(|| invalid(field, value, "a positive number"))
+}

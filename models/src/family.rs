@@ -1,0 +1,84 @@
+//! The registry of architectures, and the fields that the llama family shares.
+
+use probity_kernels::RopeLayout;
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, Fields, invalid};
+use crate::decoder::{DecoderConfig, LlamaFamily};
+use crate::packed::Decoder;
+use crate::{Arithmetic, Rope, SourceError, WeightSource, llama, mistral, qwen2};
+
+type ConfigReader = fn(&Map<String, Value>) -> Result<DecoderConfig, ConfigError>;
+
+/// Every architecture: `model_type` and how its configuration is read.
+const ARCHITECTURES: &[(&str, ConfigReader)] = &[("llama", llama::config), ("mistral", mistral::config), ("qwen2", qwen2::config)];
+
+/// The names in the registry.
+pub fn architectures() -> Vec<&'static str> {
+    ARCHITECTURES.iter().map(|(name, _)| *name).collect()
+}
+
+/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`.
+pub fn read_config(config: &Value) -> Result<DecoderConfig, ConfigError> {
+    let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
+    let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
+    match ARCHITECTURES.iter().find(|(name, _)| *name == found) {
+        Some((_, read)) => read(map),
+        None => Err(ConfigError::Architecture { found: found.to_owned(), supported: architectures() }),
+    }
+}
+
+/// Loads a decoder's weights. They stay where they lie: nothing is copied but norms and biases.
+pub fn load_decoder(source: &dyn WeightSource, config: DecoderConfig, arithmetic: Arithmetic) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(LlamaFamily::load(source, config, arithmetic)?))
+}
+
+/// The fields of every member of the family, with the defaults that the reference has.
+pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigError> {
+    let hidden_size = fields.required_size("hidden_size")?;
+    let num_heads = fields.required_size("num_attention_heads")?;
+    let num_kv_heads = fields.size("num_key_value_heads")?.unwrap_or(num_heads);
+    let head_dim = match fields.size("head_dim")? {
+        Some(head_dim) => head_dim,
+        None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
+        None => return Err(invalid("hidden_size", &json!(hidden_size), "a multiple of num_attention_heads where head_dim is absent")),
+    };
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        return Err(invalid("num_key_value_heads", &json!(num_kv_heads), "a divisor of num_attention_heads"));
+    }
+    if !head_dim.is_multiple_of(2) {
+        return Err(invalid("head_dim", &json!(head_dim), "an even number"));
+    }
+    fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
+    let num_layers = fields.required_size("num_hidden_layers")?;
+    layer_types(fields)?;
+    let rope_layout = if fields.flag("rope_interleaved")?.unwrap_or(false) { RopeLayout::Interleaved } else { RopeLayout::Halves };
+    fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;
+    Ok(DecoderConfig {
+        hidden_size,
+        intermediate_size: fields.required_size("intermediate_size")?,
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        vocab_size: fields.required_size("vocab_size")?,
+        context_length: fields.required_size("max_position_embeddings")?,
+        rms_norm_eps: fields.number("rms_norm_eps")?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
+        rope: Rope::from_fields(fields)?,
+        rope_layout,
+        sliding_window: None,
+        tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),
+        qkv_bias: false,
+        attention_output_bias: false,
+        mlp_bias: false,
+    })
+}
+
+/// A list of layer types must say the same of every layer; the window itself stands in its own field.
+fn layer_types(fields: &mut Fields) -> Result<(), ConfigError> {
+    let Some(value) = fields.take("layer_types") else { return Ok(()) };
+    let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
+    let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
+    let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");
+    if uniform && known { Ok(()) } else { Err(fields.not_honoured("layer_types", &value)) }
+}

@@ -1,0 +1,19 @@
+//! Llama 1 to 3 (Touvron et al. 2023; Dubey et al. 2024) and what shares its checkpoint layout, such as `SmolLM2`.
+
+use serde_json::{Map, Value};
+
+use crate::config::{ConfigError, Fields};
+use crate::decoder::DecoderConfig;
+use crate::family::base_config;
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    let mut fields = Fields::new("llama", config);
+    let mut decoder = base_config(&mut fields)?;
+    let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
+    decoder.qkv_bias = attention_bias;
+    decoder.attention_output_bias = attention_bias;
+    decoder.mlp_bias = fields.flag("mlp_bias")?.unwrap_or(false);
+
+    fields.finish()?;
+    Ok(decoder)
+}

@@ -1,0 +1,15 @@
+//! Mistral (Jiang et al. 2023): llama with a sliding window, which holds for cached positions too.
+
+use serde_json::{Map, Value};
+
+use crate::config::{ConfigError, Fields};
+use crate::decoder::DecoderConfig;
+use crate::family::base_config;
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    let mut fields = Fields::new("mistral", config);
+    let mut decoder = base_config(&mut fields)?;
+    decoder.sliding_window = fields.size("sliding_window")?;
+    fields.finish()?;
+    Ok(decoder)
+}

@@ -1,0 +1,153 @@
+//! Operations of a decoder layer on candle tensors, each a call of its kernel.
+
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Storage, Tensor, bail};
+use probity_kernels::{AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, attention, pack_keys, pack_values, rms_norm, silu_mul};
+
+use crate::linear::{contiguous, load_vector};
+use crate::packed::LayerSpan;
+use crate::{SourceError, WeightSource};
+
+/// Root-mean-square layer norm.
+pub(crate) struct RmsNorm {
+    weight: Vec<f32>,
+    eps: f32,
+}
+
+impl RmsNorm {
+    pub(crate) fn load(source: &dyn WeightSource, name: &str, width: usize, eps: f64) -> std::result::Result<Self, SourceError> {
+        Ok(Self { weight: load_vector(source, &format!("{name}.weight"), width)?, eps: eps as f32 })
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.apply_op1_no_bwd(self)
+    }
+}
+
+impl CustomOp1 for RmsNorm {
+    fn name(&self) -> &'static str {
+        "probity-rms-norm"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = contiguous(storage, layout)?;
+        let mut y = vec![0.0; x.len()];
+        rms_norm(Isa::best(), x, &self.weight, self.eps, &mut y);
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+}
+
+/// Rotary embedding of `(tokens, heads · head_dim)` by the rows' positions.
+pub(crate) fn rotate(x: &Tensor, table: &RopeTable, layout: RopeLayout) -> Result<Tensor> {
+    x.apply_op1_no_bwd(&Rotate { table, layout })
+}
+
+struct Rotate<'a> {
+    table: &'a RopeTable,
+    layout: RopeLayout,
+}
+
+impl CustomOp1 for Rotate<'_> {
+    fn name(&self) -> &'static str {
+        "probity-rope"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let mut x = contiguous(storage, layout)?.to_vec();
+        self.table.apply(self.layout, &mut x);
+        Ok((CpuStorage::F32(x), layout.shape().clone()))
+    }
+}
+
+/// `silu(gate) · up`.
+pub(crate) fn gated_silu(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    gate.apply_op2_no_bwd(up, &GatedSilu)
+}
+
+struct GatedSilu;
+
+impl CustomOp2 for GatedSilu {
+    fn name(&self) -> &'static str {
+        "probity-silu-mul"
+    }
+
+    fn cpu_fwd(&self, gate: &CpuStorage, l1: &Layout, up: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (gate, up) = (contiguous(gate, l1)?, contiguous(up, l2)?);
+        let mut y = vec![0.0; gate.len()];
+        silu_mul(Isa::best(), gate, up, &mut y);
+        Ok((CpuStorage::F32(y), l1.shape().clone()))
+    }
+}
+
+/// Packs rows `start..start + len` of keys and values, `(tokens, kv_heads · head_dim)`, as a span.
+pub(crate) fn pack_span(shape: &AttentionShape, keys: &Tensor, values: &Tensor, start: usize, len: usize) -> Result<LayerSpan> {
+    let pack = |x: &Tensor, pack: Pack| x.narrow(0, start, len)?.apply_op1_no_bwd(&PackOp { shape, pack });
+    Ok(LayerSpan { keys: pack(keys, pack_keys)?, values: pack(values, pack_values)? })
+}
+
+type Pack = fn(&AttentionShape, &[f32], std::ops::Range<usize>) -> Vec<f32>;
+
+struct PackOp<'a> {
+    shape: &'a AttentionShape,
+    pack: Pack,
+}
+
+impl CustomOp1 for PackOp<'_> {
+    fn name(&self) -> &'static str {
+        "probity-pack"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let packed = (self.pack)(self.shape, contiguous(storage, layout)?, 0..layout.dims()[0]);
+        let shape = Shape::from(packed.len());
+        Ok((CpuStorage::F32(packed), shape))
+    }
+}
+
+/// What one segment sees in one layer, its own new span last.
+pub(crate) struct SegmentSpans<'a> {
+    pub(crate) spans: Vec<(&'a LayerSpan, usize)>,
+    pub(crate) rows: usize,
+}
+
+/// Attention of `(tokens, heads · head_dim)` queries, the segments' rows one after another.
+pub(crate) fn attend(shape: &AttentionShape, queries: &Tensor, segments: &[SegmentSpans<'_>]) -> Result<Tensor> {
+    queries.apply_op1_no_bwd(&Attend { shape, segments })
+}
+
+struct Attend<'a> {
+    shape: &'a AttentionShape,
+    segments: &'a [SegmentSpans<'a>],
+}
+
+impl CustomOp1 for Attend<'_> {
+    fn name(&self) -> &'static str {
+        "probity-attention"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let queries = contiguous(storage, layout)?;
+        let tensors = |span: &LayerSpan| [span.keys.clone(), span.values.clone()];
+        let tensors: Vec<Vec<[Tensor; 2]>> =
+            self.segments.iter().map(|s| s.spans.iter().map(|(span, _)| tensors(span)).collect()).collect();
+        let guards: Vec<Vec<_>> =
+            tensors.iter().map(|s| s.iter().map(|[k, v]| (k.storage_and_layout(), v.storage_and_layout())).collect()).collect();
+        let mut segments = Vec::with_capacity(self.segments.len());
+        for (segment, guards) in self.segments.iter().zip(&guards) {
+            let mut spans = Vec::with_capacity(guards.len());
+            for ((_, len), ((keys, kl), (values, vl))) in segment.spans.iter().zip(guards) {
+                spans.push(Span { keys: cpu(keys, kl)?, values: cpu(values, vl)?, len: *len });
+            }
+            segments.push(Segment { spans, rows: segment.rows });
+        }
+        let mut out = vec![0.0; queries.len()];
+        attention(Isa::best(), self.shape, queries, &segments, &mut out);
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
+    }
+}
+
+fn cpu<'a>(storage: &'a Storage, layout: &Layout) -> Result<&'a [f32]> {
+    match storage {
+        Storage::Cpu(storage) => contiguous(storage, layout),
+        _ => bail!("the cache of a CPU model lies on the CPU"),
+    }
+}

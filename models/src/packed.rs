@@ -1,0 +1,75 @@
+//! The packed contract: one flat batch of tokens, the segments it is made of, and the cached spans that each of them sees.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+/// Keys and values of consecutive positions in every layer. Shared by all segments that continue it; freed with the last of them.
+#[derive(Debug)]
+pub struct KvSpan {
+    len: usize,
+    layers: Vec<LayerSpan>,
+}
+
+/// One layer's part of a [`KvSpan`], packed for the attention kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct LayerSpan {
+    pub(crate) keys: Tensor,
+    pub(crate) values: Tensor,
+}
+
+impl KvSpan {
+    pub(crate) fn new(len: usize, layers: Vec<LayerSpan>) -> Self {
+        Self { len, layers }
+    }
+
+    /// Tokens.
+    #[expect(clippy::len_without_is_empty, reason = "a span is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn layer(&self, index: usize) -> &LayerSpan {
+        &self.layers[index]
+    }
+}
+
+/// New tokens that continue a path of cached spans.
+#[derive(Debug, Clone)]
+pub struct PackedSegment {
+    /// What comes before, from position 0 without gaps.
+    pub past: Vec<Arc<KvSpan>>,
+    /// The new tokens, at least one.
+    pub tokens: Vec<u32>,
+    /// Offsets into `tokens` whose final hidden state is wanted.
+    pub wanted: Vec<usize>,
+}
+
+impl PackedSegment {
+    /// Position of the first new token.
+    pub fn start(&self) -> usize {
+        self.past.iter().map(|span| span.len()).sum()
+    }
+}
+
+/// The result of a packed forward pass.
+#[derive(Debug)]
+pub struct PackedOutput {
+    /// `(wanted rows, hidden_size)` after the final norm: the segments' wanted rows one after another.
+    pub hidden: Tensor,
+    /// The new span of each segment, in order.
+    pub spans: Vec<Arc<KvSpan>>,
+}
+
+/// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past
+/// is cut into spans.
+pub trait Decoder: Send + Sync {
+    /// Runs the segments' new tokens through all layers.
+    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;
+
+    /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
+    fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
+
+    /// Bytes of cache per token.
+    fn cache_bytes_per_token(&self) -> usize;
+}

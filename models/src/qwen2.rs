@@ -1,0 +1,20 @@
+//! Qwen2 and Qwen2.5 (Yang et al. 2024): llama with biases on queries, keys and values.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, Fields};
+use crate::decoder::DecoderConfig;
+use crate::family::base_config;
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    let mut fields = Fields::new("qwen2", config);
+    let mut decoder = base_config(&mut fields)?;
+    decoder.qkv_bias = true;
+    // The window of the published models is switched off, and the switch is what counts.
+    fields.only("use_sliding_window", &[json!(false)])?;
+    fields.take("sliding_window");
+    fields.take("max_window_layers");
+    fields.only("use_mrope", &[json!(false)])?;
+    fields.finish()?;
+    Ok(decoder)
+}

@@ -1,0 +1,106 @@
+//! Rotary position embeddings: the frequencies that a configuration asks for.
+
+use serde_json::{Map, Value};
+
+use crate::config::{ConfigError, Fields, invalid, positive};
+
+/// How frequencies differ from `theta^(−2i / head_dim)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All positions divided by a factor.
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
+    /// Llama 3: long wavelengths divided by the factor, short ones kept, a ramp in between.
+    Llama3 {
+        /// The divisor of long wavelengths.
+        factor: f64,
+        /// Wavelengths above `original / low` are long.
+        low_freq_factor: f64,
+        /// Wavelengths below `original / high` are short.
+        high_freq_factor: f64,
+        /// Context length of the first training.
+        original_max_position: f64,
+    },
+}
+
+/// Base and scaling of a model's rotary embeddings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rope {
+    /// The base of the frequencies.
+    pub theta: f64,
+    /// What is done to them.
+    pub scaling: RopeScaling,
+}
+
+impl Rope {
+    /// From `rope_theta` and `rope_scaling`, or from `rope_parameters` as newer configurations have it.
+    pub(crate) fn from_fields(fields: &mut Fields) -> Result<Self, ConfigError> {
+        let theta = fields.number("rope_theta")?;
+        let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
+            (Some(parameters), _) => ("rope_parameters", parameters),
+            (None, Some(scaling)) => ("rope_scaling", scaling),
+            (None, None) => return Ok(Self { theta: theta.unwrap_or(10_000.0), scaling: RopeScaling::None }),
+        };
+        let Some(map) = value.as_object() else { return Err(invalid(name, &value, "an object")) };
+        let number = |key: &str| {
+            let field = format!("{name}.{key}");
+            map.get(key).map(|v| positive(&field, v)).transpose()
+        };
+        let required = |key: &str| number(key)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a positive number"));
+        let theta = number("rope_theta")?.or(theta).unwrap_or(10_000.0);
+        let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let (scaling, known): (_, &[&str]) = match kind {
+            "default" => (RopeScaling::None, &[]),
+            "linear" => (RopeScaling::Linear { factor: required("factor")? }, &["factor"]),
+            "llama3" => {
+                let scaling = RopeScaling::Llama3 {
+                    factor: required("factor")?,
+                    low_freq_factor: required("low_freq_factor")?,
+                    high_freq_factor: required("high_freq_factor")?,
+                    original_max_position: required("original_max_position_embeddings")?,
+                };
+                (scaling, &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"])
+            }
+            _ => return Err(fields.not_honoured(name, &value)),
+        };
+        refuse_unknown(fields, name, map, known)?;
+        Ok(Self { theta, scaling })
+    }
+
+    /// `head_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
+    pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
+        (0..head_dim / 2).map(|i| self.scale(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / head_dim as f32))).collect()
+    }
+
+    fn scale(&self, frequency: f32) -> f32 {
+        match self.scaling {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear { factor } => frequency / factor as f32,
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+                let (factor, low, high) = (factor as f32, low_freq_factor as f32, high_freq_factor as f32);
+                let wavelength = 2.0 * std::f32::consts::PI / frequency;
+                let original = original_max_position as f32;
+                if wavelength > original / low {
+                    frequency / factor
+                } else if wavelength < original / high {
+                    frequency
+                } else {
+                    let smooth = (original / wavelength - low) / (high - low);
+                    (1.0 - smooth) * (frequency / factor) + smooth * frequency
+                }
+            }
+        }
+    }
+}
+
+fn refuse_unknown(fields: &Fields, name: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), ConfigError> {
+    let always = ["rope_type", "type", "rope_theta"];
+    match map.iter().find(|(key, value)| !value.is_null() && !always.contains(&key.as_str()) && !known.contains(&key.as_str())) {
+        Some((key, value)) => Err(fields.not_honoured(&format!("{name}.{key}"), value)),
+        None => Ok(()),
+    }
+}
