@@ -1,1 +1,15 @@
-//! Run folders: manifest, records, summary
+//! Run folders: manifest, records, summary.
+//!
+//! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at all; tables are JSON lines
+//! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones.
+
+mod atomic;
+mod error;
+mod manifest;
+mod run;
+mod table;
+
+pub use error::StoreError;
+pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};
+pub use run::{RunFolder, SUMMARY};
+pub use table::{FLUSH_EVERY, TableWriter};

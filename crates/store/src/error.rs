@@ -1,0 +1,100 @@
+//! Why a run could not be written down.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a run folder or a table could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder holds something, and no run of ours.
+    #[error("{} is not empty and holds no probity run, so nothing is written there\n\nhint: give a new folder, --out {}-probity", path.display(), path.display())]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds a run, and overwriting was not asked for.
+    #[error("{} holds a run already ({status})\n\nhint: give another folder, or replace it with --overwrite", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+        /// How that run ended.
+        status: &'static str,
+    },
+    /// The file is there, and overwriting was not asked for.
+    #[error("{} exists already\n\nhint: give another file, or replace it with --overwrite", path.display())]
+    FileExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file's name is not a plain name inside the run folder.
+    #[error("`{}` is not the name of a file in a run folder", name.escape_debug())]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The system refused. Rows that were written before are kept.
+    #[error("{} could not be {action}: {source}{}", path.display(), hint(source))]
+    Io {
+        /// What was tried: `created`, `written`, `read`, `removed`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A value has no JSON form.
+    #[error("a row of {} has no JSON form: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// Two rows of one index.
+    #[error("row {index} of {} came twice", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The index, from 0.
+        index: usize,
+    },
+    /// A table was finished before all its rows had come. Those that had are in the file.
+    #[error("row {index} of {} never came, though later ones did", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The first index that is missing, from 0.
+        index: usize,
+    },
+    /// An earlier write to the table failed.
+    #[error("{} takes no more rows: an earlier write failed", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "\n\nhint: the disk is full; what was finished is kept. Free some space, or give a place on another disk"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "\n\nhint: give a place that you may write to",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "\n\nhint: a part of this path is a file; give a folder",
+        io::ErrorKind::IsADirectory => "\n\nhint: this is a folder; give a file",
+        io::ErrorKind::NotFound => "\n\nhint: check that the folder it lies in exists",
+        _ => "",
+    }
+}

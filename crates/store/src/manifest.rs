@@ -1,0 +1,139 @@
+//! What a run was: everything needed to know its numbers for what they are, and to run it again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The file's name in a run folder.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The version of the manifest's form.
+pub const FORMAT: u32 = 1;
+
+/// What is known of a run when it begins.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// The command's name.
+    pub command: String,
+    /// The arguments as they were given, without the program.
+    pub arguments_given: Vec<String>,
+    /// Every setting with the value in force, defaults filled in.
+    pub arguments_in_force: Value,
+    /// Versions by part (`probity`, `candle` …).
+    pub versions: BTreeMap<String, String>,
+    /// The model's description with its fingerprint; null where there is none.
+    pub model: Value,
+    /// Seeds by what they are for.
+    pub seeds: BTreeMap<String, u64>,
+}
+
+/// The content of `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of this form; also what marks a folder as a run of ours.
+    pub probity_run: u32,
+    /// Whether the run is still going, and how it ended.
+    #[serde(flatten)]
+    pub status: Status,
+    /// When it began: UTC, RFC 3339.
+    pub started: String,
+    /// When it ended; absent while it runs, and for ever where it was killed.
+    pub finished: Option<String>,
+    /// What was run.
+    #[serde(flatten)]
+    pub info: RunInfo,
+    /// Where.
+    pub machine: Machine,
+    /// The files that the run has written, by name: these and the manifest are what overwriting removes.
+    pub files: Vec<String>,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Status {
+    /// It has begun. Where no process is at it, it was killed: its tables hold what was finished.
+    Running,
+    /// It came to its end.
+    Finished,
+    /// It ended early, by an error or an interruption. Its tables hold what was finished.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+impl Status {
+    /// As in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// The machine of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The operating system (`linux`).
+    pub os: String,
+    /// The processor's architecture (`x86_64`).
+    pub arch: String,
+    /// Processors that this process may use; absent where the system does not say.
+    pub cpus: Option<usize>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let cpus = std::thread::available_parallelism().ok().map(std::num::NonZero::get);
+        Self { os: std::env::consts::OS.into(), arch: std::env::consts::ARCH.into(), cpus }
+    }
+}
+
+impl Manifest {
+    /// Of a run that begins now.
+    pub fn begin(info: RunInfo) -> Self {
+        Self {
+            probity_run: FORMAT,
+            status: Status::Running,
+            started: now(),
+            finished: None,
+            info,
+            machine: Machine::here(),
+            files: Vec::new(),
+        }
+    }
+
+    pub(crate) fn end(&mut self, status: Status) {
+        self.status = status;
+        self.finished = Some(now());
+    }
+}
+
+/// UTC, RFC 3339, to the second.
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_read_back_and_times_are_rfc_3339() {
+        let info = RunInfo { command: "compare".into(), seeds: [("pairs".into(), 7)].into(), ..RunInfo::default() };
+        let mut manifest = Manifest::begin(info);
+        manifest.end(Status::Failed { why: "interrupted".into() });
+        let value = serde_json::to_value(&manifest).expect("JSON");
+        assert_eq!((&value["probity_run"], &value["status"], &value["why"]), (&1.into(), &"failed".into(), &"interrupted".into()));
+        assert_eq!((&value["command"], &value["seeds"]["pairs"]), (&"compare".into(), &7.into()));
+        let started = value["started"].as_str().expect("a time");
+        assert!(started.len() == 20 && started.ends_with('Z') && started.parse::<jiff::Timestamp>().is_ok(), "{started}");
+        assert_eq!(serde_json::from_value::<Manifest>(value).expect("readable"), manifest);
+    }
+}

@@ -1,0 +1,272 @@
+//! The folder of a run.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::atomic::{temporary, write_json};
+use crate::{MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
+
+/// The file's name in a run folder.
+pub const SUMMARY: &str = "summary.json";
+
+/// The folder of a run that is being written: a manifest, tables of rows, a summary.
+///
+/// Dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, it says `running` for ever and holds what was flushed.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    manifest: Manifest,
+}
+
+impl RunFolder {
+    /// Makes the folder (its parents too) and writes a manifest that says `running`.
+    ///
+    /// An empty folder is taken as it is. One that holds a run of ours is refused unless `overwrite`, which removes the files that its manifest
+    /// lists and nothing else. One that holds anything else and no manifest of ours is always refused.
+    pub fn create(path: &Path, overwrite: bool, info: RunInfo) -> Result<Self, StoreError> {
+        // A file in its place is named as such: `AlreadyExists` would leave open what is there.
+        if path.metadata().is_ok_and(|m| !m.is_dir()) {
+            return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
+        }
+        fs::create_dir_all(path).map_err(StoreError::io("created", path))?;
+        if let Some(old) = earlier_run(path)? {
+            if !overwrite {
+                return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
+            }
+            for name in old.files.iter().filter(|name| is_plain(name)) {
+                remove(&path.join(name))?;
+            }
+        }
+        let run = Self { path: path.to_owned(), manifest: Manifest::begin(info) };
+        run.write_manifest()?;
+        Ok(run)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The manifest as it stands in the folder.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// A new table in the folder, `comparisons.jsonl` for example.
+    pub fn table(&mut self, name: &str) -> Result<TableWriter, StoreError> {
+        let path = self.register(name)?;
+        TableWriter::create(&path, false)
+    }
+
+    /// Writes `summary.json`: whole or not at all.
+    pub fn write_summary(&mut self, summary: &impl Serialize) -> Result<(), StoreError> {
+        self.write_json(SUMMARY, summary)
+    }
+
+    /// Writes a file of indented JSON: whole or not at all. One that this run has written under that name is replaced.
+    pub fn write_json(&mut self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.register(name)?;
+        write_json(&path, value)
+    }
+
+    /// Says in the manifest that the run came to its end. Finish the tables first.
+    pub fn finish(mut self) -> Result<(), StoreError> {
+        self.manifest.end(Status::Finished);
+        self.write_manifest()
+    }
+
+    /// Says in the manifest that the run ended early, and why.
+    pub fn fail(mut self, why: impl Into<String>) -> Result<(), StoreError> {
+        self.manifest.end(Status::Failed { why: why.into() });
+        self.write_manifest()
+    }
+
+    /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
+    fn register(&mut self, name: &str) -> Result<PathBuf, StoreError> {
+        if !is_plain(name) {
+            return Err(StoreError::BadName { name: name.to_owned() });
+        }
+        let path = self.path.join(name);
+        if !self.manifest.files.iter().any(|f| f == name) {
+            if path.symlink_metadata().is_ok() {
+                return Err(StoreError::FileExists { path });
+            }
+            self.manifest.files.push(name.to_owned());
+            self.write_manifest()?;
+        }
+        Ok(path)
+    }
+
+    fn write_manifest(&self) -> Result<(), StoreError> {
+        write_json(&self.path.join(MANIFEST), &self.manifest)
+    }
+}
+
+/// The manifest of the run that the folder holds; `None` where it is empty, an error where it holds something else.
+fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
+    // A run that was killed while it wrote its first manifest leaves the unfinished one behind.
+    let unfinished = temporary(Path::new(MANIFEST));
+    let mut holds_any = false;
+    for entry in fs::read_dir(path).map_err(StoreError::io("read", path))? {
+        let entry = entry.map_err(StoreError::io("read", path))?;
+        holds_any |= entry.file_name() != *unfinished.as_os_str();
+    }
+    if !holds_any {
+        return Ok(None);
+    }
+    let manifest = path.join(MANIFEST);
+    let manifest = match fs::read(&manifest) {
+        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(StoreError::io("read", manifest)(e)),
+    };
+    manifest.map(Some).ok_or_else(|| StoreError::NotOurs { path: path.to_owned() })
+}
+
+/// Whether a name stays inside its folder and is not the manifest's or hidden: a manifest comes from a file, and could list anything.
+fn is_plain(name: &str) -> bool {
+    let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    !name.is_empty() && !name.starts_with('.') && name != MANIFEST && name.chars().all(ordinary)
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StoreError::io("removed", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn temporary() -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("runs/one");
+        (folder, path)
+    }
+
+    fn info() -> RunInfo {
+        RunInfo { command: "compare".into(), arguments_given: vec!["--seed".into(), "7".into()], ..RunInfo::default() }
+    }
+
+    fn manifest(path: &Path) -> Manifest {
+        serde_json::from_slice(&fs::read(path.join(MANIFEST)).expect("there")).expect("whole")
+    }
+
+    #[test]
+    fn a_run_says_running_then_finished_and_lists_its_files() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        assert_eq!((manifest(&path).status, manifest(&path).finished), (Status::Running, None));
+        let mut table = run.table("scores.jsonl").expect("created");
+        table.put(0, &1).expect("taken");
+        table.finish().expect("complete");
+        run.write_summary(&serde_json::json!({"mean": 0.5})).expect("written");
+        run.finish().expect("written");
+        let manifest = manifest(&path);
+        assert_eq!((manifest.status, manifest.info), (Status::Finished, info()));
+        assert_eq!(manifest.files, ["scores.jsonl", "summary.json"]);
+        assert!(manifest.finished.is_some_and(|f| f >= manifest.started));
+        let mut names: Vec<_> = fs::read_dir(&path).expect("readable").map(|e| e.expect("entry").file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["manifest.json", "scores.jsonl", "summary.json"]);
+    }
+
+    #[test]
+    fn a_failed_run_says_why_and_keeps_its_rows() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut table = run.table("scores.jsonl").expect("created");
+        table.put(1, &1).expect("taken");
+        drop(table);
+        run.fail("interrupted").expect("written");
+        assert_eq!(manifest(&path).status, Status::Failed { why: "interrupted".into() });
+        assert_eq!(fs::read_to_string(path.join("scores.jsonl")).expect("there"), "1\n");
+    }
+
+    #[test]
+    fn a_run_is_overwritten_only_on_request_and_foreign_files_are_left() {
+        let (_folder, path) = temporary();
+        let mut first = RunFolder::create(&path, false, info()).expect("created");
+        drop(first.table("scores.jsonl").expect("created"));
+        first.write_summary(&1).expect("written");
+        drop(first);
+        fs::write(path.join("notes.txt"), "mine").expect("written");
+        let error = RunFolder::create(&path, false, info()).expect_err("a run").to_string();
+        assert!(error.contains("holds a run already (running)") && error.contains("--overwrite"), "{error}");
+        let mut second = RunFolder::create(&path, true, info()).expect("replaced");
+        assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
+        assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("left"), "mine");
+        assert!(matches!(second.table("notes.txt"), Err(StoreError::FileExists { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_ours_is_refused_even_on_request() {
+        let (_folder, path) = temporary();
+        fs::create_dir_all(&path).expect("created");
+        for (name, content) in [("notes.txt", "mine"), (MANIFEST, "{\"name\": \"an extension\"}")] {
+            fs::write(path.join(name), content).expect("written");
+            for overwrite in [false, true] {
+                let error = RunFolder::create(&path, overwrite, info()).expect_err("not ours");
+                assert!(matches!(error, StoreError::NotOurs { .. }), "{error}");
+            }
+            assert_eq!(fs::read_to_string(path.join(name)).expect("left"), content);
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_is_taken_and_one_with_an_unfinished_first_manifest() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        fs::write(folder.path().join(".manifest.json.part"), "{").expect("written");
+        assert!(RunFolder::create(folder.path(), false, info()).is_ok());
+        let folder = tempfile::tempdir().expect("temporary folder");
+        assert!(RunFolder::create(folder.path(), false, info()).is_ok());
+    }
+
+    #[test]
+    fn a_manifest_that_lists_files_elsewhere_removes_none_of_them() {
+        let (folder, path) = temporary();
+        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let outside = folder.path().join("outside.txt");
+        fs::write(&outside, "mine").expect("written");
+        run.manifest.files = vec!["../../outside.txt".into(), outside.display().to_string(), "..".into(), MANIFEST.into()];
+        run.finish().expect("written");
+        RunFolder::create(&path, true, info()).expect("replaced");
+        assert!(outside.exists());
+    }
+
+    #[test]
+    fn names_that_leave_the_folder_are_refused() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        for name in ["", "..", "a/b", "/etc/x", "a\\b", ".hidden", MANIFEST, "c:x", "a\nb"] {
+            assert!(matches!(run.table(name), Err(StoreError::BadName { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_a_file_or_goes_through_one_is_named() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let file = folder.path().join("taken");
+        fs::write(&file, "mine").expect("written");
+        for path in [file.clone(), file.join("run")] {
+            let error = RunFolder::create(&path, true, info()).expect_err("a file").to_string();
+            assert!(error.contains("could not be created") && error.contains("a part of this path is a file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_summary_is_replaced_by_its_run() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        run.write_summary(&1).expect("written");
+        run.write_summary(&2).expect("replaced");
+        assert_eq!(fs::read_to_string(path.join(SUMMARY)).expect("there"), "2\n");
+    }
+}

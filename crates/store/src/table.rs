@@ -1,0 +1,434 @@
+//! JSON-lines tables that are written in order whatever order the rows come in.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::StoreError;
+
+/// So many finished rows may wait in memory before they are handed to the system.
+pub const FLUSH_EVERY: usize = 16;
+
+/// Where a table's bytes go.
+trait Output: Write + Send {
+    /// Takes back what was written after the first `len` bytes, where that can be done.
+    fn cut(&mut self, len: u64) -> io::Result<()>;
+
+    /// Makes what was written safe against a power cut, where that can be done.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Output for File {
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match self.sync_all() {
+            // A device or a pipe has nothing to sync.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// A stream that cannot take anything back.
+struct Stream<W>(W);
+
+impl<W: Write> Write for Stream<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<W: Write + Send> Output for Stream<W> {
+    fn cut(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes rows as JSON lines in the order of their indices, each as soon as all before it have come.
+///
+/// Finished rows reach the system every [`FLUSH_EVERY`] rows, on [`TableWriter::finish`] and when the writer is dropped: also where the run
+/// fails, and then with the rows that still waited for earlier ones, in their order. After a failed write the file ends with a whole row,
+/// wherever the system lets us cut a part off.
+pub struct TableWriter {
+    path: PathBuf,
+    output: Box<dyn Output>,
+    next: usize,
+    // Rows that came before one of their predecessors, as lines; an index may stand for none or several.
+    waiting: BTreeMap<usize, Vec<u8>>,
+    // Whole lines, not yet written.
+    buffer: Vec<u8>,
+    buffered_rows: usize,
+    flush_every: usize,
+    written: u64,
+    broken: bool,
+}
+
+impl std::fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableWriter").field("path", &self.path).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl TableWriter {
+    /// A new table in the file. One that exists is refused unless `overwrite`; devices and pipes are written to as they are.
+    pub fn create(path: &Path, overwrite: bool) -> Result<Self, StoreError> {
+        // What exists but is no file (/dev/stdout) holds nothing that could be lost.
+        let special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
+        let mut options = OpenOptions::new();
+        let options =
+            if overwrite || special { options.write(true).create(true).truncate(true) } else { options.write(true).create_new(true) };
+        let file = options.open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists if path.is_file() => StoreError::FileExists { path: path.to_owned() },
+            io::ErrorKind::AlreadyExists => StoreError::io("created", path)(io::ErrorKind::IsADirectory.into()),
+            _ => StoreError::io("created", path)(source),
+        })?;
+        Ok(Self::on(path, Box::new(file)))
+    }
+
+    /// A table on a stream, which `name` calls in messages: standard output. Nothing that was written can be taken back.
+    pub fn to_stream(name: &str, stream: impl Write + Send + 'static) -> Self {
+        Self::on(Path::new(name), Box::new(Stream(stream)))
+    }
+
+    fn on(path: &Path, output: Box<dyn Output>) -> Self {
+        Self {
+            path: path.to_owned(),
+            output,
+            next: 0,
+            waiting: BTreeMap::new(),
+            buffer: Vec::new(),
+            buffered_rows: 0,
+            flush_every: FLUSH_EVERY,
+            written: 0,
+            broken: false,
+        }
+    }
+
+    /// Hands rows to the system every `rows` rows, at least 1.
+    #[must_use]
+    pub fn with_flush_every(mut self, rows: usize) -> Self {
+        self.flush_every = rows.max(1);
+        self
+    }
+
+    /// The file, or the stream's name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the row of that index, from 0; each index once.
+    pub fn put(&mut self, index: usize, row: &impl Serialize) -> Result<(), StoreError> {
+        self.put_all(index, std::iter::once(row))
+    }
+
+    /// Takes the rows that stand at that index: any number, none to pass over it.
+    pub fn put_all<T: Serialize>(&mut self, index: usize, rows: impl IntoIterator<Item = T>) -> Result<(), StoreError> {
+        if self.broken {
+            return Err(StoreError::Broken { path: self.path.clone() });
+        }
+        if index < self.next || self.waiting.contains_key(&index) {
+            return Err(StoreError::Twice { path: self.path.clone(), index });
+        }
+        let mut lines = Vec::new();
+        for row in rows {
+            serde_json::to_writer(&mut lines, &row).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
+            lines.push(b'\n');
+        }
+        self.waiting.insert(index, lines);
+        while let Some(lines) = self.waiting.remove(&self.next) {
+            self.buffer.extend_from_slice(&lines);
+            self.buffered_rows += 1;
+            self.next += 1;
+        }
+        if self.buffered_rows >= self.flush_every { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands all rows whose predecessors have come to the system.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        let (done, result) = write_counted(&mut *self.output, &self.buffer);
+        match result.and_then(|()| self.output.flush()) {
+            Ok(()) => {
+                self.written += done as u64;
+                self.buffer.clear();
+                self.buffered_rows = 0;
+                Ok(())
+            }
+            Err(e) => {
+                self.broken = true;
+                let whole = self.buffer[..done].iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+                self.written += whole as u64;
+                // The reason that is reported is the failed write; a device that cannot be cut keeps what it took.
+                let _ = self.output.cut(self.written);
+                self.buffer.clear();
+                self.waiting.clear();
+                Err(StoreError::io("written", &self.path)(e))
+            }
+        }
+    }
+
+    /// Writes what is left and makes it durable; gives the number of indices. An error where one never came; the others are in the file.
+    pub fn finish(mut self) -> Result<usize, StoreError> {
+        if self.broken {
+            return Err(StoreError::Broken { path: self.path.clone() });
+        }
+        let missing = (!self.waiting.is_empty()).then_some(self.next);
+        self.write_out()?;
+        self.output.sync().map_err(StoreError::io("written", &self.path))?;
+        match missing {
+            Some(index) => Err(StoreError::Missing { path: self.path.clone(), index }),
+            None => Ok(self.next),
+        }
+    }
+
+    /// Ends the table early: writes every row that has come, those that waited for earlier ones too, and makes them durable.
+    pub fn abort(mut self) -> Result<(), StoreError> {
+        if self.broken {
+            return Ok(());
+        }
+        self.write_out()?;
+        self.output.sync().map_err(StoreError::io("written", &self.path))
+    }
+
+    fn write_out(&mut self) -> Result<(), StoreError> {
+        for (_, lines) in std::mem::take(&mut self.waiting) {
+            self.buffer.extend_from_slice(&lines);
+        }
+        self.flush()
+    }
+}
+
+impl Drop for TableWriter {
+    fn drop(&mut self) {
+        if !self.broken {
+            // Nobody is left to hear of an error; `finish` and `abort` report it.
+            let _ = self.write_out();
+        }
+    }
+}
+
+/// Writes all bytes, or says how many were taken before the failure.
+fn write_counted(output: &mut dyn Output, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match output.write(&bytes[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => done += count,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Err(e)),
+        }
+    }
+    (done, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::{Arc, Mutex};
+
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn table() -> (TempDir, PathBuf, TableWriter) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("rows.jsonl");
+        let table = TableWriter::create(&path, false).expect("created");
+        (folder, path, table)
+    }
+
+    fn text(path: &Path) -> String {
+        fs::read_to_string(path).expect("readable")
+    }
+
+    /// Takes `room` bytes, a few at a time, then is full.
+    struct Small {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        room: usize,
+    }
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut taken = self.bytes.lock().expect("not poisoned");
+            let count = bytes.len().min(self.room - taken.len()).min(3);
+            taken.extend_from_slice(&bytes[..count]);
+            if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Output for Small {
+        fn cut(&mut self, len: u64) -> io::Result<()> {
+            self.bytes.lock().expect("not poisoned").truncate(len as usize);
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rows_are_written_in_order_as_soon_as_their_predecessors_have_come() {
+        let (_folder, path, table) = table();
+        let mut table = table.with_flush_every(1);
+        table.put(2, &"c").expect("taken");
+        table.put(1, &"b").expect("taken");
+        assert_eq!(text(&path), "");
+        table.put(0, &"a\nb").expect("taken");
+        assert_eq!(text(&path), "\"a\\nb\"\n\"b\"\n\"c\"\n");
+        table.put_all(3, [4, 5]).expect("taken");
+        table.put_all(4, [0; 0]).expect("taken");
+        assert_eq!(table.finish().expect("complete"), 5);
+        assert_eq!(text(&path), "\"a\\nb\"\n\"b\"\n\"c\"\n4\n5\n");
+    }
+
+    #[test]
+    fn rows_wait_for_the_flush_and_a_drop_writes_them() {
+        let (_folder, path, table) = table();
+        let mut table = table.with_flush_every(3);
+        table.put(0, &0).expect("taken");
+        table.put(1, &1).expect("taken");
+        assert_eq!(text(&path), "");
+        table.put(2, &2).expect("taken");
+        assert_eq!(text(&path), "0\n1\n2\n");
+        table.put(3, &3).expect("taken");
+        table.put(7, &7).expect("taken");
+        drop(table);
+        assert_eq!(text(&path), "0\n1\n2\n3\n7\n");
+    }
+
+    #[test]
+    fn an_aborted_table_keeps_rows_that_waited_and_a_finished_one_names_the_gap() {
+        let (_folder, path, mut table) = table();
+        for index in [5, 0, 3] {
+            table.put(index, &index).expect("taken");
+        }
+        table.abort().expect("written");
+        assert_eq!(text(&path), "0\n3\n5\n");
+        let mut again = TableWriter::create(&path, true).expect("replaced");
+        again.put(0, &0).expect("taken");
+        again.put(2, &2).expect("taken");
+        assert!(matches!(again.finish(), Err(StoreError::Missing { index: 1, .. })));
+        assert_eq!(text(&path), "0\n2\n");
+    }
+
+    #[test]
+    fn an_index_comes_once() {
+        let (_folder, _path, mut table) = table();
+        table.put(0, &0).expect("taken");
+        table.put(2, &0).expect("taken");
+        for index in [0, 2] {
+            assert!(matches!(table.put(index, &1), Err(StoreError::Twice { .. })));
+        }
+    }
+
+    #[test]
+    fn a_file_that_exists_is_replaced_only_on_request() {
+        let (folder, path, table) = table();
+        drop(table);
+        let error = TableWriter::create(&path, false).expect_err("exists").to_string();
+        assert!(error.contains("rows.jsonl exists already") && error.contains("--overwrite"), "{error}");
+        assert!(TableWriter::create(&path, true).is_ok());
+        for overwrite in [false, true] {
+            let error = TableWriter::create(folder.path(), overwrite).expect_err("a folder").to_string();
+            assert!(error.contains("hint: this is a folder"), "{error}");
+        }
+        let error = TableWriter::create(&path.join("below.jsonl"), false).expect_err("a file").to_string();
+        assert!(error.contains("a part of this path is a file"), "{error}");
+        let error = TableWriter::create(&folder.path().join("no/rows.jsonl"), false).expect_err("no folder").to_string();
+        assert!(error.contains("check that the folder"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_named_with_a_hint_and_the_table_takes_no_more() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            eprintln!("skipped: there is no /dev/full");
+            return;
+        }
+        let mut table = TableWriter::create(full, false).expect("a device").with_flush_every(1);
+        let error = table.put(0, &"row").expect_err("full").to_string();
+        assert!(error.starts_with("/dev/full could not be written: ") && error.contains("hint: the disk is full"), "{error}");
+        assert!(matches!(table.put(1, &"row"), Err(StoreError::Broken { .. })));
+        assert!(matches!(table.finish(), Err(StoreError::Broken { .. })));
+    }
+
+    #[test]
+    fn a_stream_whose_reader_has_gone_is_told_from_a_failure() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut table = TableWriter::to_stream("standard output", Gone).with_flush_every(1);
+        let error = table.put(0, &0).expect_err("gone");
+        assert!(error.is_broken_pipe() && error.to_string().starts_with("standard output could not be written"));
+    }
+
+    #[test]
+    fn a_row_without_json_form_leaves_the_table_usable() {
+        let (_folder, path, mut table) = table();
+        let keyed_by_list: BTreeMap<Vec<u8>, u8> = [(vec![1], 1)].into();
+        assert!(matches!(table.put(0, &keyed_by_list), Err(StoreError::Json { .. })));
+        table.put(0, &1).expect("taken");
+        table.finish().expect("complete");
+        assert_eq!(text(&path), "1\n");
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_arrival_gives_the_same_file(order in Just((0..30_usize).collect::<Vec<_>>()).prop_shuffle(), every in 1_usize..40) {
+            let bytes = Arc::new(Mutex::new(Vec::new()));
+            let small = Small { bytes: bytes.clone(), room: usize::MAX };
+            let mut table = TableWriter::on(Path::new("memory"), Box::new(small)).with_flush_every(every);
+            for index in order {
+                table.put(index, &index).expect("taken");
+            }
+            prop_assert_eq!(table.finish().expect("complete"), 30);
+            let found = String::from_utf8(bytes.lock().expect("not poisoned").clone()).expect("UTF-8");
+            prop_assert!(found.ends_with("29\n") && found.lines().eq((0..30).map(|i| i.to_string())), "{found}");
+        }
+
+        #[test]
+        fn a_disk_that_fills_up_keeps_whole_rows_only(room in 0_usize..120, every in 1_usize..6) {
+            let bytes = Arc::new(Mutex::new(Vec::new()));
+            let small = Small { bytes: bytes.clone(), room };
+            let mut table = TableWriter::on(Path::new("memory"), Box::new(small)).with_flush_every(every);
+            let row = |i: usize| format!("{{\"row\":{i}}}\n");
+            let failed = (0..20).find_map(|i| table.put(i, &serde_json::json!({"row": i})).err());
+            let ended = table.finish();
+            let all: String = (0..20).map(row).collect();
+            prop_assert_eq!(ended.is_ok(), room >= all.len());
+            prop_assert!(failed.is_none() || ended.is_err());
+            let found = String::from_utf8(bytes.lock().expect("not poisoned").clone()).expect("UTF-8");
+            prop_assert!(all.starts_with(&found) && (found.is_empty() || found.ends_with('\n')));
+            // Nothing that fitted was lost.
+            let next = row(found.lines().count());
+            prop_assert!(found.len() == all.len() || found.len() + next.len() > room, "{found:?}");
+        }
+    }
+}
