@@ -116,6 +116,18 @@ mod tests {
         }
 
         #[test]
+        fn a_damaged_line_is_a_problem_or_still_a_valid_sample(sample in sample(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut out = Vec::new();
+            write_samples(&mut out, &[Sample { id: "s".into(), ..sample }]).expect("valid by construction");
+            let at = at.index(out.len());
+            out[at] = byte;
+            if let Ok(report) = crate::read_from::<Sample>(&out[..], "memory".into(), None) {
+                prop_assert!(report.records.iter().all(|(_, s)| !s.id.is_empty() && s.check().is_empty()));
+                prop_assert!(!report.records.is_empty() || !report.problems.is_empty());
+            }
+        }
+
+        #[test]
         fn arbitrary_bytes_give_samples_or_problems(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Either is right; what must not happen is a panic.
             let _ = crate::read_from::<Sample>(&bytes[..], "memory".into(), None).map(|r| r.problems.to_string());
