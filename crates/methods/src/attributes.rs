@@ -66,24 +66,14 @@ pub(crate) const KNOWN: &[Known] = &[
         "more helpful",
         "Whether the text does what its reader needs: it addresses the request, completely and without getting in the way.",
     ),
-    known(
-        "informativeness",
-        "informative",
-        "more informative",
-        "How much of what matters the reader learns from the text.",
-    ),
+    known("informativeness", "informative", "more informative", "How much of what matters the reader learns from the text."),
     known(
         "instruction-following",
         "faithful to the instruction",
         "better at following the instruction",
         "Whether the text does what the instruction says, all of it and nothing against it; style and length count only where asked for.",
     ),
-    known(
-        "naturalness",
-        "natural",
-        "more natural",
-        "Whether a person might have said or written it so, in this place.",
-    ),
+    known("naturalness", "natural", "more natural", "Whether a person might have said or written it so, in this place."),
     known(
         "quality",
         "good",
@@ -141,11 +131,9 @@ pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> Words {
     }
     match lookup(&attribute) {
         Some(known) => Words { attribute, adjective: known.adjective.to_owned(), comparative: known.comparative.to_owned() },
-        None => Words {
-            adjective: format!("good in terms of {attribute}"),
-            comparative: format!("better in terms of {attribute}"),
-            attribute,
-        },
+        None => {
+            Words { adjective: format!("good in terms of {attribute}"), comparative: format!("better in terms of {attribute}"), attribute }
+        }
     }
 }
 

@@ -6,17 +6,29 @@
 //! file and one line.
 
 mod attributes;
+mod comparative;
 mod error;
+mod g_eval;
+mod gold;
 mod method;
 mod pairs;
+mod para_pluie;
+mod pointwise;
 mod question;
 mod quote;
+mod registry;
 mod run;
 mod summary;
 mod template;
 
+pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords};
 pub use error::MethodError;
+pub use g_eval::{GEval, GEvalParams, Scale};
 pub use method::{DynMethod, Method};
+pub use pairs::Pairs;
+pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
+pub use question::Format;
+pub use registry::{method, methods};
 pub use run::{Cost, MemoryOutput, Output, Run};
-pub use summary::{Outcomes, Report, Section, Signature, Summary};
+pub use summary::{Outcomes, Report, Section, Signature, Summary, TemplateMark};
 pub use template::TemplateError;

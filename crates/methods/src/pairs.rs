@@ -1,6 +1,5 @@
 //! Which candidates are compared (Liusie et al. 2024, §3.4).
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -131,14 +130,15 @@ fn digest(seed: u64, parts: &[&str]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The unordered pairs among comparisons.
-pub(crate) fn unordered(pairs: impl IntoIterator<Item = (usize, usize)>) -> BTreeSet<(usize, usize)> {
-    pairs.into_iter().map(|(i, j)| (i.min(j), i.max(j))).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    fn unordered(pairs: &[(usize, usize)]) -> BTreeSet<(usize, usize)> {
+        pairs.iter().map(|&(i, j)| (i.min(j), i.max(j))).collect()
+    }
 
     fn select(pairs: &str, n: usize, seed: u64) -> Vec<(usize, usize)> {
         pairs.parse::<Pairs>().expect("valid").select(n, &mut rng_for(seed, &["item"]))
@@ -153,7 +153,7 @@ mod tests {
                 let random = select(&format!("random:{r}"), n, seed);
                 assert!(random.len() == r && random.windows(2).all(|w| w[0] < w[1]));
                 let once = select(&format!("no-repeat:{r}"), n, seed);
-                assert!(once.len() == r && unordered(once.iter().copied()).len() == r);
+                assert!(once.len() == r && unordered(&once).len() == r);
                 let both = select("symmetric:2", n, seed);
                 assert!(both.len() == 2 && both[0] == (both[1].1, both[1].0));
                 assert!([random, once, both].iter().flatten().all(|(i, j)| i != j && *i < n && *j < n));
@@ -177,7 +177,9 @@ mod tests {
 
     #[test]
     fn malformed_schemes_say_what_is_expected() {
-        for (text, part) in [("all", "random:R"), ("random:x", "`x`"), ("random:0", "at least one"), ("symmetric:3", "symmetric:4"), ("odd:3", "`odd`")] {
+        for (text, part) in
+            [("all", "random:R"), ("random:x", "`x`"), ("random:0", "at least one"), ("symmetric:3", "symmetric:4"), ("odd:3", "`odd`")]
+        {
             assert!(text.parse::<Pairs>().expect_err("malformed").contains(part), "{text}");
         }
     }

@@ -79,8 +79,10 @@ pub(crate) fn capitalised(word: &str) -> String {
 pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
     match value.strip_prefix('@') {
         None => Ok(value.to_owned()),
-        Some(path) => std::fs::read_to_string(path)
-            .map(|text| text.trim().to_owned())
-            .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source }),
+        Some(path) => std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|source| MethodError::File {
+            option: option.to_owned(),
+            path: path.to_owned(),
+            source,
+        }),
     }
 }

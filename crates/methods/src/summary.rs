@@ -17,18 +17,45 @@ pub struct Signature {
     pub version: &'static str,
     /// The settings that change scores (attribute, template hashes, label words, pairs, ranking, seed …), by name.
     pub settings: BTreeMap<&'static str, String>,
+    /// The prompt templates.
+    pub templates: Vec<TemplateMark>,
     /// The model and its arithmetic.
     pub model: ModelDescription,
 }
 
+/// A prompt template in a [`Signature`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TemplateMark {
+    /// The built-in name, or the path given.
+    pub name: String,
+    /// SHA-256 of its source, in hex.
+    pub sha256: String,
+}
+
 impl Signature {
     pub(crate) fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
-        Self { method, version: env!("CARGO_PKG_VERSION"), settings: BTreeMap::new(), model: model.description().clone() }
+        Self {
+            method,
+            version: env!("CARGO_PKG_VERSION"),
+            settings: BTreeMap::new(),
+            templates: Vec::new(),
+            model: model.description().clone(),
+        }
     }
 
     #[must_use]
     pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.settings.insert(name, value.to_string());
+        self
+    }
+
+    /// A template by name and by the hash of its source; each once.
+    #[must_use]
+    pub(crate) fn with_template(mut self, name: &str, sha256: &str) -> Self {
+        let template = TemplateMark { name: name.to_owned(), sha256: sha256.to_owned() };
+        if !self.templates.contains(&template) {
+            self.templates.push(template);
+        }
         self
     }
 }
@@ -40,6 +67,9 @@ impl std::fmt::Display for Signature {
         let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
         write!(f, "{}|version:{}|model:{}@{fingerprint}", self.method, self.version, model.name)?;
         write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
+        for TemplateMark { name, sha256 } in &self.templates {
+            write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;
+        }
         self.settings.iter().try_for_each(|(name, value)| write!(f, "|{name}:{value}"))
     }
 }
@@ -145,6 +175,27 @@ impl Outcomes {
             return "none".to_owned();
         }
         self.0.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The probability of the labels under the full vocabulary, over answers.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(crate) struct Mass {
+    pub(crate) mean: Option<f64>,
+    pub(crate) min: Option<f64>,
+    /// The share flagged [`Outcome::LowMass`].
+    pub(crate) low_share: Option<f64>,
+}
+
+impl Mass {
+    /// Over `(mass, flagged as low)`.
+    pub(crate) fn of(answers: impl Iterator<Item = (f64, bool)>) -> Self {
+        let answers: Vec<(f64, bool)> = answers.collect();
+        Self {
+            mean: mean(answers.iter().map(|a| a.0)),
+            min: answers.iter().map(|a| a.0).reduce(f64::min),
+            low_share: mean(answers.iter().map(|a| f64::from(u8::from(a.1)))),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use probity_stats::RankMethod;
 use serde::{Serialize, Serializer};
 
 use crate::pairs::Pairs;
@@ -38,9 +40,10 @@ pub struct ComparativeParams {
     /// `symmetric:R` (a pair in both orders).
     #[arg(long, default_value = "full", value_name = "SCHEME")]
     pub pairs: Pairs,
-    /// How comparisons become scores.
-    #[arg(long, value_enum, default_value_t)]
-    pub rank: Rank,
+    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the order under which the
+    /// probabilities (or, with `hard-`, the decisions) are most likely.
+    #[arg(long, default_value_t = RankMethod::WinRatio, value_parser = rank_parser(), value_name = "METHOD")]
+    pub rank: RankMethod,
     /// Over which comparisons the preference for a position is estimated and taken out.
     #[arg(long, value_enum, default_value_t)]
     pub debias: Debias,
@@ -68,34 +71,8 @@ pub struct ComparativeParams {
     pub seed: u64,
 }
 
-/// How comparisons become scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rank {
-    /// Share of its comparisons that a candidate wins.
-    #[default]
-    WinRatio,
-    /// Mean probability of being better.
-    MeanProb,
-    /// Strengths under the Bradley–Terry model, fitted to the probabilities.
-    BradleyTerry,
-    /// The order under which the probabilities are most likely (greedy search).
-    Likelihood,
-    /// The order under which the yes-or-no decisions are most likely (greedy search).
-    LikelihoodHard,
-}
-
-impl Rank {
-    /// The name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WinRatio => "win-ratio",
-            Self::MeanProb => "mean-prob",
-            Self::BradleyTerry => "bradley-terry",
-            Self::Likelihood => "likelihood",
-            Self::LikelihoodHard => "likelihood-hard",
-        }
-    }
+fn rank_parser() -> impl TypedValueParser<Value = RankMethod> {
+    PossibleValuesParser::new(RankMethod::ALL.map(RankMethod::name)).try_map(|name| name.parse::<RankMethod>())
 }
 
 /// Over which comparisons one debiasing weight is estimated.

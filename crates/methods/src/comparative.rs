@@ -1,0 +1,239 @@
+//! Comparative assessment (Liusie, Manakul and Gales 2024, "LLM Comparative Assessment").
+
+mod analyses;
+mod figures;
+mod judge;
+mod options;
+mod preference;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::LabelSet;
+use serde_json::json;
+
+pub use options::{ComparativeParams, Debias, Decide, LabelWords};
+
+use crate::attributes::Words;
+use crate::gold::{self, GoldUse};
+use crate::pairs::Pairs;
+use crate::question::{MATERIAL, all_words, capitalised, word_settings};
+use crate::summary::number;
+use crate::template::{Builtin, DataSlot, Layout, Template, TemplateError};
+use crate::{Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use figures::{Cell, CellFigures};
+use judge::{Judge, Judged};
+
+const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "1", source: include_str!("prompts/compare_1.j2") },
+    Builtin { name: "2", source: include_str!("prompts/compare_2.j2") },
+];
+
+/// The table of all scores.
+const SCORES: &str = "scores";
+
+/// Comparative assessment; see [`Method::LONG_ABOUT`].
+pub struct Comparative;
+
+impl Method for Comparative {
+    type Params = ComparativeParams;
+    const NAME: &'static str = "compare";
+    const ABOUT: &'static str = "Compare candidates in pairs and rank them: exact label probabilities, position bias taken out";
+    const LONG_ABOUT: &'static str = "\
+Compare candidates in pairs and rank them: exact label probabilities, position bias taken out.
+
+The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the probabilities of \
+the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of won comparisons unless --rank says \
+otherwise, and its rank in the context follows.
+
+Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both orders a judge without \
+that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to the median of p, so that both positions win equally often; it \
+cannot give a judge an opinion that it does not have. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
+
+Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at the texts, or at \
+their places?), then the correlation with gold where the data have scores, or the accuracy where they have preferences.
+
+Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, candidate, score, rank) \
+and `summary.json`. A candidate without text is not shown to the model; a sample with one candidate is counted and has no comparison.
+
+Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the slots context, \
+instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. Lines of the data that \
+read like lines of the template are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+
+    fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        check(params, samples)?;
+        let gold = gold::uses(samples, &params.attribute, params.no_gold)?;
+        let layout = params.format.layout(run.model().description(), &params.answer_prefix)?;
+        let words = all_words(&params.attribute, params.adjective.as_deref())?;
+        let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
+        let labels = LabelSet::words(&params.label_words.0)?;
+        let signature = signature(params, &layout, &templates, run);
+        let judge = Judge { params, samples, labels, layout, templates };
+        let judged = judge.judge(run)?;
+        let cells = figures::cells(params, samples, &judged);
+        report(params, samples, &gold, &judged, &cells, signature, run)
+    }
+}
+
+fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodError> {
+    if let Some(twice) = params.template.iter().enumerate().find_map(|(i, t)| params.template[..i].contains(t).then_some(t)) {
+        return Err(MethodError::option(format!("--template {twice}"), "given twice", "name each template once"));
+    }
+    if !(params.temperature > 0.0 && params.temperature.is_finite()) {
+        return Err(MethodError::option(
+            format!("--temperature {}", params.temperature),
+            "not a positive number",
+            "1 samples as the model would",
+        ));
+    }
+    if params.max_tokens == 0 {
+        return Err(MethodError::option("--max-tokens 0", "an answer needs a token", "leave it out for 5"));
+    }
+    if params.analyses && params.pairs != Pairs::Full {
+        return Err(MethodError::option("--analyses", "the analyses draw from all comparisons", "leave --pairs out, or --analyses"));
+    }
+    if params.analyses && params.analysis_runs == 0 {
+        return Err(MethodError::option("--analysis-runs 0", "a mean needs a draw", "leave it out for 50"));
+    }
+    let Some(count) = params.pairs.count() else { return Ok(()) };
+    let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
+    let judged = samples.iter().filter(|sample| sample.candidates.len() > 1);
+    match judged.min_by_key(|sample| available(sample)).map(|sample| (sample, available(sample))) {
+        Some((sample, max)) if max < count => {
+            let n = sample.candidates.len();
+            let why = format!("sample `{}` has {n} candidates, so at most {max} comparisons of this kind", sample.id.escape_debug());
+            Err(MethodError::option(format!("--pairs {}", params.pairs), why, format!("--pairs {}", params.pairs.with_count(max))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) -> Result<Vec<Template>, TemplateError> {
+    let mut settings: BTreeMap<&'static str, String> = word_settings(words, &params.noun);
+    let [label_a, label_b] = &params.label_words.0;
+    // A label word that names the text itself (`Summary A`) is the text's name.
+    let name = |label: &String| {
+        let names_it = label.to_lowercase().contains(&params.noun.to_lowercase());
+        if names_it { label.clone() } else { format!("{} {label}", capitalised(&params.noun)) }
+    };
+    settings.insert("name_a", name(label_a));
+    settings.insert("name_b", name(label_b));
+    settings.insert("label_a", label_a.clone());
+    settings.insert("label_b", label_b.clone());
+    let slots = [DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
+    params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), &slots, layout)).collect()
+}
+
+fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
+    let mut signature = Signature::new(Comparative::NAME, run.model())
+        .with("attributes", params.attribute.join(","))
+        .with("noun", &params.noun)
+        .with("labels", &params.label_words)
+        .with("format", if layout.chat { "chat" } else { "text" })
+        .with("answer-prefix", &params.answer_prefix)
+        .with("pairs", params.pairs)
+        .with("rank", params.rank)
+        .with("debias", params.debias.as_str())
+        .with("decide", params.decide)
+        .with("seed", params.seed);
+    if let Some(adjective) = &params.adjective {
+        signature = signature.with("adjective", adjective);
+    }
+    if params.decide != Decide::Prob {
+        signature = signature.with("temperature", params.temperature).with("max-tokens", params.max_tokens);
+    }
+    templates.iter().flatten().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+}
+
+fn report(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    gold: &[GoldUse<'_>],
+    judged: &Judged,
+    cells: &[Cell],
+    signature: Signature,
+    run: &mut Run<'_>,
+) -> Result<Report, MethodError> {
+    let mut outcomes = Outcomes::default();
+    judged.verdicts.iter().for_each(|verdict| outcomes.add(&verdict.outcome));
+    let one_candidate = samples.iter().filter(|sample| sample.candidates.len() == 1).count();
+    (0..one_candidate).for_each(|_| outcomes.add_named("one_candidate"));
+    let unparsed_samples: usize = judged.verdicts.iter().filter_map(|v| v.samples).map(|tally| tally.unparsed).sum();
+
+    let mut position = figures::position_section();
+    let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
+    cell_figures.iter().for_each(|figures| figures.push(&mut position));
+    figures::position_notes(&cell_figures, &mut position);
+    position.note(format!("outcomes: {}", outcomes.line()));
+    if params.decide != Decide::Prob {
+        position.note(format!("sampled answers that name no label: {unparsed_samples}"));
+    }
+    gold::notes(judged.quoted_lines, gold, &mut position);
+
+    let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.attribute.len()).map(|attribute| figures::mean_scores(cells, attribute)).collect();
+    figures::write_scores(params, samples, cells, &scores, run)?;
+    let mut systems = gold::systems_section(params.rank.name());
+    for (attribute, scores) in params.attribute.iter().zip(&scores) {
+        gold::push_systems(samples, attribute, scores, &mut systems);
+    }
+    let (averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);
+    let preference = preference::figures(params, samples, cells);
+    let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, cells));
+
+    let values = json!({
+        "items": samples.len(),
+        "one_candidate": one_candidate,
+        "comparisons": judged.comparisons.len(),
+        "unparsed_samples": unparsed_samples,
+        "quoted_lines": judged.quoted_lines,
+        "prompts": cell_figures,
+        "gold": averages,
+        "preference": preference,
+        "analyses": analyses,
+    });
+    let mut sections = vec![position, systems];
+    sections.extend(agreement);
+    sections.push(preference::section(&preference));
+    sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
+    sections.retain(|section| !section.rows.is_empty());
+    Ok(Report { values, sections, signature, outcomes })
+}
+
+/// The agreement with gold: of each template's scores, their mean as the paper reports it, and of the averaged scores.
+fn against_gold(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    gold: &[GoldUse<'_>],
+    cells: &[CellFigures],
+    scores: &[Vec<Vec<Option<f64>>>],
+) -> (Vec<serde_json::Value>, [Section; 2]) {
+    let mut table = gold::section();
+    let mut accuracy =
+        Section::new("Single comparisons against gold", ["attribute", "template", "accuracy as judged", "debiased", "comparisons"]);
+    let mut values = Vec::new();
+    for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
+        let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
+        for cell in &of_attribute {
+            let Some(of_gold) = &cell.gold else { continue };
+            of_gold.as_judged.push(one.attribute, &format!("template {}, as judged", cell.template), &mut table);
+            if let Some(debiased) = &of_gold.debiased {
+                debiased.push(one.attribute, &format!("template {}, debiased", cell.template), &mut table);
+            }
+            let (before, after) = (&of_gold.comparisons_as_judged, &of_gold.comparisons_debiased);
+            let after = after.map_or_else(|| "–".to_owned(), |a| number(a.accuracy));
+            let count = (before.correct + before.wrong + before.tied).to_string();
+            accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
+        }
+        let averaged = gold::against(samples, one.attribute, &scores[number_of]);
+        let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.mean);
+        let mean_of_templates = crate::summary::mean(spearman);
+        if params.template.len() > 1 {
+            averaged.push(one.attribute, "mean of templates' scores", &mut table);
+            table.note(format!("{}: mean of the templates' Spearman {}", one.attribute, number(mean_of_templates)));
+        }
+        values.push(json!({ "attribute": one.attribute, "scores": averaged, "mean_spearman_of_templates": mean_of_templates }));
+    }
+    (values, [table, accuracy])
+}

@@ -1,0 +1,188 @@
+//! What fewer comparisons, or fewer candidates, would have given (paper Fig. 4 and Table 8). Drawn from the comparisons already made; nothing
+//! is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the run.
+
+use probity_data::Sample;
+use probity_stats::{Comparison, Comparisons, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context_spearman};
+use rand::seq::SliceRandom;
+use serde::Serialize;
+
+use super::figures::Cell;
+use super::options::ComparativeParams;
+use crate::Section;
+use crate::gold::GoldUse;
+use crate::pairs::{Pairs, rng_for};
+use crate::summary::{mean, number};
+
+/// The numbers of candidates of the paper's Table 8.
+const CANDIDATES: [usize; 8] = [2, 3, 4, 6, 8, 12, 16, 24];
+
+/// Both analyses.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Analyses {
+    runs: usize,
+    subsets: Vec<Subset>,
+    consistency: Vec<Consistency>,
+}
+
+/// Spearman with R comparisons per context.
+#[derive(Debug, Clone, Serialize)]
+struct Subset {
+    attribute: String,
+    template: String,
+    scheme: &'static str,
+    /// Comparisons per context; all there are in contexts with fewer.
+    comparisons: usize,
+    /// Mean over draws of the mean over contexts, decided at 0.5.
+    spearman: Option<f64>,
+    /// The same, decided at the median of the comparisons drawn.
+    debiased: Option<f64>,
+}
+
+/// Pairwise accuracy of the order among N candidates by themselves.
+#[derive(Debug, Clone, Serialize)]
+struct Consistency {
+    attribute: String,
+    template: String,
+    candidates: usize,
+    /// Against the order that all candidates' comparisons give.
+    against_all: Option<f64>,
+    against_gold: Option<f64>,
+}
+
+pub(super) fn analyse(params: &ComparativeParams, samples: &[Sample], gold: &[GoldUse<'_>], cells: &[Cell]) -> Analyses {
+    let mut analyses = Analyses { runs: params.analysis_runs, subsets: Vec::new(), consistency: Vec::new() };
+    for cell in cells {
+        let attribute = &params.attribute[cell.attribute];
+        let present = gold.iter().any(|one| one.present && &one.attribute == attribute);
+        let golds: Vec<Vec<Option<f64>>> =
+            samples.iter().map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect()).collect();
+        let of = Of { params, samples, cell, golds, attribute };
+        if present {
+            analyses.subsets.extend(of.subsets());
+        }
+        analyses.consistency.extend(of.consistency());
+    }
+    analyses
+}
+
+struct Of<'a> {
+    params: &'a ComparativeParams,
+    samples: &'a [Sample],
+    cell: &'a Cell,
+    /// By sample and candidate.
+    golds: Vec<Vec<Option<f64>>>,
+    attribute: &'a str,
+}
+
+impl Of<'_> {
+    fn subsets(&self) -> Vec<Subset> {
+        let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
+        let schemes = [("random", Pairs::Random(0)), ("no-repeat", Pairs::NoRepeat(0)), ("symmetric", Pairs::Symmetric(0))];
+        let point = |scheme: &'static str, pairs: Pairs| {
+            let draws = (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw));
+            let (plain, debiased): (Vec<Option<f64>>, Vec<Option<f64>>) = draws.unzip();
+            Subset {
+                attribute: self.attribute.to_owned(),
+                template: self.cell.template_name.clone(),
+                scheme,
+                comparisons: pairs.count().unwrap_or(0),
+                spearman: mean(plain.into_iter().flatten()),
+                debiased: mean(debiased.into_iter().flatten()),
+            }
+        };
+        let points =
+            |(scheme, pairs): (&'static str, Pairs)| steps(pairs.max(most)).into_iter().map(move |r| (scheme, pairs.with_count(r)));
+        schemes.into_iter().flat_map(points).map(|(scheme, pairs)| point(scheme, pairs)).collect()
+    }
+
+    /// Mean Spearman over contexts of one draw, plain and debiased.
+    fn draw(&self, scheme: &str, pairs: Pairs, draw: usize) -> (Option<f64>, Option<f64>) {
+        let choose = |(item, sample): (&Comparisons, &Sample)| {
+            let parts = ["subset", scheme, &pairs.to_string(), &draw.to_string(), &sample.id];
+            let chosen = pairs.select(item.candidates(), &mut rng_for(self.params.seed, &parts));
+            subset(item, |c| chosen.binary_search(&(c.i, c.j)).is_ok())
+        };
+        let drawn: Vec<Comparisons> = self.cell.items.iter().zip(self.samples).map(choose).collect();
+        let probabilities: Vec<f64> = drawn.iter().flat_map(Comparisons::judged).map(|c| c.p).collect();
+        let tau = Weight::estimate(&probabilities).map(|weight| weight.tau);
+        (self.spearman(&drawn, 0.5), tau.and_then(|tau| self.spearman(&drawn, tau)))
+    }
+
+    fn spearman(&self, drawn: &[Comparisons], threshold: f64) -> Option<f64> {
+        let of_item = |(item, golds): (&Comparisons, &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
+            // Of a candidate that was not drawn nothing is known: half of its comparisons won, like an average one's.
+            let scores = item.win_ratio(threshold).into_iter().map(|score| score.unwrap_or(0.5));
+            scores.zip(golds).filter_map(|(score, gold)| Some((score, (*gold)?))).unzip()
+        };
+        let contexts: Vec<(Vec<f64>, Vec<f64>)> = drawn.iter().zip(&self.golds).map(of_item).collect();
+        per_context_spearman(contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
+    }
+
+    fn consistency(&self) -> Vec<Consistency> {
+        let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
+        let mut sizes: Vec<usize> = CANDIDATES.into_iter().filter(|n| *n < most).collect();
+        sizes.extend((most >= 2).then_some(most));
+        sizes.into_iter().map(|n| self.consistency_of(n)).collect()
+    }
+
+    fn consistency_of(&self, n: usize) -> Consistency {
+        let threshold = self.cell.threshold();
+        let (mut against_all, mut against_gold) = (PairwiseAccuracy::default(), PairwiseAccuracy::default());
+        for ((item, sample), golds) in self.cell.items.iter().zip(self.samples).zip(&self.golds) {
+            let all = item.win_ratio(threshold);
+            let draws = if n >= item.candidates() { 1 } else { self.params.analysis_runs };
+            for draw in (0..draws).filter(|_| n <= item.candidates()) {
+                let mut rng = rng_for(self.params.seed, &["fewer", &n.to_string(), &draw.to_string(), &sample.id]);
+                let mut order: Vec<usize> = (0..item.candidates()).collect();
+                let kept = order.partial_shuffle(&mut rng, n).0;
+                let among = subset(item, |c| kept.contains(&c.i) && kept.contains(&c.j)).win_ratio(threshold);
+                against_all = against_all.merged(accuracy(&among, &all));
+                against_gold = against_gold.merged(accuracy(&among, golds));
+            }
+        }
+        Consistency {
+            attribute: self.attribute.to_owned(),
+            template: self.cell.template_name.clone(),
+            candidates: n,
+            against_all: against_all.accuracy,
+            against_gold: against_gold.accuracy,
+        }
+    }
+}
+
+fn subset(item: &Comparisons, keep: impl Fn(&Comparison) -> bool) -> Comparisons {
+    let kept = item.judged().iter().filter(|c| keep(c)).copied();
+    Comparisons::new(item.candidates(), kept).expect("a subset of what was checked")
+}
+
+/// Over candidates that have both.
+fn accuracy(scores: &[Option<f64>], gold: &[Option<f64>]) -> PairwiseAccuracy {
+    let (scores, gold): (Vec<f64>, Vec<f64>) = scores.iter().zip(gold).filter_map(|(s, g)| Some(((*s)?, (*g)?))).unzip();
+    pairwise_accuracy([(scores.as_slice(), gold.as_slice())])
+}
+
+/// Doubling from 2, and the most there are; all even where the most is, so that symmetric sets exist.
+fn steps(most: usize) -> Vec<usize> {
+    let mut steps: Vec<usize> = std::iter::successors(Some(2), |r| Some(r * 2)).take_while(|r| *r < most).collect();
+    steps.extend((most > 0).then_some(most));
+    steps
+}
+
+impl Analyses {
+    pub(super) fn sections(&self) -> Vec<Section> {
+        let mut subsets =
+            Section::new("Spearman by number of comparisons", ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased"]);
+        for one in &self.subsets {
+            let heads = [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
+            subsets.push(heads.into_iter().chain([one.spearman, one.debiased].map(number)));
+        }
+        subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one", self.runs));
+        let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
+        let mut consistency = Section::new("Order among fewer candidates", columns);
+        for one in &self.consistency {
+            let heads = [one.attribute.clone(), one.template.clone(), one.candidates.to_string()];
+            consistency.push(heads.into_iter().chain([one.against_all, one.against_gold].map(number)));
+        }
+        vec![subsets, consistency]
+    }
+}

@@ -1,0 +1,319 @@
+//! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
+
+use probity_data::Sample;
+use probity_lm::Outcome;
+use probity_stats::{
+    Comparison, Comparisons, Debias as Weight, PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
+};
+use serde::Serialize;
+
+use super::SCORES;
+use super::judge::Judged;
+use super::options::{ComparativeParams, Debias};
+use crate::gold::{self, GoldFigures, GoldUse};
+use crate::summary::{Mass, mean, number};
+use crate::{MethodError, Run, Section};
+
+/// The judged comparisons of one attribute under one template.
+pub(super) struct Cell {
+    pub(super) attribute: usize,
+    attribute_name: String,
+    pub(super) template_name: String,
+    /// By sample; only comparisons with an answer, p as judged.
+    pub(super) items: Vec<Comparisons>,
+    /// The weight in force, which may come from more than this cell.
+    pub(super) weight: Option<Weight>,
+    pub(super) rank: RankMethod,
+    mass: Mass,
+}
+
+/// Groups verdicts and estimates the debiasing weights.
+pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
+    let templates = params.template.len();
+    let mut comparisons: Vec<Vec<Vec<Comparison>>> = vec![vec![Vec::new(); samples.len()]; params.attribute.len() * templates];
+    let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
+    for (asked, verdict) in judged.comparisons.iter().zip(&judged.verdicts) {
+        let cell = asked.attribute * templates + asked.template;
+        if let Some(p) = verdict.p {
+            comparisons[cell][asked.item].push(Comparison { i: asked.i, j: asked.j, p });
+        }
+        masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
+    }
+    let weights = weights(params, &comparisons);
+    let cell = |(index, (items, masses)): (usize, (Vec<Vec<Comparison>>, Vec<(f64, bool)>))| {
+        let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| {
+            Comparisons::new(sample.candidates.len(), comparisons).expect("positions are the sample's, and p is a normalised probability")
+        };
+        Cell {
+            attribute: index / templates,
+            attribute_name: params.attribute[index / templates].clone(),
+            template_name: params.template[index % templates].clone(),
+            items: items.into_iter().zip(samples).map(checked).collect(),
+            weight: weights[index],
+            rank: params.rank,
+            mass: Mass::of(masses.into_iter()),
+        }
+    };
+    comparisons.into_iter().zip(masses).enumerate().map(cell).collect()
+}
+
+/// The weight of each cell: estimated over all cells of its group.
+fn weights(params: &ComparativeParams, cells: &[Vec<Vec<Comparison>>]) -> Vec<Option<Weight>> {
+    let templates = params.template.len();
+    let same_group = |a: usize, b: usize| match params.debias {
+        Debias::None => false,
+        Debias::Global => true,
+        Debias::PerAttribute => a / templates == b / templates,
+        Debias::PerPrompt => a == b,
+    };
+    let of_group = |index: usize| {
+        let group = cells.iter().enumerate().filter(|(other, _)| same_group(index, *other));
+        let probabilities: Vec<f64> = group.flat_map(|(_, items)| items.iter().flatten()).map(|c| c.p).collect();
+        Weight::estimate(&probabilities)
+    };
+    (0..cells.len()).map(of_group).collect()
+}
+
+/// How a cell's scores agree with gold.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CellGold {
+    pub(super) as_judged: GoldFigures,
+    pub(super) debiased: Option<GoldFigures>,
+    pub(super) comparisons_as_judged: PairwiseAccuracy,
+    pub(super) comparisons_debiased: Option<PairwiseAccuracy>,
+}
+
+impl CellGold {
+    /// The figures of the scores that were written: debiased unless `--debias none`.
+    pub(super) fn in_force(&self) -> &GoldFigures {
+        self.debiased.as_ref().unwrap_or(&self.as_judged)
+    }
+}
+
+/// What is reported about a cell.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CellFigures {
+    pub(super) attribute: String,
+    pub(super) template: String,
+    judged: usize,
+    /// P(A) and P(B) at the threshold 0.5; absent where nothing was judged.
+    before: Option<PositionBias>,
+    /// The threshold in force; absent without debiasing.
+    tau: Option<f64>,
+    alpha: Option<f64>,
+    /// P(A) and P(B) of this cell at τ.
+    after: Option<PositionBias>,
+    /// Whether each pair was judged in both orders, so that P(A) speaks of the judge alone.
+    symmetric: bool,
+    /// Pairs judged in both orders.
+    pairs_in_both_orders: usize,
+    order_gap_mean: Option<f64>,
+    order_gap_max: Option<f64>,
+    /// Share of those pairs for which the same candidate wins in both orders, at the threshold 0.5.
+    order_agreement: Option<f64>,
+    mass: Mass,
+    pub(super) gold: Option<CellGold>,
+}
+
+impl Cell {
+    /// The decision threshold in force.
+    pub(super) fn threshold(&self) -> f64 {
+        self.weight.map_or(0.5, |weight| weight.tau)
+    }
+
+    /// A sample's comparisons, reweighted where there is debiasing.
+    pub(super) fn reweighted(&self, item: usize) -> Comparisons {
+        let Some(weight) = self.weight else { return self.items[item].clone() };
+        let judged = self.items[item].judged().iter().map(|c| Comparison { p: weight.apply(c.p), ..*c });
+        Comparisons::new(self.items[item].candidates(), judged).expect("reweighting keeps probabilities in [0, 1]")
+    }
+
+    /// Scores by sample and candidate with the weight in force.
+    pub(super) fn scores(&self) -> Vec<Vec<Option<f64>>> {
+        (0..self.items.len()).map(|item| self.rank.scores(&self.reweighted(item))).collect()
+    }
+
+    /// Scores by sample and candidate without debiasing.
+    fn scores_as_judged(&self) -> Vec<Vec<Option<f64>>> {
+        self.items.iter().map(|item| self.rank.scores(item)).collect()
+    }
+
+    pub(super) fn figures(&self, samples: &[Sample], gold: &[GoldUse<'_>]) -> CellFigures {
+        let probabilities: Vec<f64> = self.items.iter().flat_map(Comparisons::judged).map(|c| c.p).collect();
+        let gaps: Vec<f64> = self.items.iter().flat_map(Comparisons::order_gaps).map(|(_, _, gap)| gap).collect();
+        let agreements: Vec<bool> = self.items.iter().flat_map(|item| agreements(item, 0.5)).collect();
+        let present = gold.iter().any(|one| one.present && one.attribute == self.attribute_name);
+        CellFigures {
+            attribute: self.attribute_name.clone(),
+            template: self.template_name.clone(),
+            judged: probabilities.len(),
+            before: PositionBias::measure(&probabilities, 0.5),
+            tau: self.weight.map(|w| w.tau),
+            alpha: self.weight.and_then(|w| w.alpha),
+            after: self.weight.and_then(|w| PositionBias::measure(&probabilities, w.tau)),
+            symmetric: self.items.iter().all(Comparisons::is_symmetric),
+            pairs_in_both_orders: gaps.len(),
+            order_gap_mean: mean(gaps.iter().copied()),
+            order_gap_max: gaps.iter().copied().reduce(f64::max),
+            order_agreement: mean(agreements.into_iter().map(|same| f64::from(u8::from(same)))),
+            mass: self.mass,
+            gold: present.then(|| self.against_gold(samples)),
+        }
+    }
+
+    fn against_gold(&self, samples: &[Sample]) -> CellGold {
+        let attribute = &self.attribute_name;
+        CellGold {
+            as_judged: gold::against(samples, attribute, &self.scores_as_judged()),
+            debiased: self.weight.map(|_| gold::against(samples, attribute, &self.scores())),
+            comparisons_as_judged: self.comparison_accuracy(samples, 0.5),
+            comparisons_debiased: self.weight.map(|weight| self.comparison_accuracy(samples, weight.tau)),
+        }
+    }
+
+    fn comparison_accuracy(&self, samples: &[Sample], threshold: f64) -> PairwiseAccuracy {
+        let of_item = |(item, sample): (&Comparisons, &Sample)| {
+            let gold: Vec<Option<f64>> = sample.candidates.iter().map(|c| c.scores.get(&self.attribute_name).copied()).collect();
+            let both: Vec<Comparison> = item.judged().iter().filter(|c| gold[c.i].is_some() && gold[c.j].is_some()).copied().collect();
+            // Candidates without gold take part in none of `both`.
+            let gold: Vec<f64> = gold.into_iter().map(Option::unwrap_or_default).collect();
+            comparison_accuracy(&both, &gold, threshold)
+        };
+        self.items.iter().zip(samples).map(of_item).fold(PairwiseAccuracy::default(), PairwiseAccuracy::merged)
+    }
+}
+
+/// For each pair judged in both orders, whether its verdict at `threshold` is the same in both.
+pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
+    let find = |i: usize, j: usize| item.judged().iter().find(|c| (c.i, c.j) == (i, j)).map(|c| c.p);
+    let both = item.judged().iter().filter(|c| c.i < c.j).filter_map(|c| Some((c.p, find(c.j, c.i)?)));
+    both.map(|(p, turned)| p.partial_cmp(&threshold) == threshold.partial_cmp(&turned)).collect()
+}
+
+/// Scores of one attribute, averaged over templates; a candidate that one template has no score for has none.
+pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+    let of_templates: Vec<Vec<Vec<Option<f64>>>> = cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::scores).collect();
+    let Some(first) = of_templates.first() else { return Vec::new() };
+    let average = |item: usize, candidate: usize| {
+        let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();
+        scores.and_then(mean)
+    };
+    first.iter().enumerate().map(|(item, scores)| (0..scores.len()).map(|candidate| average(item, candidate)).collect()).collect()
+}
+
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    candidate: &'a str,
+    index: usize,
+    score: Option<f64>,
+    /// 1 is best; equal scores share the mean of their ranks.
+    rank: Option<f64>,
+    /// Judged comparisons behind the score, over all templates.
+    comparisons: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+/// Writes `scores[attribute][item][candidate]` with ranks.
+pub(super) fn write_scores(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    cells: &[Cell],
+    scores: &[Vec<Vec<Option<f64>>>],
+    run: &mut Run<'_>,
+) -> Result<(), MethodError> {
+    let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
+    run.table(SCORES, candidates * params.attribute.len())?;
+    let mut index = 0;
+    for (item, sample) in samples.iter().enumerate() {
+        for (attribute, name) in params.attribute.iter().enumerate() {
+            let scores = &scores[attribute][item];
+            let ranks = ranks(scores);
+            for (position, candidate) in sample.candidates.iter().enumerate() {
+                let of_attribute = cells.iter().filter(|cell| cell.attribute == attribute);
+                let judged = of_attribute.flat_map(|cell| cell.items[item].judged());
+                let comparisons = judged.filter(|c| c.i == position || c.j == position).count();
+                let row = ScoreRow {
+                    item: &sample.id,
+                    attribute: name,
+                    candidate: &candidate.id,
+                    index: position,
+                    score: scores[position],
+                    rank: ranks[position],
+                    comparisons,
+                    reason: reason(sample, position, scores[position], comparisons),
+                };
+                run.row(SCORES, index, &row)?;
+                index += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reason(sample: &Sample, position: usize, score: Option<f64>, comparisons: usize) -> Option<&'static str> {
+    match score {
+        Some(_) => None,
+        None if sample.candidates.len() == 1 => Some("one_candidate"),
+        None if sample.candidates[position].text.trim().is_empty() => Some("empty"),
+        None if comparisons == 0 => Some("no_comparison_judged"),
+        None => Some("no_comparison_judged_under_some_template"),
+    }
+}
+
+/// The rank of each score, 1 for the highest; none for none.
+fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
+    let lowered: Vec<f64> = scores.iter().flatten().map(|score| -score).collect();
+    let mut ranks = average_ranks(&lowered).expect("scores are numbers").into_iter();
+    scores.iter().map(|score| score.and_then(|_| ranks.next())).collect()
+}
+
+/// An empty table for [`CellFigures::push`].
+pub(super) fn position_section() -> Section {
+    let columns =
+        ["attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict", "mass", "min", "low"];
+    Section::new("Position and mass", columns)
+}
+
+impl CellFigures {
+    pub(super) fn push(&self, table: &mut Section) {
+        let numbers = [
+            self.before.map(|b| b.p_a),
+            self.before.map(|b| b.p_b),
+            self.tau,
+            self.after.map(|a| a.p_a),
+            self.order_gap_mean,
+            self.order_gap_max,
+            self.order_agreement,
+            self.mass.mean,
+            self.mass.min,
+            self.mass.low_share,
+        ];
+        let heads = [self.attribute.clone(), self.template.clone(), self.judged.to_string()];
+        table.push(heads.into_iter().chain(numbers.map(number)));
+    }
+}
+
+/// What the position figures mean, said plainly.
+pub(super) fn position_notes(cells: &[CellFigures], table: &mut Section) {
+    table.note("P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in both orders.");
+    if cells.iter().any(|cell| !cell.symmetric) {
+        table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
+    }
+    for cell in cells {
+        let place = format!("{}, template {}", cell.attribute, cell.template);
+        if cell.order_agreement.is_some_and(|share| share < 0.5) {
+            table.note(format!("{place}: most verdicts turn with the order, so the model judges places more than texts."));
+        }
+        if cell.mass.low_share.is_some_and(|share| share > 0.0) {
+            table.note(format!("{place}: in some comparisons the model hardly considers either label; read them with care."));
+        }
+        if cell.after.is_some_and(|after| after.p_a != 0.5 || after.ties > after.comparisons / 2) {
+            table.note(format!(
+                "{place}: many comparisons have the same p, so a threshold cannot balance the positions within this prompt."
+            ));
+        }
+    }
+}

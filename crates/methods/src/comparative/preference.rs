@@ -1,0 +1,127 @@
+//! Pairs with a known better one: accuracy in each order, over both, and how often the orders agree.
+
+use probity_data::{Preference, Sample};
+use probity_stats::{Comparison, PairwiseAccuracy, comparison_accuracy};
+use serde::Serialize;
+
+use super::figures::{Cell, agreements};
+use super::options::ComparativeParams;
+use crate::Section;
+use crate::summary::{mean, number};
+
+/// Accuracy on items with two candidates and a preference between them, for one attribute and template.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PreferenceFigures {
+    attribute: String,
+    template: String,
+    /// Decided at this threshold: 0.5 as judged, τ debiased.
+    threshold: f64,
+    debiased: bool,
+    /// Items with a preference.
+    items: usize,
+    /// Of these left out: people saw no difference, or there are more than two candidates.
+    preferred_none: usize,
+    not_a_pair: usize,
+    /// The candidate that the file names first shown first.
+    first_order: PairwiseAccuracy,
+    /// Shown second.
+    second_order: PairwiseAccuracy,
+    /// p averaged over both orders.
+    both_orders: PairwiseAccuracy,
+    /// Share of items with the same verdict in both orders.
+    agreement: Option<f64>,
+}
+
+/// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is not wanted.
+pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[Cell]) -> Vec<PreferenceFigures> {
+    if params.no_gold || samples.iter().all(|sample| sample.preference.is_none()) {
+        return Vec::new();
+    }
+    let of_cell = |cell: &Cell| {
+        let mut all = vec![cell_figures(params, samples, cell, false)];
+        all.extend(cell.weight.map(|_| cell_figures(params, samples, cell, true)));
+        all
+    };
+    cells.iter().flat_map(of_cell).collect()
+}
+
+fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, debiased: bool) -> PreferenceFigures {
+    let mut figures = PreferenceFigures {
+        attribute: params.attribute[cell.attribute].clone(),
+        template: cell.template_name.clone(),
+        threshold: if debiased { cell.threshold() } else { 0.5 },
+        debiased,
+        items: 0,
+        preferred_none: 0,
+        not_a_pair: 0,
+        first_order: PairwiseAccuracy::default(),
+        second_order: PairwiseAccuracy::default(),
+        both_orders: PairwiseAccuracy::default(),
+        agreement: None,
+    };
+    let mut agreed = Vec::new();
+    for (item, sample) in samples.iter().enumerate() {
+        let Some(preference) = &sample.preference else { continue };
+        figures.items += 1;
+        let Preference::Candidate(better) = preference else {
+            figures.preferred_none += 1;
+            continue;
+        };
+        let better = sample.candidates.iter().position(|c| &c.id == better);
+        let (Some(better), 2) = (better, sample.candidates.len()) else {
+            figures.not_a_pair += 1;
+            continue;
+        };
+        let gold = if better == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
+        // Reweighted probabilities decide at 0.5 as the others do at τ.
+        let comparisons = if debiased { cell.reweighted(item) } else { cell.items[item].clone() };
+        agreed.extend(agreements(&comparisons, 0.5));
+        figures.add(comparisons.judged(), gold);
+    }
+    figures.agreement = mean(agreed.into_iter().map(|same| f64::from(u8::from(same))));
+    figures
+}
+
+impl PreferenceFigures {
+    fn add(&mut self, judged: &[Comparison], gold: [f64; 2]) {
+        let first = judged.iter().find(|c| (c.i, c.j) == (0, 1)).copied();
+        let second = judged.iter().find(|c| (c.i, c.j) == (1, 0)).copied();
+        let both = first.zip(second).map(|(first, second)| Comparison { p: f64::midpoint(first.p, 1.0 - second.p), ..first });
+        let add = |figure: &mut PairwiseAccuracy, comparison: Option<Comparison>| {
+            *figure = figure.merged(comparison_accuracy(comparison.as_slice(), &gold, 0.5));
+        };
+        add(&mut self.first_order, first);
+        add(&mut self.second_order, second);
+        add(&mut self.both_orders, both);
+    }
+}
+
+/// The table for people.
+pub(super) fn section(figures: &[PreferenceFigures]) -> Section {
+    let columns = ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
+    let mut table = Section::new("Accuracy against preferences", columns);
+    for one in figures {
+        let decided = if one.debiased { "debiased" } else { "as judged" };
+        let pairs = one.items - one.preferred_none - one.not_a_pair;
+        table.push([
+            one.attribute.clone(),
+            one.template.clone(),
+            decided.to_owned(),
+            number(one.first_order.accuracy),
+            number(one.second_order.accuracy),
+            number(one.both_orders.accuracy),
+            number(one.agreement),
+            pairs.to_string(),
+        ]);
+    }
+    if let Some(one) = figures.first() {
+        table.note("Order (1, 2) shows the file's first candidate first. Both orders: p averaged. Guessing has 0.5.");
+        if one.preferred_none + one.not_a_pair > 0 {
+            table.note(format!(
+                "left out: {} items where people saw no difference, {} that are no pair",
+                one.preferred_none, one.not_a_pair
+            ));
+        }
+    }
+    table
+}

@@ -1,0 +1,190 @@
+//! G-Eval (Liu et al. 2023): a rating as the expectation over rating labels.
+
+use probity_data::Sample;
+use probity_lm::{Label, LabelAnswer, LabelSet, Termination};
+use serde::{Serialize, Serializer};
+
+use crate::attributes::{self, Words};
+use crate::pointwise::{Pointwise, Reading};
+use crate::question::{Format, MATERIAL, all_words, text_or_file, word_settings};
+use crate::template::{Builtin, DataSlot, Template};
+use crate::{Method, MethodError, Report, Run, Signature};
+
+const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/g_eval_1.j2") }];
+
+/// Options of G-Eval.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct GEvalParams {
+    /// What to rate: coherence, consistency, fluency, relevance … Any word will do with --criteria; known ones have criteria of their own.
+    /// May be given several times.
+    #[arg(long, required = true, value_name = "NAME")]
+    pub attribute: Vec<String>,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "summary", value_name = "WORD")]
+    pub noun: String,
+    /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub criteria: Option<String>,
+    /// How the rater should proceed, or @FILE.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub steps: Option<String>,
+    /// The ratings: whole numbers from MIN (worst) to MAX (best).
+    #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
+    pub scale: Scale,
+    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged over templates.
+    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    pub template: Vec<String>,
+    /// How the prompt is put to the model.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// What the answer begins with, put into the model's mouth. Empty for nothing.
+    #[arg(long, default_value = "Score:", value_name = "TEXT")]
+    pub answer_prefix: String,
+    /// Do not compare the result with the gold scores in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+}
+
+/// Whole numbers from `min` to `max`, of which there are at least two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    min: u32,
+    max: u32,
+}
+
+/// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
+const MAX_RATINGS: u32 = 101;
+
+impl std::str::FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 1..5")?;
+        let number = |part: &str| part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"));
+        let (min, max) = (number(min)?, number(max)?);
+        if min >= max {
+            return Err(format!("{min} is not below {max}"));
+        }
+        if max - min >= MAX_RATINGS {
+            return Err(format!("at most {MAX_RATINGS} ratings can be asked for"));
+        }
+        Ok(Self { min, max })
+    }
+}
+
+impl std::fmt::Display for Scale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.min, self.max)
+    }
+}
+
+impl Serialize for Scale {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Scale {
+    /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the answer.
+    fn labels(self) -> Result<LabelSet, MethodError> {
+        let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
+        let ambiguous = names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
+        let labels = LabelSet::new(names.iter().map(label).collect())?;
+        Ok(if ambiguous { labels.with_termination(Termination::EndOfTurn) } else { labels })
+    }
+}
+
+/// G-Eval; see [`Method::LONG_ABOUT`].
+pub struct GEval;
+
+impl Method for GEval {
+    type Params = GEvalParams;
+    const NAME: &'static str = "g-eval";
+    const ABOUT: &'static str = "Rate each candidate by itself: the expected rating under the model's label probabilities";
+    const LONG_ABOUT: &'static str = "\
+Rate each candidate by itself: the expected rating under the model's label probabilities.
+
+The model is shown the criterion, the source and one candidate and asked for a whole number. The score is Σ k·P(k) / Σ P(k) over the \
+ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, G-Eval, without its sampling). Where \
+the digits of one rating begin another (1 and 10), P(k) includes that the answer ends there; on other scales it does not.
+
+The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say something else; such \
+scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the scale of human raters.
+
+Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
+
+    fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let layout = params.format.layout(run.model().description(), &params.answer_prefix)?;
+        let words = all_words(&params.attribute, None)?;
+        let labels = params.scale.labels()?;
+        let mut templates = Vec::new();
+        for words in &words {
+            let settings = settings(params, words)?;
+            let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
+            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
+            templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
+        }
+        let signature = Signature::new(Self::NAME, run.model())
+            .with("scale", params.scale)
+            .with("termination", format!("{:?}", labels.termination()))
+            .with("noun", &params.noun)
+            .with("format", if layout.chat { "chat" } else { "text" })
+            .with("answer-prefix", &params.answer_prefix);
+        let min = params.scale.min;
+        let pointwise = Pointwise {
+            samples,
+            attributes: &params.attribute,
+            templates: &templates,
+            labels,
+            layout,
+            other: None,
+            read: &move |answer| expectation(answer, min),
+            no_gold: params.no_gold,
+            unit: "expected rating",
+        };
+        pointwise.run(signature, run)
+    }
+}
+
+fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTreeMap<&'static str, String>, MethodError> {
+    let criteria = match (&params.criteria, attributes::lookup(&words.attribute)) {
+        (Some(_), _) if params.attribute.len() > 1 => {
+            let why = "one text cannot define several attributes";
+            return Err(MethodError::option("--criteria", why, "rate each attribute in a run of its own"));
+        }
+        (Some(criteria), _) => text_or_file("--criteria", criteria)?,
+        (None, Some(known)) => known.definition.to_owned(),
+        (None, None) => {
+            let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+            let why = format!("no definition of `{}` is built in", words.attribute);
+            return Err(MethodError::option("--attribute", why, format!("say what it means with --criteria, or use one of {known}")));
+        }
+    };
+    let steps = match &params.steps {
+        Some(steps) => text_or_file("--steps", steps)?,
+        None => default_steps(words, &params.noun),
+    };
+    let mut settings = word_settings(words, &params.noun);
+    settings.insert("criteria", criteria);
+    settings.insert("steps", steps);
+    settings.insert("min", params.scale.min.to_string());
+    settings.insert("max", params.scale.max.to_string());
+    Ok(settings)
+}
+
+fn default_steps(words: &Words, noun: &str) -> String {
+    format!(
+        "1. Read what the {noun} was written for, where it is given, and note its main points.\n\
+         2. Read the {noun} and look for what speaks for and against its {attribute}; leave all other qualities aside.\n\
+         3. Decide on a rating for {attribute}.",
+        attribute = words.attribute
+    )
+}
+
+/// Σ k·P(k) / Σ P(k).
+fn expectation(answer: &LabelAnswer, min: u32) -> Reading {
+    let score = answer.labels.iter().enumerate().map(|(k, label)| (f64::from(min) + k as f64) * label.prob).sum();
+    let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
+    Reading { score: Ok(score), probabilities }
+}

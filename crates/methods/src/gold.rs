@@ -1,0 +1,202 @@
+//! Predicted scores against the gold scores in the data, and by system.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probity_data::Sample;
+use probity_stats::{
+    PairwiseAccuracy, PerContext, SystemLevel, SystemScore, pairwise_accuracy, per_context_spearman, system_level_spearman,
+};
+use serde::Serialize;
+
+use crate::summary::number;
+use crate::{MethodError, Section};
+
+/// A system counts at system level where it has scores in this share of the contexts, and in two at least.
+const SYSTEM_COVERAGE: f64 = 0.5;
+
+/// More systems than this are left to the files.
+const SYSTEMS_SHOWN: usize = 40;
+
+/// Whether an attribute's gold scores are there to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GoldUse<'a> {
+    pub(crate) attribute: &'a str,
+    /// Some candidate has a score for it, and gold is wanted.
+    pub(crate) present: bool,
+}
+
+/// Which attributes have gold. Data without any gold scores are fine; data that have scores, but none for an attribute, are most likely
+/// asked for by a wrong name, which is an error.
+pub(crate) fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bool) -> Result<Vec<GoldUse<'a>>, MethodError> {
+    let known: BTreeSet<&str> = samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
+    let mut uses = Vec::new();
+    for attribute in attributes {
+        let present = known.contains(attribute.as_str());
+        if !present && !no_gold && !known.is_empty() {
+            return Err(unknown(attribute, &known));
+        }
+        uses.push(GoldUse { attribute, present: present && !no_gold });
+    }
+    Ok(uses)
+}
+
+fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
+    let near = |name: &&&str| strsim::jaro_winkler(name, attribute);
+    let nearest = known.iter().max_by(|a, b| near(a).total_cmp(&near(b))).expect("there are some");
+    let shown = |name: &str| format!("`{}`", name.escape_debug());
+    let go_on = "to judge without comparing with gold, add --no-gold";
+    let hint = if near(&nearest) > 0.8 { format!("did you mean {}? {go_on}", shown(nearest)) } else { go_on.to_owned() };
+    let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+    MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
+}
+
+/// How well scores agree with gold.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct GoldFigures {
+    pub(crate) spearman: PerContext,
+    /// Absent where no two systems have scores in enough contexts.
+    pub(crate) system: Option<SystemLevel>,
+    pub(crate) pairwise: PairwiseAccuracy,
+}
+
+/// Compares `scores[item][candidate]` with gold over the candidates that have both.
+pub(crate) fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> GoldFigures {
+    let mut contexts: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
+    let mut systems: Vec<Vec<SystemScore<'_>>> = Vec::new();
+    for (sample, scores) in samples.iter().zip(scores) {
+        let both = sample.candidates.iter().zip(scores).filter_map(|(c, predicted)| Some((c, (*predicted)?, *c.scores.get(attribute)?)));
+        let (mut predictions, mut golds, mut of_systems) = (Vec::new(), Vec::new(), Vec::new());
+        for (candidate, predicted, gold) in both {
+            predictions.push(predicted);
+            golds.push(gold);
+            of_systems.push(SystemScore { system: &candidate.id, predicted, gold });
+        }
+        contexts.push((predictions, golds));
+        systems.push(of_systems);
+    }
+    let lists = || contexts.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
+    GoldFigures { spearman: per_context_spearman(lists()), system: system_level(&systems), pairwise: pairwise_accuracy(lists()) }
+}
+
+fn system_level(systems: &[Vec<SystemScore<'_>>]) -> Option<SystemLevel> {
+    let contexts = systems.iter().filter(|context| !context.is_empty()).count();
+    if contexts < 2 {
+        return None;
+    }
+    let level = system_level_spearman(systems, SYSTEM_COVERAGE.max(2.0 / contexts as f64));
+    (level.systems >= 2).then_some(level)
+}
+
+/// An empty table for [`GoldFigures::push`].
+pub(crate) fn section() -> Section {
+    let columns =
+        ["attribute", "scores", "Spearman per context", "contexts", "skipped", "system level", "systems", "pairwise accuracy", "pairs"];
+    let mut section = Section::new("Against gold", columns);
+    section.note("Spearman: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two scores.");
+    section.note("Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half.");
+    section
+}
+
+impl GoldFigures {
+    /// Adds a row to a table of [`section`].
+    pub(crate) fn push(&self, attribute: &str, scores: &str, table: &mut Section) {
+        let Self { spearman, system, pairwise } = self;
+        let skipped = spearman.skipped_constant_gold + spearman.skipped_too_few + spearman.skipped_not_finite;
+        table.push([
+            attribute.to_owned(),
+            scores.to_owned(),
+            number(spearman.mean),
+            spearman.contexts.to_string(),
+            skipped.to_string(),
+            number(system.and_then(|s| s.spearman)),
+            system.map_or_else(|| "–".to_owned(), |s| s.systems.to_string()),
+            number(pairwise.accuracy),
+            (pairwise.correct + pairwise.wrong + pairwise.tied).to_string(),
+        ]);
+    }
+}
+
+/// An empty table for [`push_systems`].
+pub(crate) fn systems_section(unit: &str) -> Section {
+    Section::new(&format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
+}
+
+/// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there are none or too many.
+pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Section) {
+    let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    for (sample, scores) in samples.iter().zip(scores) {
+        for (candidate, score) in sample.candidates.iter().zip(scores) {
+            if let Some(score) = score {
+                let sum = sums.entry(&candidate.id).or_default();
+                *sum = (sum.0 + score, sum.1 + 1);
+            }
+        }
+    }
+    let mut means: Vec<(&str, f64, usize)> =
+        sums.into_iter().filter(|(_, (_, n))| *n >= 2).map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
+    if means.len() > SYSTEMS_SHOWN {
+        table.note(format!("{attribute}: {} candidate ids, not listed", means.len()));
+        return;
+    }
+    means.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    for (id, mean, n) in means {
+        table.push([attribute.to_owned(), id.to_owned(), number(Some(mean)), n.to_string()]);
+    }
+}
+
+/// Notes that any method owes its reader.
+pub(crate) fn notes(quoted_lines: usize, uses: &[GoldUse<'_>], table: &mut Section) {
+    if quoted_lines > 0 {
+        table.note(format!("{quoted_lines} lines of the data read like lines of the prompt and were quoted with `> `"));
+    }
+    let absent: Vec<&str> = uses.iter().filter(|one| !one.present).map(|one| one.attribute).collect();
+    if !absent.is_empty() {
+        table.note(format!("not compared with gold: {}", absent.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_data::Candidate;
+
+    use super::*;
+
+    fn sample(id: &str, golds: &[f64]) -> Sample {
+        let candidate = |(k, gold): (usize, &f64)| Candidate {
+            id: k.to_string(),
+            text: "t".into(),
+            scores: BTreeMap::from([("coherence".to_owned(), *gold)]),
+        };
+        let candidates = golds.iter().enumerate().map(candidate).collect();
+        Sample { id: id.into(), context: String::new(), instruction: None, candidates, references: Vec::new(), preference: None }
+    }
+
+    #[test]
+    fn a_misspelt_attribute_is_an_error_with_the_nearest_name() {
+        let samples = [sample("a", &[1.0])];
+        let error = uses(&samples, &["coherance".to_owned()], false).expect_err("unknown").to_string();
+        assert!(error.contains("did you mean `coherence`?") && error.contains("--no-gold"), "{error}");
+        assert!(!uses(&samples, &["zzz".to_owned()], false).expect_err("unknown").to_string().contains("did you mean"));
+    }
+
+    #[test]
+    fn gold_is_not_needed_where_there_is_none_or_none_is_wanted() {
+        let attribute = ["tone".to_owned()];
+        let absent = Ok(vec![GoldUse { attribute: "tone", present: false }]);
+        let mut bare = sample("a", &[1.0]);
+        assert_eq!(uses(&[bare.clone()], &attribute, true).map_err(|e| e.to_string()), absent);
+        bare.candidates[0].scores.clear();
+        assert_eq!(uses(&[bare], &attribute, false).map_err(|e| e.to_string()), absent);
+    }
+
+    #[test]
+    fn systems_count_only_where_ids_recur() {
+        let samples = [sample("a", &[1.0, 2.0]), sample("b", &[1.0, 3.0])];
+        let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), None]];
+        let figures = against(&samples, "coherence", &scores);
+        assert_eq!(figures.system, None, "only one system has two contexts");
+        let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), Some(0.9)]];
+        assert_eq!(against(&samples, "coherence", &scores).system.and_then(|s| s.spearman), Some(1.0));
+        assert_eq!(against(&samples[..1], "coherence", &scores).system, None, "one context");
+    }
+}

@@ -1,0 +1,299 @@
+//! Methods that score each candidate by itself from label probabilities: the questions, the rows and the summary they have in common.
+
+use probity_data::{Candidate, Sample};
+use probity_lm::{Ask, LabelAnswer, LabelSet, Outcome, ScoreRequest, ScoreResult};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::gold::{self, GoldUse};
+use crate::question::material;
+use crate::run::write_row;
+use crate::summary::{Mass, mean, number};
+use crate::template::{Layout, Rendered, Template, TemplateError};
+use crate::{MethodError, Outcomes, Report, Run, Section, Signature};
+
+/// The table of all scores.
+const SCORES: &str = "scores";
+
+/// What an answer says.
+pub(crate) struct Reading {
+    /// The score, or why there is none.
+    pub(crate) score: Result<f64, Outcome>,
+    /// Normalised probability of each label.
+    pub(crate) probabilities: Vec<(String, f64)>,
+}
+
+/// What a candidate is shown with, in the slot `other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    Context,
+    /// Each of the references; the best score counts.
+    References,
+}
+
+/// A pointwise method's particulars.
+pub(crate) struct Pointwise<'a> {
+    pub(crate) samples: &'a [Sample],
+    /// The attributes asked about; where there is an `other`, the gold scores to compare with.
+    pub(crate) attributes: &'a [String],
+    /// The templates of each attribute, or of the one question where the prompt names no attribute.
+    pub(crate) templates: &'a [Vec<Template>],
+    pub(crate) labels: LabelSet,
+    pub(crate) layout: Layout,
+    pub(crate) other: Option<Other>,
+    pub(crate) read: &'a dyn Fn(&LabelAnswer) -> Reading,
+    pub(crate) no_gold: bool,
+    /// What the score is, for the table's head.
+    pub(crate) unit: &'static str,
+}
+
+/// One prompt: a candidate under one template, against one reference where there are several.
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    row: usize,
+    template: usize,
+    reference: Option<usize>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Answer {
+    template: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<usize>,
+    score: Option<f64>,
+    mass: Option<f64>,
+    #[serde(flatten)]
+    outcome: Outcome,
+    probabilities: Map<String, Value>,
+    prompt_tokens: Option<usize>,
+}
+
+/// A candidate's score under one question, once all of its answers are in.
+#[derive(Debug, Clone, Serialize)]
+struct Row<'a> {
+    item: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attribute: Option<&'a str>,
+    candidate: &'a str,
+    index: usize,
+    score: Option<f64>,
+    mass: Option<f64>,
+    #[serde(flatten)]
+    outcome: Outcome,
+    answers: Vec<Answer>,
+}
+
+/// Where a row stands: which group of templates, which sample, which candidate.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    group: usize,
+    item: usize,
+    candidate: usize,
+}
+
+impl<'a> Pointwise<'a> {
+    /// Asks everything, writes the rows and sums up.
+    pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
+        let places = self.places();
+        let mut quoted_lines = 0;
+        let mut questions = Vec::new();
+        let mut requests = Vec::new();
+        let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
+        for (row, place) in places.iter().enumerate() {
+            for (question, rendered) in self.questions(row, *place)? {
+                answers[row].push(None);
+                quoted_lines += rendered.quoted_lines;
+                requests.push(ScoreRequest {
+                    id: self.request_id(*place, question),
+                    prompt: rendered.prompt(&self.layout),
+                    ask: Ask::Labels(self.labels.clone()),
+                });
+                questions.push((question, answers[row].len() - 1));
+            }
+        }
+        run.table(SCORES, places.len())?;
+        let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
+        for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
+            let row = self.row(*place, Vec::new());
+            run.row(SCORES, index, &row)?;
+            rows[index] = Some(row);
+        }
+        run.score(&requests, |request, result, output| {
+            let (question, position) = questions[request];
+            let open = &mut answers[question.row];
+            open[position] = Some(self.answer(places[question.row], question, &result));
+            if open.iter().any(Option::is_none) {
+                return Ok(());
+            }
+            let row = self.row(places[question.row], std::mem::take(open).into_iter().flatten().collect());
+            write_row(output, SCORES, question.row, &row)?;
+            rows[question.row] = Some(row);
+            Ok(())
+        })?;
+        let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
+        self.report(&places, &rows, &gold, quoted_lines, signature)
+    }
+
+    fn places(&self) -> Vec<Place> {
+        let candidates = |item: usize| 0..self.samples[item].candidates.len();
+        let groups = 0..self.templates.len();
+        (0..self.samples.len())
+            .flat_map(|item| groups.clone().flat_map(move |group| candidates(item).map(move |candidate| Place { group, item, candidate })))
+            .collect()
+    }
+
+    /// The prompts of one row; none where there is nothing to judge.
+    fn questions(&self, row: usize, place: Place) -> Result<Vec<(Question, Rendered)>, TemplateError> {
+        let sample = &self.samples[place.item];
+        let text = sample.candidates[place.candidate].text.as_str();
+        let others: Vec<(Option<usize>, &str)> = match self.other {
+            None => vec![(None, "")],
+            Some(Other::Context) => vec![(None, sample.context.as_str())],
+            Some(Other::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect(),
+        };
+        let empty = |text: &str| text.trim().is_empty();
+        let mut questions = Vec::new();
+        for (template, filled) in self.templates[place.group].iter().enumerate() {
+            for &(reference, other) in others.iter().filter(|(_, other)| !empty(text) && (self.other.is_none() || !empty(other))) {
+                let rendered = if self.other.is_some() {
+                    filled.render(&sample.id, &[("candidate", text), ("other", other)])?
+                } else {
+                    let [context, instruction] = material(sample);
+                    filled.render(&sample.id, &[("candidate", text), context, instruction])?
+                };
+                questions.push((Question { row, template, reference }, rendered));
+            }
+        }
+        Ok(questions)
+    }
+
+    fn candidate(&self, place: Place) -> &'a Candidate {
+        &self.samples[place.item].candidates[place.candidate]
+    }
+
+    fn request_id(&self, place: Place, question: Question) -> String {
+        let template = self.templates[place.group][question.template].name();
+        let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
+        format!("{}/{}/{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
+    }
+
+    fn answer(&self, place: Place, question: Question, result: &ScoreResult) -> Answer {
+        let reading = result.labels().map(self.read);
+        let (score, mut outcome) = match &reading {
+            Some(Reading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
+            Some(Reading { score: Err(outcome), .. }) => (None, outcome.clone()),
+            None => (None, result.outcome.clone()),
+        };
+        // That two labels are equally probable is no tie of a score: the number stands.
+        if outcome == Outcome::Tie {
+            outcome = Outcome::Scored;
+        }
+        let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
+        Answer {
+            template: self.templates[place.group][question.template].name().to_owned(),
+            reference: question.reference,
+            score,
+            mass: result.labels().map(|l| l.mass),
+            outcome,
+            probabilities: probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect(),
+            prompt_tokens: Some(result.prompt_tokens),
+        }
+    }
+
+    /// The best answer per template over references, then the mean over templates. One template without a score leaves the row without:
+    /// a mean over fewer templates would not compare with the others.
+    fn row(&self, place: Place, answers: Vec<Answer>) -> Row<'a> {
+        let mut best: Vec<&Answer> = Vec::new();
+        for template in &self.templates[place.group] {
+            let of_template = answers.iter().filter(|a| a.template == template.name());
+            best.extend(of_template.max_by(|a, b| a.score.unwrap_or(f64::NEG_INFINITY).total_cmp(&b.score.unwrap_or(f64::NEG_INFINITY))));
+        }
+        let outcome = match best.iter().find(|a| a.score.is_none()) {
+            Some(failed) => failed.outcome.clone(),
+            None if best.is_empty() => Outcome::Empty,
+            None if best.iter().any(|a| a.outcome == Outcome::LowMass) => Outcome::LowMass,
+            None => Outcome::Scored,
+        };
+        let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.score)) } else { None };
+        let mass = mean(best.iter().filter_map(|a| a.mass));
+        let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
+        let sample = &self.samples[place.item];
+        Row { item: &sample.id, attribute, candidate: &self.candidate(place).id, index: place.candidate, score, mass, outcome, answers }
+    }
+
+    fn report(
+        &self,
+        places: &[Place],
+        rows: &[Row<'_>],
+        gold: &[GoldUse<'_>],
+        quoted_lines: usize,
+        mut signature: Signature,
+    ) -> Result<Report, MethodError> {
+        let mut outcomes = Outcomes::default();
+        rows.iter().for_each(|row| outcomes.add(&row.outcome));
+        let mut scores_table =
+            Section::new(&format!("Scores ({})", self.unit), ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"]);
+        let mut gold_table = gold::section();
+        let mut systems = gold::systems_section(self.unit);
+        let (mut groups, mut of_gold) = (Vec::new(), Vec::new());
+        for group in 0..self.templates.len() {
+            let name = if self.other.is_none() { self.attributes[group].as_str() } else { "–" };
+            let of_group: Vec<(&Place, &Row<'_>)> = places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
+            let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
+            figures.push(name, &mut scores_table);
+            let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|s| vec![None; s.candidates.len()]).collect();
+            of_group.iter().for_each(|(place, row)| scores[place.item][place.candidate] = row.score);
+            let used = gold.iter().filter(|g| g.present && (self.other.is_some() || g.attribute == name));
+            for one in used {
+                let figures = gold::against(self.samples, one.attribute, &scores);
+                figures.push(one.attribute, "", &mut gold_table);
+                of_gold.push(json!({ "attribute": one.attribute, "figures": figures }));
+            }
+            gold::push_systems(self.samples, name, &scores, &mut systems);
+            groups.push(json!({ "attribute": (name != "–").then_some(name), "figures": figures }));
+            for template in &self.templates[group] {
+                signature = signature.with_template(template.name(), template.sha256());
+            }
+        }
+        scores_table.note(format!("outcomes: {}", outcomes.line()));
+        gold::notes(quoted_lines, gold, &mut scores_table);
+        let values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
+        signature = signature.with("attributes", self.attributes.join(","));
+        let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
+        Ok(Report { values, sections, signature, outcomes })
+    }
+}
+
+/// Figures over the scores of one question.
+#[derive(Debug, Clone, Serialize)]
+struct Figures {
+    candidates: usize,
+    scored: usize,
+    mean: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
+    share_above_zero: Option<f64>,
+    mass: Mass,
+}
+
+impl Figures {
+    fn of<'r>(rows: impl Iterator<Item = &'r Row<'r>> + Clone) -> Self {
+        let scores: Vec<f64> = rows.clone().filter_map(|row| row.score).collect();
+        Self {
+            candidates: rows.clone().count(),
+            scored: scores.len(),
+            mean: mean(scores.iter().copied()),
+            min: scores.iter().copied().reduce(f64::min),
+            max: scores.iter().copied().reduce(f64::max),
+            share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
+            mass: Mass::of(rows.filter_map(|row| row.mass.map(|mass| (mass, row.outcome == Outcome::LowMass)))),
+        }
+    }
+
+    fn push(&self, name: &str, table: &mut Section) {
+        let scored = format!("{} of {}", self.scored, self.candidates);
+        let cells = [self.mean, self.min, self.max, self.share_above_zero, self.mass.mean, self.mass.low_share].map(number);
+        table.push([name.to_owned(), scored].into_iter().chain(cells));
+    }
+}
