@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 import gguf_tokenizer
-from provenance import ROOT, versions
+from provenance import ROOT, metadata
 
 SMOLLM2_PROMPTS = [
     "The lighthouse keeper climbed the stairs every evening at dusk. From the top she could see the fishing boats come home, one "
@@ -105,8 +105,7 @@ def write(name: str, tensors: dict[str, torch.Tensor]) -> None:
     """With versions and tolerance in the file's metadata."""
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = versions("torch", "transformers", "gguf", "tokenizers") | {"max_abs_difference": "2e-3"}
-    save_file(tensors, folder / "golden.safetensors", metadata=metadata)
+    save_file(tensors, folder / "golden.safetensors", metadata=metadata(2e-3, None, "torch", "transformers", "gguf", "tokenizers"))
 
 
 def main() -> None:

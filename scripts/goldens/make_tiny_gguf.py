@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import tiny_tokenizers
 from make_blocks import random_rows
 from make_tiny_models import full, seed_weights
-from provenance import ROOT, versions
+from provenance import ROOT, metadata
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, VOCAB = 2, 256, 256, 4, 2, 600
 CONFIG = LlamaConfig(
@@ -105,8 +105,8 @@ def golden(name: str, seed: int, mixed: bool) -> None:
         away = (logits - full(model, tokens)).abs().mean()
         print(f"  mean distance from the weights before quantisation {away:.3f}")
         assert away < 0.1, "rows of queries and keys are not where the reader expects them"
-    metadata = versions("torch", "transformers", "gguf") | {"seed": str(seed), "max_abs_difference": "2e-4"}
-    save_file({"tokens": tokens, "logits": logits.contiguous()}, folder / "golden.safetensors", metadata=metadata)
+    record = metadata(2e-4, seed, "torch", "transformers", "gguf")
+    save_file({"tokens": tokens, "logits": logits.contiguous()}, folder / "golden.safetensors", metadata=record)
 
 
 def main() -> None:

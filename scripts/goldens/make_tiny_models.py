@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import tiny_tokenizers
-from provenance import ROOT, versions
+from provenance import ROOT, metadata
 
 LENGTH = 96
 VOCAB = 320
@@ -178,8 +178,8 @@ def golden(name: str, seed: int) -> None:
     if name == "llama3-rope":
         check_scaling(tokens, logits)
     tensors = {"tokens": tokens, "logits": logits.contiguous(), "logits_cached": steps.contiguous()}
-    metadata = versions("torch", "transformers", "safetensors") | {"seed": str(seed), "max_abs_difference": str(TOLERANCE)}
-    save_file(tensors, ROOT / "models" / name / "golden.safetensors", metadata=metadata)
+    record = metadata(TOLERANCE, seed, "torch", "transformers", "safetensors")
+    save_file(tensors, ROOT / "models" / name / "golden.safetensors", metadata=record)
 
 
 def main() -> None:

@@ -13,6 +13,12 @@ def versions(*packages: str) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
+def metadata(max_abs_difference: float, seed: int | None = None, *packages: str) -> dict[str, str]:
+    """A safetensors file's metadata: one key, since the library writes several in no fixed order."""
+    record = {"made_with": versions(*packages), "max_abs_difference": max_abs_difference}
+    return {"golden": json.dumps(record | ({} if seed is None else {"seed": seed}))}
+
+
 def write_json(path: Path, value: object) -> None:
     """One golden file, readable in a diff: two levels are indented, deeper ones stay on their line."""
     path.parent.mkdir(parents=True, exist_ok=True)
