@@ -1,0 +1,194 @@
+//! Prompts and labels to tokens: the place where the boundary between what is given and what is asked is drawn.
+
+use probity_lm::{LabelError, LabelSet, Prompt, resolve_variants};
+
+use crate::chat::{ChatError, ChatTemplate};
+use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
+
+/// A tokenizer and, where the model has one, its chat template.
+pub struct Encoder {
+    tokenizer: Tokenizer,
+    chat: Option<ChatTemplate>,
+    end_of_turn: Option<u32>,
+}
+
+/// Why a prompt could not be encoded.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// The chat could not be laid out.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The labels cannot be told apart, or one has no tokens.
+    #[error(transparent)]
+    Labels(#[from] LabelError),
+    /// A token id that the vocabulary does not have.
+    #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// One more than the highest id.
+        vocab_size: usize,
+    },
+}
+
+/// A prompt and the labels that may follow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedLabels {
+    /// What all labels are conditioned on.
+    pub prefix: Vec<u32>,
+    /// Per label its distinct variants, each at least one token.
+    pub labels: Vec<Vec<Vec<u32>>>,
+}
+
+/// A prompt and the text that follows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedContinuation {
+    /// What the continuation is conditioned on.
+    pub prefix: Vec<u32>,
+    /// The tokens that are asked about; empty for an empty text.
+    pub continuation: Vec<u32>,
+}
+
+/// A prompt whose end is still text, so that what follows can be encoded together with it.
+enum Open {
+    Text { bos: Option<u32>, text: Marked },
+    Tokens(Vec<u32>),
+}
+
+impl Encoder {
+    /// An encoder with the chat template that the tokenizer's own files bring. A template that is no valid Jinja is an error.
+    pub fn new(tokenizer: Tokenizer) -> Result<Self, ChatError> {
+        let chat = tokenizer.chat_template().map(|source| ChatTemplate::new(source, tokenizer.named_tokens())).transpose()?;
+        let mut encoder = Self { tokenizer, chat, end_of_turn: None };
+        encoder.end_of_turn = encoder.find_end_of_turn();
+        Ok(encoder)
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The chat template, where the model has one.
+    pub fn chat(&self) -> Option<&ChatTemplate> {
+        self.chat.as_ref()
+    }
+
+    /// The token that ends an answer to a prompt of this kind: in a chat what the template puts after an assistant's message, else the end
+    /// of the sequence. `None` where the tokenizer has neither.
+    pub fn end_of_answer(&self, prompt: &Prompt) -> Option<u32> {
+        match prompt {
+            Prompt::Chat { .. } => self.end_of_turn.or(self.tokenizer.eos()),
+            Prompt::Text(_) | Prompt::Tokens(_) => self.tokenizer.eos().or(self.end_of_turn),
+        }
+    }
+
+    /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the prompt.
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
+        let (open, spaces) = self.open(prompt, &[])?;
+        match open {
+            Open::Tokens(ids) => Ok(ids),
+            Open::Text { bos, mut text } => {
+                text.text.push_str(&spaces);
+                let mut ids: Vec<u32> = bos.into_iter().collect();
+                ids.extend(self.tokenizer.encode(&text)?);
+                Ok(ids)
+            }
+        }
+    }
+
+    /// The prompt's tokens and those of each label's variants after it.
+    ///
+    /// Prompt and variant are encoded as one string (a prompt's trailing spaces count as the variant's). The prefix is what the prompt
+    /// alone and all these strings begin with in tokens, so that all labels are conditioned on the same tokens; the rest, which after a
+    /// merge across the boundary includes the end of the prompt, is charged to the variant. A prompt given in tokens has no text to merge
+    /// with: variants follow it as they are, without the space that sentencepiece puts before a text.
+    pub fn encode_labels(&self, prompt: &Prompt, set: &LabelSet) -> Result<EncodedLabels, EncodeError> {
+        let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
+        let (prefix, sequences) = self.encode_after(prompt, &variants)?;
+        let mut sequences = sequences.into_iter();
+        let by_label: Vec<Vec<Vec<u32>>> =
+            set.labels().iter().map(|label| sequences.by_ref().take(label.variants.len()).collect()).collect();
+        let labels = resolve_variants(set, &by_label)?;
+        Ok(EncodedLabels { prefix, labels })
+    }
+
+    /// The prompt's tokens and those of `text` after it, by the rule of [`encode_labels`](Self::encode_labels).
+    pub fn encode_continuation(&self, prompt: &Prompt, text: &str) -> Result<EncodedContinuation, EncodeError> {
+        if text.is_empty() {
+            return Ok(EncodedContinuation { prefix: self.encode_prompt(prompt)?, continuation: Vec::new() });
+        }
+        let (prefix, mut sequences) = self.encode_after(prompt, &[text.to_owned()])?;
+        Ok(EncodedContinuation { prefix, continuation: sequences.pop().unwrap_or_default() })
+    }
+
+    /// The common prefix of the prompt and of prompt + each suffix, and what of each follows it.
+    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Vec<u32>, Vec<Vec<u32>>), EncodeError> {
+        let (open, spaces) = self.open(prompt, suffixes)?;
+        let (bos, text) = match open {
+            Open::Text { bos, text } => (bos, text),
+            Open::Tokens(ids) => {
+                let sequences = suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
+                return Ok((ids, sequences));
+            }
+        };
+        let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
+        let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
+        let common = encoded.joint.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
+        let mut prefix: Vec<u32> = bos.into_iter().chain(encoded.shared).collect();
+        prefix.extend(&encoded.own[..common]);
+        let sequences = encoded.joint.into_iter().map(|mut joint| joint.split_off(common)).collect();
+        Ok((prefix, sequences))
+    }
+
+    /// The prompt without the trailing spaces that belong to what follows, and these; `suffixes` are what may follow.
+    fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Open, String), EncodeError> {
+        match prompt {
+            Prompt::Tokens(ids) => {
+                let vocab_size = self.tokenizer.vocab_size();
+                match ids.iter().find(|&&id| id as usize >= vocab_size) {
+                    Some(&id) => Err(EncodeError::UnknownToken { id, vocab_size }),
+                    None => Ok((Open::Tokens(ids.clone()), String::new())),
+                }
+            }
+            Prompt::Text(text) => {
+                let (body, spaces) = split_trailing_spaces(text);
+                let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+                Ok((Open::Text { bos, text: Marked::ordinary(body) }, spaces.to_owned()))
+            }
+            Prompt::Chat { messages, answer_prefix } => {
+                let template = self.chat.as_ref().ok_or(ChatError::Missing)?;
+                let (prefix, spaces) = split_trailing_spaces(answer_prefix);
+                let texts = messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
+                let texts = texts.chain(suffixes.iter().map(String::as_str));
+                let sentinel = Tokenizer::sentinel(texts)?;
+                let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<Vec<_>, _>>()?;
+                let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
+                let mut text = template.render_contents(pairs, true)?;
+                text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
+                Ok((Open::Text { bos: None, text: Marked { text, sentinel: Some(sentinel) } }, spaces.to_owned()))
+            }
+        }
+    }
+
+    /// What the template puts first of all special tokens after an assistant's message.
+    fn find_end_of_turn(&self) -> Option<u32> {
+        const ANSWER: &str = "answer";
+        let template = self.chat.as_ref()?;
+        let rendered = template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
+        let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
+        let ids = self.tokenizer.encode_trusted(after).ok()?;
+        ids.into_iter().find(|&id| self.tokenizer.is_special(id))
+    }
+}
+
+fn split_trailing_spaces(text: &str) -> (&str, &str) {
+    text.split_at(text.trim_end_matches(' ').len())
+}
+
+fn common_len(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}

@@ -1,0 +1,198 @@
+//! Tokenizers from the vocabulary inside a GGUF file.
+
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::{NFC, NormalizerWrapper};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use crate::weights::{GgufFile, Strings};
+
+use super::added::AddedToken;
+use super::pipeline::{Engine, parse_byte_piece};
+use super::spm::{PieceKind, Spm};
+use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, pretokenizers};
+
+/// Token types of the format.
+const NORMAL: i64 = 1;
+const UNKNOWN: i64 = 2;
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+const UNUSED: i64 = 5;
+const BYTE: i64 = 6;
+
+impl Tokenizer {
+    /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut into words as
+    /// `tokenizer.ggml.pre` says) or `llama` (sentencepiece, from the pieces' scores).
+    ///
+    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for `llama`, by the
+    /// family's custom for `gpt2`.
+    pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
+        let vocabulary = Vocabulary::read(file)?;
+        match vocabulary.model {
+            "gpt2" => byte_level(&vocabulary),
+            "llama" => sentencepiece(&vocabulary),
+            other => {
+                let why = format!("`{other}` is not supported; gpt2 (byte-level) and llama (sentencepiece) are");
+                Err(file.metadata_error("tokenizer.ggml.model", why).into())
+            }
+        }
+    }
+}
+
+/// What every kind has.
+struct Vocabulary<'a> {
+    file: &'a GgufFile,
+    model: &'a str,
+    tokens: &'a Strings,
+    types: Vec<i64>,
+    added: Vec<AddedToken>,
+}
+
+impl<'a> Vocabulary<'a> {
+    fn read(file: &'a GgufFile) -> Result<Self, TokenizerError> {
+        let missing = |key: &str| file.metadata_error(key, "it is missing, so the file brings no tokenizer");
+        let model = file.string("tokenizer.ggml.model")?.ok_or_else(|| missing("tokenizer.ggml.model"))?;
+        let tokens = file.strings("tokenizer.ggml.tokens")?.ok_or_else(|| missing("tokenizer.ggml.tokens"))?;
+        if tokens.is_empty() {
+            return Err(file.metadata_error("tokenizer.ggml.tokens", "it is empty").into());
+        }
+        let types = file.integers("tokenizer.ggml.token_type")?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
+        check_len(file, "tokenizer.ggml.token_type", types.len(), tokens.len())?;
+        let special = |kind: i64| matches!(kind, CONTROL | UNKNOWN);
+        let added = tokens
+            .iter()
+            .zip(&types)
+            .enumerate()
+            .filter(|(_, (_, kind))| special(**kind) || **kind == USER_DEFINED)
+            .map(|(id, (text, &kind))| AddedToken::plain(id as u32, text, special(kind)))
+            .collect();
+        Ok(Self { file, model, tokens, types, added })
+    }
+
+    fn token_id(&self, name: &str) -> Result<Option<u32>, TokenizerError> {
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        match self.file.token_id(&key)? {
+            Some(id) if id as usize >= self.tokens.len() => {
+                let why = format!("token {id} is not one of the {} tokens", self.tokens.len());
+                Err(self.file.metadata_error(&key, why).into())
+            }
+            id => Ok(id),
+        }
+    }
+
+    fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
+        let mut names = Vec::new();
+        for (name, key) in [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")] {
+            if let Some(text) = self.token_id(key)?.and_then(|id| self.tokens.get(id as usize)) {
+                names.push((name.to_owned(), text.to_owned()));
+            }
+        }
+        let eos = self.token_id("eos")?;
+        let given = [eos, self.token_id("eot")?, self.token_id("eom")?].into_iter().flatten();
+        let unknown = self.types.iter().position(|&kind| kind == UNKNOWN).map(|id| id as u32);
+        Ok(Roles {
+            bos: self.token_id("bos")?,
+            adds_bos: self.file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(adds_bos),
+            eos,
+            ends: end_tokens(given, &self.added),
+            unknown,
+            names,
+            chat_template: self.file.string("tokenizer.chat_template")?.map(str::to_owned),
+        })
+    }
+}
+
+fn check_len(file: &GgufFile, key: &str, found: usize, expected: usize) -> Result<(), TokenizerError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(file.metadata_error(key, format!("{found} entries for {expected} tokens")).into())
+}
+
+fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+    let file = vocabulary.file;
+    let key = "tokenizer.ggml.pre";
+    let name = file.string(key)?.unwrap_or("default");
+    let Some(family) = pretokenizers::family(name) else {
+        let why = format!("`{name}` is not supported; known are {}", pretokenizers::known());
+        return Err(file.metadata_error(key, why).into());
+    };
+    let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| file.metadata_error("tokenizer.ggml.merges", source.to_string());
+    // A text that occurs twice keeps its first id.
+    let mut vocab = Vocab::with_capacity(vocabulary.tokens.len());
+    for (id, token) in vocabulary.tokens.iter().enumerate() {
+        vocab.entry(token.to_owned()).or_insert(id as u32);
+    }
+    let merges = read_merges(file, &vocab)?;
+    let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(family.ignore_merges).build().map_err(unsupported)?;
+    let mut library = tokenizers::Tokenizer::new(bpe);
+    library.with_pre_tokenizer(Some(family.pre_tokenizer()?));
+    library.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::default())));
+    if family.nfc {
+        library.with_normalizer(Some(NormalizerWrapper::NFC(NFC)));
+    }
+    Tokenizer::assemble(Parts {
+        engine: Engine::Library(Box::new(library)),
+        added: vocabulary.added.clone(),
+        roles: vocabulary.roles(family.adds_bos)?,
+        spelling: Spelling::ByteLevel,
+        vocab_size: vocabulary.tokens.len(),
+        newline_ends_word: family.newline_ends_word,
+    })
+}
+
+fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, TokenizerError> {
+    let key = "tokenizer.ggml.merges";
+    let merges = file.strings(key)?.ok_or_else(|| file.metadata_error(key, "it is missing, which a byte-level vocabulary needs"))?;
+    let mut pairs = Vec::with_capacity(merges.len());
+    for (index, merge) in merges.iter().enumerate() {
+        // The first piece may itself begin with a space in files of older converters, so the separator is the first one after it.
+        let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
+        let Some((left, right)) = at.map(|at| (&merge[..at], &merge[at + 1..])) else {
+            return Err(file.metadata_error(key, format!("entry {index} is {merge:?}, not two pieces")).into());
+        };
+        let unknown = [left.to_owned(), right.to_owned(), format!("{left}{right}")].into_iter().find(|piece| !vocab.contains_key(piece));
+        if let Some(piece) = unknown {
+            return Err(file.metadata_error(key, format!("entry {index} is {merge:?}, but {piece:?} is not a token")).into());
+        }
+        pairs.push((left.to_owned(), right.to_owned()));
+    }
+    Ok(pairs)
+}
+
+fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+    let file = vocabulary.file;
+    for key in ["tokenizer.ggml.remove_extra_whitespaces", "tokenizer.ggml.treat_whitespace_as_suffix"] {
+        if file.bool(key)? == Some(true) {
+            return Err(file.metadata_error(key, "this rule of the tokenizer is not honoured, so ids would be wrong").into());
+        }
+    }
+    let key = "tokenizer.ggml.scores";
+    let scores = file.floats(key)?.ok_or_else(|| file.metadata_error(key, "it is missing, which a sentencepiece vocabulary needs"))?;
+    check_len(file, key, scores.len(), vocabulary.tokens.len())?;
+    if let Some(index) = scores.iter().position(|score| score.is_nan()) {
+        return Err(file.metadata_error(key, format!("the score of token {index} is not a number")).into());
+    }
+    let scores: Vec<f32> = scores.iter().map(|&score| score as f32).collect();
+    let kind = |(text, &kind): (&str, &i64)| match kind {
+        NORMAL => PieceKind::Normal,
+        USER_DEFINED => PieceKind::UserDefined,
+        UNUSED => PieceKind::Unused,
+        BYTE => parse_byte_piece(text).map_or(PieceKind::Other, PieceKind::Byte),
+        _ => PieceKind::Other,
+    };
+    let kinds = vocabulary.tokens.iter().zip(&vocabulary.types).map(kind).collect();
+    let roles = vocabulary.roles(true)?;
+    let texts = vocabulary.tokens.iter().map(str::to_owned).collect();
+    let model = Spm::new(texts, &scores, kinds, vocabulary.token_id("unknown")?.or(roles.unknown))?;
+    let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    Tokenizer::assemble(Parts {
+        engine: Engine::Spm { model, adds_space },
+        // User-defined pieces are part of a text here, as in sentencepiece: no space is put after them.
+        added: vocabulary.added.iter().filter(|token| token.special).cloned().collect(),
+        roles,
+        spelling: Spelling::Sentencepiece,
+        vocab_size: vocabulary.tokens.len(),
+        newline_ends_word: false,
+    })
+}

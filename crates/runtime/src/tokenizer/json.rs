@@ -1,0 +1,177 @@
+//! Tokenizers from `tokenizer.json` and the files beside it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value as Json;
+
+use super::added::AddedToken;
+use super::pipeline::Engine;
+use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, pretokenizers};
+
+/// What of `tokenizer.json` tells how the vocabulary is written; the library reads the rest.
+#[derive(Deserialize)]
+struct Description {
+    #[serde(default)]
+    normalizer: Json,
+    #[serde(default)]
+    pre_tokenizer: Json,
+    #[serde(default)]
+    decoder: Json,
+    model: ModelDescription,
+}
+
+#[derive(Deserialize)]
+struct ModelDescription {
+    #[serde(default)]
+    unk_token: Option<String>,
+    #[serde(default)]
+    unk_id: Option<u32>,
+    #[serde(default, rename = "vocab")]
+    _vocab: IgnoredAny,
+    #[serde(default, rename = "merges")]
+    _merges: IgnoredAny,
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`, and of its folder, where they are there, `tokenizer_config.json` (names of special tokens,
+    /// `add_bos_token`, chat template), `chat_template.jinja` (it wins), `generation_config.json` and `config.json` (end tokens).
+    ///
+    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where the file's post-processor puts one.
+    pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
+        let text = read(path)?;
+        let malformed = |why: String| TokenizerError::Malformed { path: path.to_owned(), why };
+        let description: Description = serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
+        let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
+        library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
+        library.with_padding(None);
+        let mut added: Vec<AddedToken> = library
+            .get_added_tokens_decoder()
+            .into_iter()
+            .map(|(id, token)| AddedToken {
+                id,
+                content: token.content,
+                special: token.special,
+                single_word: token.single_word,
+                lstrip: token.lstrip,
+                rstrip: token.rstrip,
+                normalized: token.normalized,
+            })
+            .collect();
+        added.sort_unstable_by_key(|token| token.id);
+        let vocab_size = library.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let unknown = description.model.unk_id.or_else(|| library.token_to_id(description.model.unk_token.as_deref()?));
+        let roles = read_roles(folder, &library, &added, unknown)?;
+        let spelling = spelling(&description);
+        let newline_ends_word = spelling == Spelling::ByteLevel && newline_ends_word(&description);
+        Self::assemble(Parts { engine: Engine::Library(Box::new(library)), added, roles, spelling, vocab_size, newline_ends_word })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
+    std::fs::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), why: source.to_string() })
+}
+
+/// The JSON file of that name in `folder`, where it is there.
+fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError> {
+    let path = folder.join(name);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let json = serde_json::from_slice(&read(&path)?);
+    json.map(Some).map_err(|source| TokenizerError::Malformed { path, why: source.to_string() })
+}
+
+fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToken], unknown: Option<u32>) -> Result<Roles, TokenizerError> {
+    let config = read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
+    let mut names = Vec::new();
+    for name in ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"] {
+        if let Some(text) = token_content(&config[name]) {
+            names.push((name.to_owned(), text.to_owned()));
+        }
+    }
+    let named = |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
+    let put_first = first_of_post_processor(library)?;
+    let bos = named("bos_token").or(put_first);
+    let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
+    let eos = named("eos_token");
+    let mut given: Vec<u32> = eos.into_iter().collect();
+    for name in ["generation_config.json", "config.json"] {
+        if let Some(json) = read_beside(folder, name)? {
+            given.extend(ids(&json["eos_token_id"]));
+        }
+    }
+    let chat_template = read_template(folder, &config)?;
+    Ok(Roles { bos, adds_bos, eos, ends: end_tokens(given, added), unknown, names, chat_template })
+}
+
+/// A token's text, given as such or as an object with flags.
+fn token_content(json: &Json) -> Option<&str> {
+    json.as_str().or_else(|| json["content"].as_str())
+}
+
+/// One id or a list of them.
+fn ids(json: &Json) -> Vec<u32> {
+    let id = |json: &Json| json.as_u64().and_then(|id| u32::try_from(id).ok());
+    match json {
+        Json::Array(list) => list.iter().filter_map(id).collect(),
+        single => id(single).into_iter().collect(),
+    }
+}
+
+/// The token that the file's own post-processor puts before a text.
+fn first_of_post_processor(library: &tokenizers::Tokenizer) -> Result<Option<u32>, TokenizerError> {
+    let encode = |special| library.encode_fast("a", special).map_err(|source| TokenizerError::Encode(source.to_string()));
+    let (bare, whole) = (encode(false)?, encode(true)?);
+    let (bare, whole) = (bare.get_ids(), whole.get_ids());
+    let starts = whole.windows(bare.len().max(1)).position(|window| window == bare);
+    Ok(starts.filter(|&at| at > 0).map(|_| whole[0]))
+}
+
+fn read_template(folder: &Path, config: &Json) -> Result<Option<String>, TokenizerError> {
+    let file = folder.join("chat_template.jinja");
+    if file.is_file() {
+        let text = String::from_utf8(read(&file)?);
+        return text.map(Some).map_err(|source| TokenizerError::Malformed { path: file, why: source.to_string() });
+    }
+    Ok(match &config["chat_template"] {
+        Json::String(template) => Some(template.clone()),
+        Json::Array(named) => {
+            let default = named.iter().find(|entry| entry["name"] == "default").or_else(|| named.first());
+            default.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
+        }
+        _ => None,
+    })
+}
+
+fn spelling(description: &Description) -> Spelling {
+    let decoder = description.decoder.to_string();
+    if decoder.contains("\"ByteLevel\"") {
+        Spelling::ByteLevel
+    } else if decoder.contains('\u{2581}') {
+        Spelling::Sentencepiece
+    } else {
+        Spelling::Plain
+    }
+}
+
+/// Whether all steps are of kinds for which [`pretokenizers::Family::newline_ends_word`] was shown to hold.
+fn newline_ends_word(description: &Description) -> bool {
+    let normalizer = &description.normalizer;
+    let pre = &description.pre_tokenizer;
+    let steps = pre["pretokenizers"].as_array().map_or_else(|| vec![pre], |steps| steps.iter().collect());
+    let known = |step: &&Json| match step["type"].as_str() {
+        Some("ByteLevel") => step["add_prefix_space"] == false,
+        Some("Digits") => true,
+        Some("Split") => {
+            step["behavior"] == "Isolated"
+                && step["invert"] == false
+                && step["pattern"]["Regex"].as_str().is_some_and(pretokenizers::newline_ends_word)
+        }
+        _ => false,
+    };
+    let cuts = |step: &&Json| step["type"] == "Split" || (step["type"] == "ByteLevel" && step["use_regex"] != false);
+    (normalizer.is_null() || normalizer["type"] == "NFC") && steps.iter().all(known) && steps.iter().any(cuts)
+}

@@ -1,0 +1,261 @@
+//! Text to token ids and back, with one rule above all: text from data never becomes a special token.
+//!
+//! A tokenizer comes from a `tokenizer.json` ([`Tokenizer::from_json`]) or from a GGUF file's vocabulary ([`Tokenizer::from_gguf`]). Ids
+//! equal those of the reference (the `tokenizers` library on `tokenizer.json`, sentencepiece on its kind of vocabulary) for any text
+//! without literals of special tokens. Such literals, `<|im_end|>` in a candidate, are encoded as the characters that they are.
+//!
+//! An added token is special where its file says so (`"special": true`, type "control" in GGUF) or where it is written `<|…|>`. Other added
+//! tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
+
+mod added;
+mod gguf;
+mod json;
+mod marked;
+mod pipeline;
+mod pretokenizers;
+mod spm;
+
+use std::path::PathBuf;
+
+use crate::weights::WeightsError;
+
+use added::{AddedToken, Matcher, Protector, Specials};
+pub(crate) use marked::Marked;
+use pipeline::Engine;
+
+/// Why a tokenizer could not be had or could not encode.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {why}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        why: String,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {why}\n\nhint: download the tokenizer's files again", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Expected and found.
+        why: String,
+    },
+    /// A GGUF file's vocabulary cannot be used.
+    #[error("{0}")]
+    Gguf(String),
+    /// Something that is not supported.
+    #[error("{what}: {why}")]
+    Unsupported {
+        /// The part of the tokenizer or the text.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The vocabulary has no way to write a text.
+    #[error("the tokenizer cannot encode a text: {0}")]
+    Encode(String),
+}
+
+impl TokenizerError {
+    fn unsupported(what: &str, why: String) -> Self {
+        Self::Unsupported { what: what.to_owned(), why }
+    }
+}
+
+impl From<WeightsError> for TokenizerError {
+    fn from(error: WeightsError) -> Self {
+        Self::Gguf(error.to_string())
+    }
+}
+
+/// How a vocabulary writes bytes and spaces in its pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    /// Each byte is one printable character.
+    ByteLevel,
+    /// A space is `▁`, a byte without a piece `<0xNN>`.
+    Sentencepiece,
+    /// As they are.
+    Plain,
+}
+
+/// What a tokenizer's files say about its special tokens.
+#[derive(Debug, Clone, Default)]
+struct Roles {
+    bos: Option<u32>,
+    adds_bos: bool,
+    eos: Option<u32>,
+    /// Every token that ends an answer, sorted.
+    ends: Vec<u32>,
+    unknown: Option<u32>,
+    /// `bos_token`, `eos_token` and the like by the names that templates use.
+    names: Vec<(String, String)>,
+    chat_template: Option<String>,
+}
+
+/// A vocabulary with its rules.
+pub struct Tokenizer {
+    engine: Engine,
+    raw: Matcher,
+    normalised: Matcher,
+    protector: Protector,
+    /// By id; ids beyond it are not special.
+    special: Vec<bool>,
+    added: Vec<AddedToken>,
+    roles: Roles,
+    spelling: Spelling,
+    vocab_size: usize,
+    /// See [`pretokenizers::Family::newline_ends_word`].
+    newline_ends_word: bool,
+    /// Encoding puts a space before the first word.
+    adds_space: bool,
+}
+
+/// The parts that the readers of files bring together.
+struct Parts {
+    engine: Engine,
+    added: Vec<AddedToken>,
+    roles: Roles,
+    spelling: Spelling,
+    vocab_size: usize,
+    newline_ends_word: bool,
+}
+
+impl Tokenizer {
+    fn assemble(parts: Parts) -> Result<Self, TokenizerError> {
+        let Parts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
+        for token in &mut added {
+            token.special |= looks_special(&token.content);
+        }
+        let mut special = vec![false; vocab_size];
+        for token in added.iter().filter(|token| token.special) {
+            if let Some(flag) = special.get_mut(token.id as usize) {
+                *flag = true;
+            }
+        }
+        let (normalised, raw): (Vec<&AddedToken>, Vec<&AddedToken>) = added.iter().partition(|token| token.normalized);
+        let normalised = normalised.into_iter().map(|t| Ok((engine.normalise(&t.content)?, t.clone())));
+        let normalised = Matcher::new(normalised.collect::<Result<Vec<_>, TokenizerError>>()?)?;
+        let raw = Matcher::new(raw.into_iter().map(|t| (t.content.clone(), t.clone())).collect())?;
+        let protector = Protector::new(added.iter())?;
+        let mut tokenizer =
+            Self { engine, raw, normalised, protector, special, added, roles, spelling, vocab_size, newline_ends_word, adds_space: false };
+        let first = tokenizer.encode_text("a")?.first().copied();
+        tokenizer.adds_space = first.is_some_and(|id| tokenizer.token_text(id).starts_with(' '));
+        Ok(tokenizer)
+    }
+
+    /// The ids of ordinary text: no special token among them whatever the text says, nothing put before or after.
+    pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_marked(text, None, Specials::AsText)
+    }
+
+    /// The ids of ordinary text that follows other tokens: unlike [`encode_text`](Self::encode_text) without the space that
+    /// sentencepiece vocabularies put before a text, so that `A` is `A` and ` A` is `▁A`.
+    pub fn encode_following(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        if !self.adds_space {
+            return self.encode_text(text);
+        }
+        // Behind a newline, which merges with nothing; its own tokens are then taken off.
+        let anchor = self.encode_text("\n")?;
+        let joint = self.encode_text(&format!("\n{text}"))?;
+        match joint.strip_prefix(anchor.as_slice()) {
+            Some(ids) => Ok(ids.to_vec()),
+            None => self.encode_text(text),
+        }
+    }
+
+    /// The ids of text in which special tokens are meant as such. Only for text that no data went into: templates, tests.
+    pub fn encode_trusted(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_marked(text, None, Specials::Recognised)
+    }
+
+    /// The text of ids, without special tokens; bytes that form no character are replaced.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        let ordinary: Vec<u32> = ids.iter().copied().filter(|&id| !self.is_special(id)).collect();
+        self.engine.decode(&ordinary)
+    }
+
+    /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are replaced. Empty for an
+    /// id that the vocabulary does not have.
+    pub fn token_text(&self, id: u32) -> String {
+        if let Some(token) = self.added.iter().find(|token| token.id == id) {
+            return token.content.clone();
+        }
+        let Some(piece) = self.engine.piece(id) else { return String::new() };
+        match self.spelling {
+            Spelling::ByteLevel => pipeline::byte_level_text(&piece),
+            Spelling::Sentencepiece => match self.engine.byte(id, &piece) {
+                Some(byte) => String::from_utf8_lossy(&[byte]).into_owned(),
+                None => piece.replace(spm::SPACE, " "),
+            },
+            Spelling::Plain => piece,
+        }
+    }
+
+    /// The id of a token by its exact text in the vocabulary.
+    pub fn token_id(&self, piece: &str) -> Option<u32> {
+        self.added.iter().find(|token| token.content == piece).map(|token| token.id).or_else(|| self.engine.id(piece))
+    }
+
+    /// Whether the token steers the model rather than being text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special.get(id as usize).copied().unwrap_or(false)
+    }
+
+    /// One more than the highest id.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The beginning-of-sequence token, where there is one.
+    pub fn bos(&self) -> Option<u32> {
+        self.roles.bos
+    }
+
+    /// Whether plain text is to begin with [`bos`](Self::bos).
+    pub fn adds_bos(&self) -> bool {
+        self.roles.adds_bos && self.roles.bos.is_some()
+    }
+
+    /// The end-of-sequence token, where there is one.
+    pub fn eos(&self) -> Option<u32> {
+        self.roles.eos
+    }
+
+    /// Every token that ends an answer, sorted: end of sequence, end of turn.
+    pub fn ends(&self) -> &[u32] {
+        &self.roles.ends
+    }
+
+    /// The chat template of the tokenizer's own metadata.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.roles.chat_template.as_deref()
+    }
+
+    /// `bos_token`, `eos_token` and the like, as templates name them, with their texts.
+    pub fn named_tokens(&self) -> &[(String, String)] {
+        &self.roles.names
+    }
+}
+
+/// Tokens of other names are special only where their file says so.
+fn looks_special(content: &str) -> bool {
+    let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
+    let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
+    inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace))
+}
+
+/// Names of end-of-turn tokens that checkpoints leave out of their lists.
+const TURN_ENDS: [&str; 7] = ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
+
+/// The tokens that end an answer: those given, and those of [`TURN_ENDS`] that are special here. Sorted, each once.
+fn end_tokens(given: impl IntoIterator<Item = u32>, added: &[AddedToken]) -> Vec<u32> {
+    let named = added.iter().filter(|t| TURN_ENDS.contains(&t.content.as_str())).map(|t| t.id);
+    let mut ends: Vec<u32> = given.into_iter().chain(named).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}

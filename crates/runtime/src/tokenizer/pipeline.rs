@@ -1,0 +1,251 @@
+//! The way from text to ids: added tokens, normalisation, words, model.
+//!
+//! The stages are the `tokenizers` library's own, run one by one rather than through its `encode`, because that offers no way to say
+//! which literals of special tokens are meant and which are data.
+
+use tokenizers::normalizer::Range as NormalisedRange;
+use tokenizers::tokenizer::{Model, NormalizedString, Normalizer as _, PreTokenizedString, PreTokenizer as _, Token};
+use tokenizers::{OffsetReferential, OffsetType};
+
+use super::added::{Match, Specials};
+use super::spm::{SPACE, Spm};
+use super::{Tokenizer, TokenizerError};
+
+/// What turns words into ids.
+pub(super) enum Engine {
+    /// The library, with its normaliser, pre-tokenizer, model and decoder; its own table of added tokens is not used to encode.
+    Library(Box<tokenizers::Tokenizer>),
+    /// A sentencepiece vocabulary; `adds_space` puts a space before each stretch between added tokens, as the reference does.
+    Spm {
+        /// The vocabulary.
+        model: Spm,
+        /// Whether stretches begin with a space.
+        adds_space: bool,
+    },
+}
+
+type LibraryError = Box<dyn std::error::Error + Send + Sync>;
+
+#[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` wants")]
+fn encode_error(source: LibraryError) -> TokenizerError {
+    TokenizerError::Encode(source.to_string())
+}
+
+impl Engine {
+    /// A pattern as it looks after normalisation.
+    pub(super) fn normalise(&self, text: &str) -> Result<String, TokenizerError> {
+        let mut normalised = NormalizedString::from(text);
+        if let Self::Library(library) = self
+            && let Some(normalizer) = library.get_normalizer()
+        {
+            normalizer.normalize(&mut normalised).map_err(encode_error)?;
+        }
+        Ok(normalised.get().to_owned())
+    }
+
+    pub(super) fn piece(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Library(library) => library.id_to_token(id),
+            Self::Spm { model, .. } => model.text(id).map(str::to_owned),
+        }
+    }
+
+    pub(super) fn id(&self, piece: &str) -> Option<u32> {
+        match self {
+            Self::Library(library) => library.token_to_id(piece),
+            Self::Spm { model, .. } => (0..model.len() as u32).find(|&id| model.text(id) == Some(piece)),
+        }
+    }
+
+    /// The byte that a token of a sentencepiece vocabulary stands for.
+    pub(super) fn byte(&self, id: u32, piece: &str) -> Option<u8> {
+        match self {
+            Self::Library(_) => parse_byte_piece(piece),
+            Self::Spm { model, .. } => model.byte(id),
+        }
+    }
+
+    pub(super) fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        match self {
+            Self::Library(library) => library.decode(ids, false).map_err(encode_error),
+            Self::Spm { model, adds_space } => {
+                let mut bytes = Vec::new();
+                for &id in ids {
+                    match model.byte(id) {
+                        Some(byte) => bytes.push(byte),
+                        None => bytes.extend(model.text(id).unwrap_or_default().replace(SPACE, " ").into_bytes()),
+                    }
+                }
+                let text = String::from_utf8_lossy(&bytes);
+                let text = if *adds_space { text.strip_prefix(' ').unwrap_or(&text) } else { &text };
+                Ok(text.to_owned())
+            }
+        }
+    }
+}
+
+/// `<0x0A>` → 10.
+pub(super) fn parse_byte_piece(piece: &str) -> Option<u8> {
+    let hex = piece.strip_prefix("<0x")?.strip_suffix('>')?;
+    if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
+}
+
+/// The text of a piece whose characters stand for bytes; characters that stand for none are themselves.
+pub(super) fn byte_level_text(piece: &str) -> String {
+    let mut bytes = Vec::with_capacity(piece.len());
+    for c in piece.chars() {
+        match byte_of(c) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend(c.to_string().into_bytes()),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte that GPT-2's alphabet writes as `c`: printable Latin-1 as itself, the 68 others as U+0100 and on, in order.
+fn byte_of(c: char) -> Option<u8> {
+    let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    match u32::from(c) {
+        code @ 0..=0xff => Some(code as u8).filter(|&byte| printable(byte)),
+        code => (0..=255u8).filter(|&byte| !printable(byte)).nth(code as usize - 0x100),
+    }
+}
+
+impl Tokenizer {
+    /// The ids of `text`. Each `sentinel` in it is dropped once added tokens have been looked for.
+    pub(super) fn encode_marked(&self, text: &str, sentinel: Option<char>, specials: Specials) -> Result<Vec<u32>, TokenizerError> {
+        match &self.engine {
+            Engine::Library(library) => self.encode_library(library, text, sentinel, specials),
+            Engine::Spm { model, adds_space } => Ok(self.encode_spm(model, *adds_space, text, sentinel, specials)),
+        }
+    }
+
+    fn encode_spm(&self, model: &Spm, adds_space: bool, text: &str, sentinel: Option<char>, specials: Specials) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let stretch = |stretch: &str, ids: &mut Vec<u32>| {
+            let ordinary = stretch.chars().filter(|&c| Some(c) != sentinel).map(|c| if c == ' ' { SPACE } else { c });
+            let mut escaped: String = ordinary.collect();
+            if escaped.is_empty() {
+                return;
+            }
+            if adds_space {
+                escaped.insert(0, SPACE);
+            }
+            model.encode(&escaped, ids);
+        };
+        let mut from = 0;
+        for found in self.raw.find(text, specials) {
+            stretch(&text[from..found.range.start], &mut ids);
+            ids.push(found.id);
+            from = found.range.end;
+        }
+        stretch(&text[from..], &mut ids);
+        ids
+    }
+
+    fn encode_library(
+        &self,
+        library: &tokenizers::Tokenizer,
+        text: &str,
+        sentinel: Option<char>,
+        specials: Specials,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let mut pieces = PreTokenizedString::from(text);
+        pieces.split(|_, piece| split_at(&piece, self.raw.find(piece.get(), specials))).map_err(encode_error)?;
+        pieces
+            .split(|_, mut piece| {
+                if let Some(normalizer) = library.get_normalizer() {
+                    normalizer.normalize(&mut piece)?;
+                }
+                split_at(&piece, self.normalised.find(piece.get(), specials))
+            })
+            .map_err(encode_error)?;
+        if let Some(sentinel) = sentinel {
+            pieces
+                .split(|_, mut piece| {
+                    piece.filter(|c| c != sentinel);
+                    Ok([piece])
+                })
+                .map_err(encode_error)?;
+        }
+        if let Some(pre_tokenizer) = library.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(encode_error)?;
+        }
+        pieces.tokenize(|word| self.tokenize_word(library, word.get())).map_err(encode_error)?;
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::None);
+        Ok(splits.into_iter().filter_map(|(_, _, tokens)| tokens.as_ref()).flatten().map(|token| token.id).collect())
+    }
+
+    /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written by its characters
+    /// instead, except the unknown token where it stands for something unknown.
+    fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
+        let tokens = library.get_model().tokenize(word)?;
+        let spelled = |token: &Token| {
+            let written = word.get(token.offsets.0..token.offsets.1) == Some(token.value.as_str());
+            self.is_special(token.id) && (written || self.roles.unknown != Some(token.id))
+        };
+        if !tokens.iter().any(spelled) {
+            return Ok(tokens);
+        }
+        Ok(tokens.into_iter().flat_map(|token| if spelled(&token) { self.by_character(library, &token) } else { vec![token] }).collect())
+    }
+
+    fn by_character(&self, library: &tokenizers::Tokenizer, token: &Token) -> Vec<Token> {
+        let model = library.get_model();
+        let mut tokens = Vec::new();
+        for c in token.value.chars() {
+            let piece = c.to_string();
+            if let Some(id) = model.token_to_id(&piece).filter(|&id| !self.is_special(id)) {
+                tokens.push(Token::new(id, piece, token.offsets));
+                continue;
+            }
+            let bytes: Option<Vec<u32>> = piece.bytes().map(|byte| model.token_to_id(&format!("<0x{byte:02X}>"))).collect();
+            let ids = bytes.unwrap_or_else(|| self.roles.unknown.into_iter().collect());
+            tokens.extend(ids.into_iter().map(|id| Token::new(id, piece.clone(), token.offsets)));
+        }
+        tokens
+    }
+}
+
+/// `piece` cut at added tokens, which carry their ids.
+fn split_at(piece: &NormalizedString, matches: Vec<Match>) -> Result<Vec<(NormalizedString, Option<Vec<Token>>)>, LibraryError> {
+    let slice = |range: std::ops::Range<usize>| {
+        piece.slice(NormalisedRange::Normalized(range)).ok_or_else(|| LibraryError::from("an added token cuts a character in two"))
+    };
+    let mut parts = Vec::with_capacity(matches.len() * 2 + 1);
+    let mut from = 0;
+    for Match { range, id, .. } in matches {
+        if from < range.start {
+            parts.push((slice(from..range.start)?, None));
+        }
+        let len = range.len();
+        parts.push((slice(range.clone())?, Some(vec![Token::new(id, String::new(), (0, len))])));
+        from = range.end;
+    }
+    if from < piece.len() {
+        parts.push((slice(from..piece.len())?, None));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_alphabet_is_gpt2s() {
+        assert_eq!(byte_level_text("ĠA"), " A");
+        assert_eq!(byte_level_text("Ċ"), "\n");
+        assert_eq!(byte_level_text("Ã©"), "é");
+        assert_eq!(byte_level_text("Ń"), "\u{fffd}");
+        assert_eq!(byte_of('Ń'), Some(0xad));
+        assert_eq!(byte_of('日'), None);
+    }
+
+    #[test]
+    fn byte_pieces_are_two_hex_digits() {
+        assert_eq!(parse_byte_piece("<0x0A>"), Some(10));
+        assert_eq!(parse_byte_piece("<0x0A"), None);
+        assert_eq!(parse_byte_piece("<0x+A>"), None);
+    }
+}
