@@ -235,6 +235,14 @@ mod tests {
     }
 
     #[test]
+    fn no_more_of_a_long_line_is_held_than_the_limit() {
+        let mut lines = JsonLines::<Row, _>::new(BufReader::with_capacity(16, io::repeat(b'x').take(1 << 20))).with_max_line(1000);
+        assert!(matches!(lines.next(), Some((1, Err(LineError::TooLong { limit: 1000 })))));
+        assert!(lines.buffer.capacity() < 4096, "{}", lines.buffer.capacity());
+        assert!(lines.next().is_none());
+    }
+
+    #[test]
     fn a_reader_that_fails_ends_the_reading() {
         struct Failing;
         impl Read for Failing {

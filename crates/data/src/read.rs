@@ -165,6 +165,13 @@ mod tests {
     }
 
     #[test]
+    fn the_id_of_a_refused_sample_can_be_used_again() {
+        let text = format!("{}\n{GOOD}\n", r#"{"id":"s1","context":"c","candidates":[]}"#);
+        let report = lenient(&text, None).expect("readable");
+        assert_eq!((report.records.len(), report.records[0].0, report.problems.count()), (1, 2, 1));
+    }
+
+    #[test]
     fn the_limit_counts_good_samples_and_ends_the_reading() {
         let text = format!("{{\n{GOOD}\n{}\nbroken\n", GOOD.replace("s1", "s2"));
         let report = lenient(&text, Some(2)).expect("readable");

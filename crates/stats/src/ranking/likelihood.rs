@@ -85,7 +85,7 @@ impl Comparisons {
         }
         ordering.tolerance = 1e-12 * (1.0 + ordering.gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
         let exact = involved.len() <= EXACT_SEARCH;
-        let (places, best) = if exact { ordering.exact() } else { ordering.local(&self.start(&involved)) };
+        let (places, best) = if exact { ordering.exact() } else { ordering.local(self.start(&involved)) };
         let mut scores = vec![None; self.candidates];
         for (&candidate, place) in involved.iter().zip(places) {
             scores[candidate] = Some(involved.len() as f64 - 1.0 - place);
@@ -149,14 +149,19 @@ impl Ordering {
         (places, best[sets - 1])
     }
 
-    /// Moves one to another place while that wins anything, the best move first, from `order`.
-    fn local(&self, order: &[usize]) -> (Vec<f64>, f64) {
-        let mut order = order.to_vec();
+    /// The place of each in the order that a local search finds from `order`, and what it wins.
+    fn local(&self, order: Vec<usize>) -> (Vec<f64>, f64) {
+        let order = self.improved(order);
+        (self.shared_places(&order), self.value(&order))
+    }
+
+    /// Moves one to another place while that wins anything, the best move first.
+    fn improved(&self, mut order: Vec<usize>) -> Vec<usize> {
         while let Some((from, to)) = self.best_move(&order) {
             let moved = order.remove(from);
             order.insert(to, moved);
         }
-        (self.shared_places(&order), self.value(&order))
+        order
     }
 
     fn value(&self, order: &[usize]) -> f64 {
@@ -331,19 +336,34 @@ mod tests {
         }
 
         #[test]
-        fn local_search_is_never_above_exact_search_and_no_move_improves_it(c in any_comparisons(8)) {
-            let involved = c.involved();
+        fn local_search_improves_to_where_no_move_helps_and_never_beyond_exact_search(c in any_comparisons(8)) {
             let mut ordering = Ordering { gains: vec![vec![0.0; 8]; 8], base: 0.0, tolerance: 1e-12 };
             for k in c.judged() {
                 ordering.gains[k.i][k.j] += k.p - 0.5;
                 ordering.gains[k.j][k.i] -= k.p - 0.5;
             }
             let start: Vec<usize> = (0..8).collect();
-            let (places, value) = ordering.local(&start);
-            prop_assert!(value <= ordering.exact().1 + 1e-9 && value >= ordering.value(&start) - 1e-9);
-            let mut order = start;
-            order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));
-            prop_assert!(involved.len() <= 8 && ordering.best_move(&order).is_none());
+            let order = ordering.improved(start.clone());
+            prop_assert!(ordering.best_move(&order).is_none());
+            let (places, value) = ordering.local(start.clone());
+            prop_assert!(ordering.value(&start) <= value + 1e-9 && value <= ordering.exact().1 + 1e-9);
+            prop_assert!(order.windows(2).all(|w| places[w[0]] <= places[w[1]]));
+            prop_assert_eq!(places.iter().sum::<f64>(), 28.0);
+        }
+
+        #[test]
+        fn the_gain_of_a_move_is_the_difference_in_value(c in any_comparisons(8)) {
+            let mut ordering = Ordering { gains: vec![vec![0.0; 8]; 8], base: 0.0, tolerance: 1e-12 };
+            for k in c.judged() {
+                ordering.gains[k.i][k.j] += k.p - 0.5;
+                ordering.gains[k.j][k.i] -= k.p - 0.5;
+            }
+            let order: Vec<usize> = (0..8).collect();
+            let moved = |from: usize, to: usize| { let mut o = order.clone(); let m = o.remove(from); o.insert(to, m); o };
+            let values = (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| ordering.value(&moved(from, to)));
+            let top = values.fold(f64::NEG_INFINITY, f64::max);
+            let chosen = ordering.best_move(&order).map_or_else(|| ordering.value(&order), |(from, to)| ordering.value(&moved(from, to)));
+            prop_assert!((top - chosen).abs() < 1e-9, "{top} {chosen}");
         }
     }
 }
