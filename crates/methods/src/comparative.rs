@@ -23,7 +23,7 @@ use crate::question::{MATERIAL, all_words, capitalised, word_settings};
 use crate::summary::number;
 use crate::template::{Builtin, DataSlot, Layout, Template, TemplateError};
 use crate::{Method, MethodError, Outcomes, Report, Run, Section, Signature};
-use figures::{Cell, CellFigures};
+use figures::CellFigures;
 use judge::{Judge, Judged};
 
 const TEMPLATES: &[Builtin] = &[
@@ -72,8 +72,7 @@ read like lines of the template are quoted with `> `, so that a candidate cannot
         let signature = signature(params, &layout, &templates, run);
         let judge = Judge { params, samples, labels, layout, templates };
         let judged = judge.judge(run)?;
-        let cells = figures::cells(params, samples, &judged);
-        report(params, samples, &gold, &judged, &cells, signature, run)
+        report(params, samples, &gold, &judged, signature, run)
     }
 }
 
@@ -128,21 +127,21 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
 
 fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
     let mut signature = Signature::new(Comparative::NAME, run.model())
-        .with("attributes", params.attribute.join(","))
+        .with("attributes", &params.attribute.join(","))
         .with("noun", &params.noun)
         .with("labels", &params.label_words)
-        .with("format", if layout.chat { "chat" } else { "text" })
+        .with("format", layout.name())
         .with("answer-prefix", &params.answer_prefix)
-        .with("pairs", params.pairs)
-        .with("rank", params.rank)
+        .with("pairs", &params.pairs)
+        .with("rank", &params.rank)
         .with("debias", params.debias.as_str())
-        .with("decide", params.decide)
-        .with("seed", params.seed);
+        .with("decide", &params.decide)
+        .with("seed", &params.seed);
     if let Some(adjective) = &params.adjective {
         signature = signature.with("adjective", adjective);
     }
     if params.decide != Decide::Prob {
-        signature = signature.with("temperature", params.temperature).with("max-tokens", params.max_tokens);
+        signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
     }
     templates.iter().flatten().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
 }
@@ -152,7 +151,6 @@ fn report(
     samples: &[Sample],
     gold: &[GoldUse<'_>],
     judged: &Judged,
-    cells: &[Cell],
     signature: Signature,
     run: &mut Run<'_>,
 ) -> Result<Report, MethodError> {
@@ -162,9 +160,12 @@ fn report(
     (0..one_candidate).for_each(|_| outcomes.add_named("one_candidate"));
     let unparsed_samples: usize = judged.verdicts.iter().filter_map(|v| v.samples).map(|tally| tally.unparsed).sum();
 
+    let cells = figures::cells(params, samples, judged);
     let mut position = figures::position_section();
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
-    cell_figures.iter().for_each(|figures| figures.push(&mut position));
+    for figures in &cell_figures {
+        figures.push(&mut position);
+    }
     figures::position_notes(&cell_figures, &mut position);
     position.note(format!("outcomes: {}", outcomes.line()));
     if params.decide != Decide::Prob {
@@ -172,15 +173,15 @@ fn report(
     }
     gold::notes(judged.quoted_lines, gold, &mut position);
 
-    let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.attribute.len()).map(|attribute| figures::mean_scores(cells, attribute)).collect();
-    figures::write_scores(params, samples, cells, &scores, run)?;
+    let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
+    figures::write_scores(params, samples, &cells, &scores, run)?;
     let mut systems = gold::systems_section(params.rank.name());
     for (attribute, scores) in params.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
     let (averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);
-    let preference = preference::figures(params, samples, cells);
-    let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, cells));
+    let preference = preference::figures(params, samples, &cells);
+    let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, &cells));
 
     let values = json!({
         "items": samples.len(),

@@ -55,14 +55,6 @@ pub enum MethodError {
     /// The model failed.
     #[error(transparent)]
     Model(LmError),
-    /// A statistic could not be computed from what the model answered.
-    #[error("the statistics of `{what}`: {source}")]
-    Statistics {
-        /// Which one.
-        what: String,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
 }
 
 impl From<LmError> for MethodError {

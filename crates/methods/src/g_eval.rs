@@ -126,10 +126,10 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
         let signature = Signature::new(Self::NAME, run.model())
-            .with("scale", params.scale)
-            .with("termination", format!("{:?}", labels.termination()))
+            .with("scale", &params.scale)
+            .with("termination", &format!("{:?}", labels.termination()))
             .with("noun", &params.noun)
-            .with("format", if layout.chat { "chat" } else { "text" })
+            .with("format", layout.name())
             .with("answer-prefix", &params.answer_prefix);
         let min = params.scale.min;
         let pointwise = Pointwise {

@@ -20,6 +20,8 @@ mod registry;
 mod run;
 mod summary;
 mod template;
+#[cfg(test)]
+mod testing;
 
 pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords};
 pub use error::MethodError;

@@ -1,4 +1,4 @@
-//! ParaPLUIE (Lemesle et al. 2025): is this a paraphrase, as a log-likelihood ratio of Yes against No.
+//! `ParaPLUIE` (Lemesle et al. 2025): is this a paraphrase, as a log-likelihood ratio of Yes against No.
 
 use clap::ValueEnum;
 use probity_data::Sample;
@@ -17,7 +17,7 @@ const TEMPLATES: &[Builtin] = &[
     Builtin { name: "few-shot-direct", source: include_str!("prompts/pluie_few_shot_direct.j2") },
 ];
 
-/// Options of ParaPLUIE.
+/// Options of `ParaPLUIE`.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct ParaPluieParams {
     /// What each candidate is held against.
@@ -54,7 +54,7 @@ pub enum Against {
     Reference,
 }
 
-/// ParaPLUIE; see [`Method::LONG_ABOUT`].
+/// `ParaPLUIE`; see [`Method::LONG_ABOUT`].
 pub struct ParaPluie;
 
 impl Method for ParaPluie {
@@ -89,9 +89,9 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             Against::Reference => Other::References,
         };
         let signature = Signature::new(Self::NAME, run.model())
-            .with("against", format!("{other:?}").to_lowercase())
+            .with("against", &format!("{other:?}").to_lowercase())
             .with("labels", &params.label_words)
-            .with("format", if layout.chat { "chat" } else { "text" })
+            .with("format", layout.name())
             .with("answer-prefix", &params.answer_prefix);
         let pointwise = Pointwise {
             samples,

@@ -132,7 +132,7 @@ impl<'a> Pointwise<'a> {
             Ok(())
         })?;
         let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
-        self.report(&places, &rows, &gold, quoted_lines, signature)
+        Ok(self.report(&places, &rows, &gold, quoted_lines, signature))
     }
 
     fn places(&self) -> Vec<Place> {
@@ -222,16 +222,11 @@ impl<'a> Pointwise<'a> {
         Row { item: &sample.id, attribute, candidate: &self.candidate(place).id, index: place.candidate, score, mass, outcome, answers }
     }
 
-    fn report(
-        &self,
-        places: &[Place],
-        rows: &[Row<'_>],
-        gold: &[GoldUse<'_>],
-        quoted_lines: usize,
-        mut signature: Signature,
-    ) -> Result<Report, MethodError> {
+    fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted_lines: usize, mut signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
-        rows.iter().for_each(|row| outcomes.add(&row.outcome));
+        for row in rows {
+            outcomes.add(&row.outcome);
+        }
         let mut scores_table =
             Section::new(&format!("Scores ({})", self.unit), ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"]);
         let mut gold_table = gold::section();
@@ -243,7 +238,9 @@ impl<'a> Pointwise<'a> {
             let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
             figures.push(name, &mut scores_table);
             let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|s| vec![None; s.candidates.len()]).collect();
-            of_group.iter().for_each(|(place, row)| scores[place.item][place.candidate] = row.score);
+            for (place, row) in &of_group {
+                scores[place.item][place.candidate] = row.score;
+            }
             let used = gold.iter().filter(|g| g.present && (self.other.is_some() || g.attribute == name));
             for one in used {
                 let figures = gold::against(self.samples, one.attribute, &scores);
@@ -259,9 +256,9 @@ impl<'a> Pointwise<'a> {
         scores_table.note(format!("outcomes: {}", outcomes.line()));
         gold::notes(quoted_lines, gold, &mut scores_table);
         let values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
-        signature = signature.with("attributes", self.attributes.join(","));
+        signature = signature.with("attributes", &self.attributes.join(","));
         let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
-        Ok(Report { values, sections, signature, outcomes })
+        Report { values, sections, signature, outcomes }
     }
 }
 

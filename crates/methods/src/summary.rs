@@ -44,7 +44,7 @@ impl Signature {
     }
 
     #[must_use]
-    pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.settings.insert(name, value.to_string());
         self
     }

@@ -140,6 +140,13 @@ pub(crate) struct Layout {
     pub(crate) answer_prefix: String,
 }
 
+impl Layout {
+    /// `chat` or `text`.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.chat { "chat" } else { "text" }
+    }
+}
+
 impl Rendered {
     /// A chat whose last answer begins with the prefix; or the same as plain text, turns apart by an empty line.
     pub(crate) fn prompt(self, layout: &Layout) -> Prompt {
@@ -181,7 +188,7 @@ impl Template {
         };
         let mut template = Self {
             name: choice.to_owned(),
-            sha256: hex(&Sha256::digest(source.as_bytes())),
+            sha256: format!("{:x}", Sha256::digest(source.as_bytes())),
             env: environment(),
             turns: Vec::new(),
             settings,
@@ -315,13 +322,12 @@ fn split_turns(source: &str) -> Vec<(usize, Role, String)> {
             "{# assistant #}" => Some(Role::Assistant),
             _ => None,
         };
-        match role {
-            Some(role) => turns.push((number + 1, role, String::new())),
-            None => {
-                let text = &mut turns.last_mut().expect("never empty").2;
-                text.push_str(line);
-                text.push('\n');
-            }
+        if let Some(role) = role {
+            turns.push((number + 1, role, String::new()));
+        } else {
+            let text = &mut turns.last_mut().expect("never empty").2;
+            text.push_str(line);
+            text.push('\n');
         }
     }
     // Before the first marker there may be no more than a comment about the template.
@@ -334,10 +340,6 @@ fn split_turns(source: &str) -> Vec<(usize, Role, String)> {
 fn is_comment(text: &str) -> bool {
     let text = text.trim();
     text.is_empty() || (text.starts_with("{#") && text.find("#}") == Some(text.len() - 2))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

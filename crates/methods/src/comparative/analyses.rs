@@ -53,7 +53,7 @@ pub(super) fn analyse(params: &ComparativeParams, samples: &[Sample], gold: &[Go
     let mut analyses = Analyses { runs: params.analysis_runs, subsets: Vec::new(), consistency: Vec::new() };
     for cell in cells {
         let attribute = &params.attribute[cell.attribute];
-        let present = gold.iter().any(|one| one.present && &one.attribute == attribute);
+        let present = gold.iter().any(|one| one.present && one.attribute == attribute);
         let golds: Vec<Vec<Option<f64>>> =
             samples.iter().map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect()).collect();
         let of = Of { params, samples, cell, golds, attribute };

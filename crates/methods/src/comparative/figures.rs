@@ -40,11 +40,12 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
         masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
     }
     let weights = weights(params, &comparisons);
-    let cell = |(index, (items, masses)): (usize, (Vec<Vec<Comparison>>, Vec<(f64, bool)>))| {
+    let mut cells = Vec::with_capacity(weights.len());
+    for (index, (items, masses)) in comparisons.into_iter().zip(masses).enumerate() {
         let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| {
             Comparisons::new(sample.candidates.len(), comparisons).expect("positions are the sample's, and p is a normalised probability")
         };
-        Cell {
+        cells.push(Cell {
             attribute: index / templates,
             attribute_name: params.attribute[index / templates].clone(),
             template_name: params.template[index % templates].clone(),
@@ -52,9 +53,9 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
             weight: weights[index],
             rank: params.rank,
             mass: Mass::of(masses.into_iter()),
-        }
-    };
-    comparisons.into_iter().zip(masses).enumerate().map(cell).collect()
+        });
+    }
+    cells
 }
 
 /// The weight of each cell: estimated over all cells of its group.

@@ -14,6 +14,9 @@ use crate::{MethodError, Output, Run};
 /// The table of all comparisons.
 pub(super) const COMPARISONS: &str = "comparisons";
 
+/// Takes the verdict on the comparison of that index, and the output to write its row to.
+type Keep<'k> = dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError> + 'k;
+
 /// One question: is candidate `i`, shown first, better than candidate `j`?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Comparison {
@@ -186,7 +189,7 @@ impl Judge<'_> {
         prompts: Vec<(usize, Prompt)>,
         comparisons: &[Comparison],
         run: &mut Run<'_>,
-        keep: &mut dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError>,
+        keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
         let mut indices = Vec::with_capacity(prompts.len());
         let mut requests = Vec::with_capacity(prompts.len());
@@ -203,7 +206,7 @@ impl Judge<'_> {
         k: usize,
         comparisons: &[Comparison],
         run: &mut Run<'_>,
-        keep: &mut dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError>,
+        keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
         let mut requests = Vec::with_capacity(prompts.len() * k);
         for (index, prompt) in prompts {

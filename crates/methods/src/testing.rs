@@ -1,0 +1,65 @@
+//! What the tests of all methods share: samples whose texts carry their quality, judges that read it, and the way from arguments to summary.
+
+use std::collections::BTreeMap;
+
+use probity_data::{Candidate, Sample};
+use probity_lm::{LanguageModel, Prompt, ScoreRequest, ScriptedModel};
+
+use crate::{MemoryOutput, MethodError, Run, Summary, method};
+
+/// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
+pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
+    let candidate = |(k, quality): (usize, &f64)| Candidate {
+        id: k.to_string(),
+        text: format!("quality={quality} is the quality of text {k}"),
+        scores: BTreeMap::from([("coherence".to_owned(), *quality)]),
+    };
+    Sample {
+        id: id.to_owned(),
+        context: format!("the context of {id}"),
+        instruction: None,
+        candidates: qualities.iter().enumerate().map(candidate).collect(),
+        references: Vec::new(),
+        preference: None,
+    }
+}
+
+/// Runs a method as the command line would.
+pub(crate) fn run(args: &str, samples: &[Sample], model: &dyn LanguageModel) -> (Result<Summary, MethodError>, MemoryOutput) {
+    let mut output = MemoryOutput::default();
+    let result = run_into(args, samples, model, &mut output);
+    (result, output)
+}
+
+/// The same into any output.
+pub(crate) fn run_into(
+    args: &str,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    output: &mut dyn crate::Output,
+) -> Result<Summary, MethodError> {
+    let words: Vec<&str> = args.split(' ').collect();
+    let method = method(words[0]).expect("a registered method");
+    let matches = method.command().try_get_matches_from(words)?;
+    method.run(&matches, samples, &mut Run::new(model, output))
+}
+
+/// The qualities of the texts in a prompt, in the order shown.
+pub(crate) fn qualities(prompt: &Prompt) -> Vec<f64> {
+    let text = prompt.text();
+    let values = text.split("quality=").skip(1).map(|rest| rest.split_whitespace().next().expect("a value"));
+    values.map(|value| value.parse().expect("a number")).collect()
+}
+
+pub(crate) fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// A pairwise judge who knows the qualities: log-odds of the first are `sharpness · difference + bias`.
+pub(crate) fn pair_judge(sharpness: f64, bias: f64) -> ScriptedModel {
+    ScriptedModel::from_probabilities(move |request: &ScoreRequest| {
+        let shown = qualities(&request.prompt);
+        let p = sigmoid(sharpness * (shown[0] - shown[1]) + bias);
+        vec![0.9 * p, 0.9 * (1.0 - p)]
+    })
+}
