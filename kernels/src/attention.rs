@@ -94,6 +94,30 @@ pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>) -
     packed
 }
 
+/// Joins consecutive spans into one: `(keys, values)`. A result over the whole has the bits of one over the parts.
+pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>]) -> (Vec<f32>, Vec<f32>) {
+    let (dim, padded) = (shape.head_dim, shape.padded_dim());
+    let total: usize = spans.iter().map(|s| s.len).sum();
+    let (mut keys, mut values) = (vec![0.0; shape.keys_len(total)], Vec::with_capacity(shape.values_len(total)));
+    for head in 0..shape.kv_heads {
+        let joined = &mut keys[head * total.next_multiple_of(LANES) * dim..][..total.next_multiple_of(LANES) * dim];
+        let mut position = 0;
+        for span in spans {
+            let head_len = span.len.next_multiple_of(LANES) * dim;
+            let head_keys = span.keys[head * head_len..][..head_len].as_chunks::<LANES>().0;
+            for token in 0..span.len {
+                let to = &mut joined.as_chunks_mut::<LANES>().0[position / LANES * dim..][..dim];
+                for (to, from) in to.iter_mut().zip(&head_keys[token / LANES * dim..]) {
+                    to[position % LANES] = from[token % LANES];
+                }
+                position += 1;
+            }
+            values.extend_from_slice(&span.values[head * span.len * padded..][..span.len * padded]);
+        }
+    }
+    (keys, values)
+}
+
 /// Rows of a segment that one task computes.
 const TASK_ROWS: usize = 16;
 /// Queries whose scores are computed together, over the same keys.

@@ -16,7 +16,7 @@ mod matmul;
 mod simd;
 mod weight_type;
 
-pub use attention::{AttentionShape, Segment, Span, attention, pack_keys, pack_values};
+pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_keys, pack_values};
 pub use decode::dequantise;
 pub use elementwise::{RopeLayout, RopeTable, log_sum_exp, rms_norm, silu_mul};
 pub use isa::Isa;

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use probity_kernels::{
-    AttentionShape, Isa, Matrix, RopeLayout, RopeTable, Segment, Span, WeightType, attention, dequantise, log_sum_exp, matmul, matmul_fast,
-    pack_keys, pack_values, rms_norm, silu_mul,
+    AttentionShape, Isa, Matrix, RopeLayout, RopeTable, Segment, Span, WeightType, attention, dequantise, join_spans, log_sum_exp, matmul,
+    matmul_fast, pack_keys, pack_values, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -275,6 +275,20 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
             }
         }
     }
+}
+
+#[test]
+fn joined_spans_equal_those_packed_at_once() {
+    let mut random = Random(11);
+    let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, window: None };
+    let case = Case::new(&mut random, shape, 45, 1);
+    let pack = |rows: std::ops::Range<usize>| {
+        (pack_keys(&shape, &case.keys, rows.clone()), pack_values(&shape, &case.values, rows.clone()), rows.len())
+    };
+    let parts = [pack(0..1), pack(1..2), pack(2..30), pack(30..45)];
+    let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+    let (keys, values, _) = pack(0..45);
+    assert_eq!(join_spans(&shape, &spans), (keys, values));
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use candle_core::{Device, Result, Tensor};
 use probity_kernels::{AttentionShape, RopeLayout, RopeTable};
 
-use crate::linear::{Linear, Weight};
-use crate::ops::{RmsNorm, SegmentSpans, attend, gated_silu, pack_span, rotate};
+use crate::linear::{Linear, Weight, load_vector};
+use crate::ops::{RmsNorm, SegmentSpans, attend, gated_silu, join, pack_span, rotate};
 use crate::packed::{Decoder, KvSpan, LayerSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, Rope, SourceError, WeightSource};
 
@@ -34,6 +34,8 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embeddings.
     pub rope: Rope,
+    /// Whether the checkpoint holds `rope_freqs.weight`, by which frequencies are divided (llama 3 scaling in GGUF files).
+    pub rope_freq_factors: bool,
     /// How checkpoints of this origin order the rotated elements.
     pub rope_layout: RopeLayout,
     /// A token sees this many positions, its own included.
@@ -184,10 +186,19 @@ impl LlamaFamily {
             layers: (0..config.num_layers).map(layer).collect::<std::result::Result<_, _>>()?,
             norm: RmsNorm::load(source, "model.norm", config.hidden_size, config.rms_norm_eps)?,
             lm_head,
-            frequencies: config.rope.frequencies(config.head_dim),
+            frequencies: frequencies(source, &config)?,
             config,
         })
     }
+}
+
+fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
+    let mut frequencies = config.rope.frequencies(config.head_dim);
+    if config.rope_freq_factors {
+        let factors = load_vector(source, "rope_freqs.weight", frequencies.len())?;
+        frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+    }
+    Ok(frequencies)
 }
 
 impl Decoder for LlamaFamily {
@@ -225,6 +236,13 @@ impl Decoder for LlamaFamily {
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens).matmul(hidden)
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
+        let shape = self.config.attention_shape();
+        let layer = |index| join(&shape, &spans.iter().map(|span| (span.layer(index), span.len())).collect::<Vec<_>>());
+        let layers = (0..self.layers.len()).map(layer).collect::<Result<_>>()?;
+        Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
     }
 
     fn cache_bytes_per_token(&self) -> usize {

@@ -65,6 +65,7 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
         context_length: fields.required_size("max_position_embeddings")?,
         rms_norm_eps: fields.number("rms_norm_eps")?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
         rope: Rope::from_fields(fields)?,
+        rope_freq_factors: fields.flag("rope_freq_factors")?.unwrap_or(false),
         rope_layout,
         sliding_window: None,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),

@@ -1,7 +1,11 @@
 //! Operations of a decoder layer on candle tensors, each a call of its kernel.
 
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Storage, Tensor, bail};
-use probity_kernels::{AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, attention, pack_keys, pack_values, rms_norm, silu_mul};
+use std::ops::Deref;
+
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Device, Layout, Result, Shape, Storage, Tensor, bail};
+use probity_kernels::{
+    AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, attention, join_spans, pack_keys, pack_values, rms_norm, silu_mul,
+};
 
 use crate::linear::{contiguous, load_vector};
 use crate::packed::LayerSpan;
@@ -126,22 +130,40 @@ impl CustomOp1 for Attend<'_> {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let queries = contiguous(storage, layout)?;
-        let tensors = |span: &LayerSpan| [span.keys.clone(), span.values.clone()];
-        let tensors: Vec<Vec<[Tensor; 2]>> =
-            self.segments.iter().map(|s| s.spans.iter().map(|(span, _)| tensors(span)).collect()).collect();
-        let guards: Vec<Vec<_>> =
-            tensors.iter().map(|s| s.iter().map(|[k, v]| (k.storage_and_layout(), v.storage_and_layout())).collect()).collect();
+        let held: Vec<Vec<_>> = self.segments.iter().map(|s| s.spans.iter().map(|(span, len)| hold(span, *len)).collect()).collect();
         let mut segments = Vec::with_capacity(self.segments.len());
-        for (segment, guards) in self.segments.iter().zip(&guards) {
-            let mut spans = Vec::with_capacity(guards.len());
-            for ((_, len), ((keys, kl), (values, vl))) in segment.spans.iter().zip(guards) {
-                spans.push(Span { keys: cpu(keys, kl)?, values: cpu(values, vl)?, len: *len });
-            }
+        for (segment, held) in self.segments.iter().zip(&held) {
+            let spans = held.iter().map(HeldSpan::span).collect::<Result<_>>()?;
             segments.push(Segment { spans, rows: segment.rows });
         }
         let mut out = vec![0.0; queries.len()];
         attention(Isa::best(), self.shape, queries, &segments, &mut out);
         Ok((CpuStorage::F32(out), layout.shape().clone()))
+    }
+}
+
+/// Joins consecutive spans of a layer into one.
+pub(crate) fn join(shape: &AttentionShape, spans: &[(&LayerSpan, usize)]) -> Result<LayerSpan> {
+    let held: Vec<_> = spans.iter().map(|(span, len)| hold(span, *len)).collect();
+    let (keys, values) = join_spans(shape, &held.iter().map(HeldSpan::span).collect::<Result<Vec<_>>>()?);
+    let tensor = |values: Vec<f32>| Tensor::new(values, &Device::Cpu);
+    Ok(LayerSpan { keys: tensor(keys)?, values: tensor(values)? })
+}
+
+/// A cached span, held open for reading.
+struct HeldSpan<'a, G> {
+    keys: (G, &'a Layout),
+    values: (G, &'a Layout),
+    len: usize,
+}
+
+fn hold(span: &LayerSpan, len: usize) -> HeldSpan<'_, impl Deref<Target = Storage>> {
+    HeldSpan { keys: span.keys.storage_and_layout(), values: span.values.storage_and_layout(), len }
+}
+
+impl<G: Deref<Target = Storage>> HeldSpan<'_, G> {
+    fn span(&self) -> Result<Span<'_>> {
+        Ok(Span { keys: cpu(&self.keys.0, self.keys.1)?, values: cpu(&self.values.0, self.values.1)?, len: self.len })
     }
 }
 

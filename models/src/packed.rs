@@ -70,6 +70,9 @@ pub trait Decoder: Send + Sync {
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
 
+    /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
+    fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
+
     /// Bytes of cache per token.
     fn cache_bytes_per_token(&self) -> usize;
 }

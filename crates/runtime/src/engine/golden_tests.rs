@@ -1,0 +1,157 @@
+//! The forward pass against transformers (`scripts/goldens`), and against itself in other cuts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use probity_models::{Arithmetic, Decoder, KvSpan, PackedSegment, load_decoder, read_config};
+
+use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use super::walk::WalkError;
+use crate::weights::SafetensorsFiles;
+
+/// Largest difference allowed from transformers' f32 logits.
+const TOLERANCE: f32 = 2e-4;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
+}
+
+fn load(name: &str) -> Box<dyn Decoder> {
+    let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
+    let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+    let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
+    load_decoder(&source, config, Arithmetic::Exact).expect("complete checkpoint")
+}
+
+struct Golden {
+    tokens: Vec<u32>,
+    logits: Vec<Vec<f32>>,
+}
+
+fn golden(name: &str) -> Golden {
+    let file = std::fs::read(folder(name).join("golden.safetensors")).expect("goldens are part of the repository");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("valid goldens");
+    let tokens = tensors.tensor("tokens").expect("tokens");
+    let tokens = tokens.data().as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as u32).collect();
+    let logits = tensors.tensor("logits").expect("logits");
+    let values: Vec<f32> = logits.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    Golden { tokens, logits: values.chunks(logits.shape()[1]).map(<[f32]>::to_vec).collect() }
+}
+
+/// Logits of all positions, the tokens run in pieces of these lengths.
+fn in_pieces(model: &dyn Decoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
+    let mut past: Vec<Arc<KvSpan>> = Vec::new();
+    let mut logits = Vec::new();
+    let mut start = 0;
+    for len in pieces {
+        let tokens = tokens[start..start + len].to_vec();
+        let segment = PackedSegment { past: past.clone(), wanted: (0..*len).collect(), tokens };
+        let output = model.forward(&[segment]).expect("runs");
+        logits.extend(model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("a matrix"));
+        past.extend(output.spans);
+        start += len;
+    }
+    logits
+}
+
+#[test]
+fn logits_equal_transformers_with_and_without_cache() {
+    for name in ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2"] {
+        let (model, golden) = (load(name), golden(name));
+        let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
+        let largest = whole.iter().flatten().zip(golden.logits.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        println!("{name}: {} positions, largest difference {largest:e}", golden.tokens.len());
+        assert!(golden.tokens.len() >= 64 && largest <= TOLERANCE, "{name} differs by {largest}");
+        let single = vec![1; golden.tokens.len()];
+        assert_eq!(in_pieces(&*model, &golden.tokens, &single), whole, "{name}: cached, token by token");
+        assert_eq!(in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]), whole, "{name}: cached, in spans");
+    }
+}
+
+#[test]
+fn the_window_of_mistral_matters() {
+    let config = std::fs::read_to_string(folder("mistral-window").join("config.json")).expect("golden");
+    let mut config = read_config(&serde_json::from_str(&config).expect("JSON")).expect("supported");
+    let source = SafetensorsFiles::open(&folder("mistral-window")).expect("valid");
+    let golden = golden("mistral-window");
+    config.sliding_window = None;
+    let open = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
+    let logits = in_pieces(&*open, &golden.tokens, &[golden.tokens.len()]);
+    let difference = |i: usize| logits[i].iter().zip(&golden.logits[i]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(difference(0) < TOLERANCE && difference(golden.tokens.len() - 1) > 0.1);
+}
+
+#[test]
+fn joined_spans_change_no_bit() {
+    let (model, golden) = (load("qwen2"), golden("qwen2"));
+    let run = |past: &[Arc<KvSpan>], tokens: &[u32]| {
+        let segment = PackedSegment { past: past.to_vec(), tokens: tokens.to_vec(), wanted: vec![tokens.len() - 1] };
+        let output = model.forward(&[segment]).expect("runs");
+        (model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("matrix"), output.spans[0].clone())
+    };
+    let mut past = Vec::new();
+    for token in &golden.tokens[..20] {
+        past.push(run(&past, &[*token]).1);
+    }
+    let joined = vec![past[0].clone(), model.join(&past[1..]).expect("joins")];
+    assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0);
+}
+
+fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
+    let mut results = vec![Vec::new(); queries.len()];
+    let result = score_tokens(model, queries, Schedule { token_budget, share_prefixes }, &mut |query, scores| {
+        results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
+        Ok::<(), std::convert::Infallible>(())
+    });
+    match result {
+        Ok(_) => results,
+        Err(WalkError::Model(error)) => panic!("{error}"),
+        Err(WalkError::Visitor(never)) => match never {},
+    }
+}
+
+#[test]
+fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
+    for name in ["llama3-rope", "mistral-window"] {
+        let (model, golden) = (load(name), golden(name));
+        let t = &golden.tokens;
+        let query = |parts: &[&[u32]], from: usize| TokenQuery { tokens: parts.concat(), from, request: 0 };
+        let mut queries = vec![
+            query(&[&t[..60]], 50),
+            query(&[&t[..40], &t[70..90]], 59),
+            query(&[&t[..40], &t[70..80], &t[3..9]], 1),
+            query(&[&t[..60]], 59),
+            query(&[&t[90..], &t[..5]], 4),
+            query(&[&t[..2]], 1),
+        ];
+        queries.iter_mut().enumerate().for_each(|(request, query)| query.request = request);
+        let expected = scores(&*model, &queries, 4096, true);
+        assert!(expected.iter().zip(&queries).all(|(s, q)| s.len() == q.tokens.len() - q.from));
+        assert!(expected.iter().flatten().all(|(bits, _)| f64::from_bits(*bits).is_finite()));
+        for (budget, share) in [(1, true), (7, true), (50, true), (7, false), (4096, false)] {
+            assert_eq!(scores(&*model, &queries, budget, share), expected, "{name}: budget {budget}, sharing {share}");
+        }
+        let mut reversed: Vec<TokenQuery> = queries.iter().rev().cloned().collect();
+        let mut backwards = scores(&*model, &reversed, 33, true);
+        backwards.reverse();
+        assert_eq!(backwards, expected, "{name}: order");
+        reversed.truncate(1);
+        assert_eq!(scores(&*model, &reversed, 33, true)[0], expected[5], "{name}: alone");
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
+        assert_eq!(pool.install(|| scores(&*model, &queries, 64, true)), expected, "{name}: threads");
+    }
+}
+
+#[test]
+fn token_scores_are_the_log_softmax_of_the_golden_logits() {
+    let (model, golden) = (load("llama"), golden("llama"));
+    let got = scores(&*model, &[TokenQuery { tokens: golden.tokens.clone(), from: 1, request: 0 }], 32, true).remove(0);
+    for (position, (bits, is_greedy)) in got.iter().enumerate() {
+        let (logits, token) = (&golden.logits[position], golden.tokens[position + 1] as usize);
+        let normaliser = logits.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln();
+        let expected = f64::from(logits[token]) - normaliser;
+        assert!((f64::from_bits(*bits) - expected).abs() < f64::from(TOLERANCE), "position {position}");
+        let top = logits.iter().all(|l| *l <= logits[token]);
+        assert_eq!(*is_greedy, top, "position {position}");
+    }
+}

@@ -1,0 +1,164 @@
+//! The prefix tree of a work list: every token that several sequences begin with stands in it once.
+
+use std::ops::Range;
+
+/// Index of a node in its tree; 0 is the root, which holds no tokens.
+pub(crate) type NodeId = usize;
+
+/// A stretch of tokens below its parent.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Whose tokens these are, and which.
+    sequence: usize,
+    range: Range<usize>,
+    /// In order of first appearance in the work list.
+    children: Vec<NodeId>,
+    /// Sequences that end with this node.
+    pub(crate) ends: Vec<usize>,
+}
+
+/// A token sequence, and the group of sequences with which it may share its beginning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sequence<'a> {
+    pub(crate) tokens: &'a [u32],
+    pub(crate) group: usize,
+}
+
+/// A radix tree over token sequences; each sequence ends at the end of a node.
+#[derive(Debug)]
+pub(crate) struct PrefixTree<'a> {
+    sequences: Vec<Sequence<'a>>,
+    nodes: Vec<Node>,
+}
+
+impl<'a> PrefixTree<'a> {
+    /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
+    pub(crate) fn new(sequences: Vec<Sequence<'a>>) -> Self {
+        let root = Node { sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
+        let mut tree = Self { sequences, nodes: vec![root] };
+        for sequence in 0..tree.sequences.len() {
+            tree.insert(sequence);
+        }
+        tree
+    }
+
+    fn add(&mut self, parent: NodeId, sequence: usize, range: Range<usize>) -> NodeId {
+        let id = self.nodes.len();
+        self.nodes.push(Node { sequence, range, children: Vec::new(), ends: Vec::new() });
+        self.nodes[parent].children.push(id);
+        id
+    }
+
+    fn insert(&mut self, sequence: usize) {
+        let Sequence { tokens, group } = self.sequences[sequence];
+        let (mut node, mut at) = (0, 0);
+        while at < tokens.len() {
+            let meets = |child: &NodeId| self.tokens(*child)[0] == tokens[at] && self.group(*child) == group;
+            let Some(child) = self.nodes[node].children.iter().copied().find(meets) else {
+                node = self.add(node, sequence, at..tokens.len());
+                break;
+            };
+            let common = self.tokens(child).iter().zip(&tokens[at..]).take_while(|(a, b)| a == b).count();
+            if common < self.tokens(child).len() {
+                self.split(child, common);
+            }
+            (node, at) = (child, at + common);
+        }
+        self.nodes[node].ends.push(sequence);
+    }
+
+    /// Cuts a node after its first `len` tokens; what was below it stays below the second part.
+    fn split(&mut self, id: NodeId, len: usize) {
+        let lower = self.nodes.len();
+        let node = &mut self.nodes[id];
+        let middle = node.range.start + len;
+        let second = Node {
+            sequence: node.sequence,
+            range: middle..node.range.end,
+            children: std::mem::replace(&mut node.children, vec![lower]),
+            ends: std::mem::take(&mut node.ends),
+        };
+        node.range.end = middle;
+        self.nodes.push(second);
+    }
+
+    /// The node's own tokens.
+    pub(crate) fn tokens(&self, id: NodeId) -> &'a [u32] {
+        let node = &self.nodes[id];
+        &self.sequences[node.sequence].tokens[node.range.clone()]
+    }
+
+    fn group(&self, id: NodeId) -> usize {
+        self.sequences[self.nodes[id].sequence].group
+    }
+
+    /// The node's children.
+    pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
+        &self.nodes[id].children
+    }
+
+    /// The node.
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// How many nodes there are, the root included.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Tokens in the tree: what has to be computed.
+    pub(crate) fn token_count(&self) -> u64 {
+        self.nodes.iter().map(|node| node.range.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Each sequence, read back along its path.
+    fn read_back(tree: &PrefixTree<'_>) -> Vec<Vec<u32>> {
+        let mut found = vec![Vec::new(); tree.sequences.len()];
+        let mut stack = vec![(0, Vec::new())];
+        while let Some((id, mut path)) = stack.pop() {
+            path.extend_from_slice(tree.tokens(id));
+            for end in &tree.node(id).ends {
+                found[*end].clone_from(&path);
+            }
+            stack.extend(tree.children(id).iter().map(|child| (*child, path.clone())));
+        }
+        found
+    }
+
+    #[test]
+    fn shared_stretches_stand_once_at_every_depth() {
+        let sequences = [vec![1, 2, 3, 4], vec![1, 2, 3, 5], vec![1, 2, 9], vec![1, 2]];
+        let tree = PrefixTree::new(in_groups(&sequences, |_| 0));
+        assert_eq!(tree.token_count(), 6);
+        assert_eq!(read_back(&tree), sequences);
+        let alone = PrefixTree::new(in_groups(&sequences, |index| index));
+        assert_eq!(alone.token_count(), 13);
+        assert_eq!(read_back(&alone), sequences);
+        let pairs = PrefixTree::new(in_groups(&sequences, |index| index / 2));
+        assert_eq!(pairs.token_count(), 5 + 3);
+    }
+
+    fn in_groups(sequences: &[Vec<u32>], group: impl Fn(usize) -> usize) -> Vec<Sequence<'_>> {
+        sequences.iter().enumerate().map(|(index, tokens)| Sequence { tokens, group: group(index) }).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_holds_each_sequence_and_each_prefix_once(
+            sequences in prop::collection::vec(prop::collection::vec(0u32..3, 1..8), 1..12)
+        ) {
+            let tree = PrefixTree::new(in_groups(&sequences, |_| 0));
+            prop_assert_eq!(read_back(&tree), sequences.clone());
+            let prefixes: std::collections::BTreeSet<&[u32]> = sequences.iter().flat_map(|s| (1..=s.len()).map(move |l| &s[..l])).collect();
+            prop_assert_eq!(tree.token_count(), prefixes.len() as u64);
+        }
+    }
+}

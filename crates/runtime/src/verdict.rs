@@ -1,0 +1,31 @@
+//! Label probabilities at a named point of generated text.
+
+use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
+
+use crate::engine::generate::Generated;
+
+/// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None` where none was asked
+/// for, or the text has no marker.
+///
+/// Conditioned on the prompt and the generated tokens up to the marker's end. Where the marker ends inside a token, that token's text up
+/// to there is charged to the labels, by the same rule as at any other boundary.
+pub(crate) fn verdict_request(
+    request: &GenerateRequest,
+    prompt: &[u32],
+    generated: &Generated,
+    decode: &dyn Fn(&[u32]) -> String,
+) -> Option<ScoreRequest> {
+    let (marker, labels) = request.verdict.as_ref()?;
+    let end = generated.text.rfind(marker.as_str())? + marker.len();
+    let text_before = |count: usize| decode(&generated.token_ids[..count]);
+    // The most tokens whose text lies before the end of the marker.
+    let count = (0..=generated.token_ids.len()).rev().find(|&count| generated.text[..end].starts_with(&text_before(count)))?;
+    let rest = &generated.text[text_before(count).len()..end];
+    let charged = |label: &Label| Label {
+        name: label.name.clone(),
+        variants: label.variants.iter().map(|variant| format!("{rest}{variant}")).collect(),
+    };
+    let set = LabelSet::new(labels.labels().iter().map(charged).collect()).ok()?.with_termination(labels.termination());
+    let tokens = [prompt, &generated.token_ids[..count]].concat();
+    Some(ScoreRequest { id: request.id.clone(), prompt: Prompt::Tokens(tokens), ask: Ask::Labels(set) })
+}
