@@ -188,3 +188,82 @@ fn expectation(answer: &LabelAnswer, min: u32) -> Reading {
     let probabilities = answer.labels.iter().map(|label| (label.name.clone(), label.prob)).collect();
     Reading { score: Ok(score), probabilities }
 }
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::{Ask, ScriptedModel, Termination};
+
+    use super::Scale;
+    use crate::testing::{qualities, run, sample};
+
+    /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
+    fn rater(total: f64) -> ScriptedModel {
+        ScriptedModel::from_probabilities(move |request| {
+            let Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
+            let quality = qualities(&request.prompt)[0].to_string();
+            let mut p: Vec<f64> = labels.labels().iter().map(|l| if l.name == quality { 0.9 * total } else { 0.0 }).collect();
+            p[0] += 0.1 * total;
+            p
+        })
+    }
+
+    #[test]
+    fn the_score_is_the_expectation_over_normalised_ratings() {
+        let samples = [sample("a", &[3.0, 1.0, 5.0]), sample("b", &[2.0, 4.0, 3.0])];
+        let (result, output) = run("g-eval --attribute coherence", &samples, &rater(0.5));
+        let summary = result.expect("runs");
+        let scores: Vec<f64> = output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
+        for (score, expected) in scores.iter().zip([2.8, 1.0, 4.6, 1.9, 3.7, 2.8]) {
+            assert!((score - expected).abs() < 1e-12, "{scores:?}");
+        }
+        assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
+        assert_eq!(summary.values["gold"][0]["figures"]["pairwise"]["accuracy"], 1.0);
+        assert!((summary.values["scores"][0]["figures"]["mass"]["mean"].as_f64().expect("some") - 0.5).abs() < 1e-12);
+        assert_eq!(output.rows("scores")[0]["answers"][0]["probabilities"].as_object().expect("an object").len(), 5);
+    }
+
+    #[test]
+    fn scales_whose_numbers_begin_one_another_include_the_end_of_the_answer() {
+        let termination = |text: &str| text.parse::<Scale>().expect("valid").labels().expect("valid").termination();
+        assert_eq!(termination("1..5"), Termination::Open);
+        assert_eq!(termination("0..9"), Termination::Open);
+        assert_eq!(termination("1..10"), Termination::EndOfTurn);
+        assert_eq!(termination("2..21"), Termination::EndOfTurn);
+        assert_eq!(termination("10..99"), Termination::Open);
+        let (result, _) = run("g-eval --attribute coherence --scale 1..10", &[sample("a", &[10.0, 1.0])], &rater(1.0));
+        assert_eq!(result.expect("runs").signature.settings["termination"], "EndOfTurn");
+    }
+
+    #[test]
+    fn malformed_scales_are_refused() {
+        for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "at most")] {
+            assert!(text.parse::<Scale>().expect_err("malformed").contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn empty_text_and_low_mass_are_explicit() {
+        let mut all = [sample("a", &[3.0, 2.0])];
+        all[0].candidates[0].text.clear();
+        let (result, output) = run("g-eval --attribute coherence", &all, &rater(0.001));
+        let summary = result.expect("runs");
+        assert_eq!((summary.outcomes.get("empty"), summary.outcomes.get("low_mass"), summary.cost.requests), (1, 1, 1));
+        assert!(output.rows("scores")[0]["score"].is_null() && output.rows("scores")[0]["answers"] == serde_json::json!([]));
+    }
+
+    #[test]
+    fn an_attribute_without_a_definition_asks_for_one() {
+        let model = ScriptedModel::from_probabilities(|request| {
+            assert!(request.prompt.text().contains("Criterion: wit, from 1 (worst) to 3 (best).\nIs-it-funny"));
+            vec![0.2, 0.3, 0.4]
+        });
+        let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model).0.expect_err("no definition").to_string();
+        assert!(error.contains("--criteria") && error.contains("coherence"), "{error}");
+        let args = "g-eval --attribute wit --no-gold --scale 1..3 --criteria Is-it-funny";
+        let (result, output) = run(args, &[sample("a", &[1.0])], &model);
+        assert!(result.expect("runs").values["gold"].as_array().expect("a list").is_empty());
+        assert!((output.rows("scores")[0]["score"].as_f64().expect("scored") - (0.2 + 0.6 + 1.2) / 0.9).abs() < 1e-12);
+        let missing = run("g-eval --attribute wit --no-gold --criteria @/nowhere/c.txt", &[sample("a", &[1.0])], &model);
+        assert!(missing.0.expect_err("no file").to_string().contains("/nowhere/c.txt"));
+    }
+}

@@ -16,3 +16,142 @@ pub fn methods() -> &'static [&'static dyn DynMethod] {
 pub fn method(name: &str) -> Option<&'static dyn DynMethod> {
     METHODS.iter().copied().find(|method| method.name() == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use probity_lm::{LanguageModel, ScriptedModel};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::testing::{run, sample};
+
+    #[test]
+    fn names_are_unique_and_fit_for_a_command_line() {
+        let names: BTreeSet<&str> = methods().iter().map(|m| m.name()).collect();
+        assert_eq!(names.len(), methods().len());
+        assert!(names.iter().all(|n| n.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+
+    #[test]
+    fn every_method_and_each_of_its_options_is_documented() {
+        for method in methods() {
+            assert!(!method.about().is_empty() && !method.about().ends_with('.') && !method.about().contains('\n'), "{}", method.name());
+            assert!(method.long_about().starts_with(method.about()), "{}", method.name());
+            for option in method.command().get_arguments() {
+                assert!(option.get_help().is_some(), "{} --{}", method.name(), option.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_line_is_well_formed() {
+        for method in methods() {
+            method.command().debug_assert();
+        }
+    }
+
+    /// One golden case per method: two candidates, label probabilities by position, values worked out by hand.
+    #[test]
+    fn golden_cases() {
+        let falling = || {
+            ScriptedModel::from_probabilities(|request| {
+                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
+                (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
+            })
+        };
+        let golden = [
+            // p = 2/3 in both orders: everyone wins half.
+            ("compare --attribute coherence", [0.5, 0.5]),
+            // (1·16 + 2·8 + 3·4 + 4·2 + 5·1) / 31
+            ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
+            // ln (0.5 / 0.25)
+            ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
+        ];
+        assert_eq!(
+            golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
+            methods().iter().map(|m| m.name()).collect::<Vec<_>>()
+        );
+        for (args, expected) in golden {
+            let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &falling());
+            result.expect("runs");
+            let scores: Vec<f64> = output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
+            assert!(scores.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{args}: {scores:?}");
+        }
+    }
+
+    /// Answers in the order asked; the scripted model answers last first.
+    struct InOrder(ScriptedModel);
+
+    impl LanguageModel for InOrder {
+        fn description(&self) -> &probity_lm::ModelDescription {
+            self.0.description()
+        }
+
+        fn score(
+            &self,
+            requests: &[probity_lm::ScoreRequest],
+            sink: &mut probity_lm::Sink<'_, probity_lm::ScoreResult>,
+        ) -> Result<probity_lm::Usage, probity_lm::LmError> {
+            let mut usage = probity_lm::Usage::default();
+            for (index, request) in requests.iter().enumerate() {
+                usage += self.0.score(std::slice::from_ref(request), &mut |_, result| sink(index, result))?;
+            }
+            Ok(usage)
+        }
+
+        fn generate(
+            &self,
+            requests: &[probity_lm::GenerateRequest],
+            sink: &mut probity_lm::Sink<'_, probity_lm::GenerateResult>,
+        ) -> Result<probity_lm::Usage, probity_lm::LmError> {
+            self.0.generate(requests, sink)
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_the_order_of_answers() {
+        let samples = [sample("a", &[3.0, 1.0, 2.0]), sample("b", &[1.0, 2.0])];
+        let probabilities = || {
+            ScriptedModel::from_probabilities(|request| {
+                let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
+                let text = request.prompt.text();
+                let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+                (0..labels.labels().len()).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
+            })
+        };
+        for args in ["compare --attribute coherence", "g-eval --attribute coherence", "parapluie --template direct --template meaning"] {
+            let (backward, rows) = run(args, &samples, &probabilities());
+            let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
+            let values = |summary: crate::Summary| -> Value {
+                let mut value = serde_json::to_value(summary).expect("plain values");
+                value["cost"]["seconds"] = Value::Null;
+                value
+            };
+            assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
+            for table in ["comparisons", "scores"] {
+                assert_eq!(rows.rows(table), same_rows.rows(table), "{args}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_arguments_in_force_hold_the_defaults() {
+        let method = method("compare").expect("registered");
+        let matches = method.command().try_get_matches_from(["compare", "--attribute", "fluency"]).expect("valid");
+        let params = method.params_in_force(&matches).expect("read");
+        for (name, value) in [("pairs", "full"), ("rank", "win-ratio"), ("debias", "global"), ("decide", "prob"), ("label_words", "A,B")] {
+            assert_eq!(params[name], value, "{params:#}");
+        }
+    }
+
+    #[test]
+    fn the_sample_data_can_be_judged() {
+        let text = include_str!("../../../samples/demo.jsonl");
+        let samples: Vec<probity_data::Sample> = text.lines().map(|line| serde_json::from_str(line).expect("our format")).collect();
+        assert!(samples.len() == 5 && samples.iter().all(|s| s.candidates.len() == 4));
+        let (result, output) = run("compare --attribute quality", &samples, &ScriptedModel::from_probabilities(|_| vec![0.5, 0.4]));
+        assert_eq!((result.expect("runs").values["quoted_lines"].clone(), output.rows("comparisons").len()), (Value::from(0), 60));
+    }
+}
