@@ -1,2 +1,7 @@
 //! The `probity` binary; everything it does is in `probity-cli`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    probity_cli::main()
+}

@@ -1,1 +1,34 @@
-//! The probity command line
+//! The probity command line: arguments, progress, files and exit codes around the library crates.
+//!
+//! Standard output carries data, standard error everything else. Exit codes: 0 done, 1 done but something was left unscored and
+//! `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early ends the program with 0.
+
+mod args;
+mod compute;
+mod demo;
+mod exit;
+mod import;
+mod inspect;
+mod interrupt;
+mod logprobs;
+mod method;
+mod model;
+mod output;
+mod progress;
+mod reference;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the command that the process was given.
+pub fn main() -> ExitCode {
+    run(&std::env::args_os().collect::<Vec<_>>())
+}
+
+fn run(arguments: &[OsString]) -> ExitCode {
+    match args::parse(arguments) {
+        Ok(invocation) => exit::report(invocation.run(arguments)),
+        Err(error) => exit::usage(&error),
+    }
+}

@@ -1,0 +1,146 @@
+//! What can be typed, and what it means.
+
+use std::ffi::OsString;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use probity_methods::{DynMethod, methods};
+
+use crate::exit::Done;
+use crate::{demo, import, logprobs, method, model, reference};
+
+/// Judge generated text with a language model on your own machine.
+///
+/// Methods ask a local model how probable each verdict is and read the probabilities themselves, not a sampled answer. Nothing goes over the
+/// network but what `probity model get` and `probity demo` fetch when you say so.
+#[derive(Debug, Parser)]
+#[command(name = "probity", version, after_help = AFTER_HELP, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  probity demo
+  probity model get qwen2.5-coder-1.5b-instruct
+  probity import summeval summeval.json --out summeval.jsonl
+  probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl --attribute coherence --out run
+
+Exit codes: 0 done; 1 done, but with --strict some samples are unscored; 2 an error; 130 interrupted (finished work is kept).
+Models are kept in $PROBITY_MODELS, or else in the user's cache folder.";
+
+/// Options of every command.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Global {
+    /// Say nothing but results, warnings and errors.
+    #[arg(long, short, global = true, help_heading = "General")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List, get, inspect and verify models
+    #[command(subcommand)]
+    Model(model::ModelCommand),
+    /// Ask for label or token log-probabilities: the raw interface
+    #[command(long_about = logprobs::LONG_ABOUT)]
+    Logprobs(logprobs::LogprobsArgs),
+    /// Turn a public data set's file into probity's JSONL
+    #[command(after_help = import::after_help())]
+    Import(import::ImportArgs),
+    /// See it work: fetch a small model, rank the sample that comes with probity, explain the numbers
+    ///
+    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, runs `compare` on five short texts with
+    /// four candidate summaries each, and shows what the numbers mean and where the files are.
+    Demo(demo::DemoArgs),
+    /// Print a completion script for a shell
+    ///
+    /// For example: probity completions bash > ~/.local/share/bash-completion/completions/probity
+    Completions(reference::CompletionsArgs),
+    /// Print the manual page, or write one page per command
+    Man(reference::ManArgs),
+}
+
+/// A command line that was understood.
+pub(crate) enum Invocation {
+    /// A command of [`Command`].
+    Command(Cli),
+    /// A method of the registry.
+    Method {
+        /// Which one.
+        method: &'static dyn DynMethod,
+        /// Its options and those of every run.
+        matches: clap::ArgMatches,
+    },
+}
+
+/// The whole command line: the fixed commands and a command for each registered method.
+pub(crate) fn command() -> clap::Command {
+    let mut command = Cli::command();
+    for method in methods() {
+        command = command.subcommand(method::command(*method));
+    }
+    command
+}
+
+/// Understands a command line, the program's name first.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    if let Some((name, sub)) = matches.subcommand()
+        && let Some(method) = methods().iter().find(|method| method.name() == name)
+    {
+        return Ok(Invocation::Method { method: *method, matches: sub.clone() });
+    }
+    Cli::from_arg_matches(&matches).map(Invocation::Command)
+}
+
+impl Invocation {
+    /// Does it. `arguments` are as typed, for the manifest.
+    pub(crate) fn run(self, arguments: &[OsString]) -> anyhow::Result<Done> {
+        let Cli { global, command } = match self {
+            Self::Method { method, matches } => return method::run(method, &matches, arguments),
+            Self::Command(cli) => cli,
+        };
+        match command {
+            Command::Model(command) => command.run(global),
+            Command::Logprobs(args) => args.run(global, arguments),
+            Command::Import(args) => args.run(global),
+            Command::Demo(args) => args.run(global, arguments),
+            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_says_what_it_is_for() {
+        fn walk(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+            for argument in command.get_arguments().filter(|a| !matches!(a.get_id().as_str(), "help" | "version")) {
+                assert!(argument.get_help().is_some(), "{} {} has no help", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(walk);
+        }
+        let mut command = command();
+        command.build();
+        walk(&command);
+    }
+
+    #[test]
+    fn every_method_is_a_command() {
+        for method in methods() {
+            assert!(command().find_subcommand(method.name()).is_some_and(|sub| sub.get_arguments().any(|a| a.get_id() == "model")));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `probity model inspect`: what a model is made of.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use probity_runtime::gguf_config;
+use probity_runtime::hub::{Format, Located, Origin, locate};
+use probity_runtime::weights::{GgufFile, SafetensorsFiles};
+use serde_json::Value;
+
+use crate::terminal::{print, size, table, thousands, visible};
+
+/// Options of `model inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A known name, a path, or a hub name in the local cache
+    model: String,
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+}
+
+/// What there is to show.
+struct Inspection {
+    files: Vec<PathBuf>,
+    config: Value,
+    tensors: Vec<Tensor>,
+    tokenizer: String,
+    chat_template: Option<String>,
+}
+
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+    type_name: String,
+    bytes: usize,
+}
+
+impl InspectArgs {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let located = locate(&self.model)?;
+        let inspection = match located.format {
+            Format::Gguf => inspect_gguf(&located.path)?,
+            Format::Safetensors => inspect_folder(&located.path)?,
+        };
+        Ok(print(inspection.text(&located, self.tensors).trim_end())?)
+    }
+}
+
+fn inspect_gguf(path: &Path) -> anyhow::Result<Inspection> {
+    let file = GgufFile::open(path)?;
+    let tensors = file.tensors().into_iter().map(|tensor| Tensor {
+        name: tensor.name,
+        shape: tensor.shape,
+        type_name: tensor.type_name.to_owned(),
+        bytes: tensor.bytes,
+    });
+    let kind = file.string("tokenizer.ggml.model")?.unwrap_or("none");
+    let kind = match kind {
+        "gpt2" => "byte-level BPE",
+        "llama" => "sentencepiece",
+        other => other,
+    };
+    let splitting = file.string("tokenizer.ggml.pre")?.map(|pre| format!(", splitting of `{pre}`")).unwrap_or_default();
+    let words = file.strings("tokenizer.ggml.tokens")?.map_or(0, probity_runtime::weights::Strings::len);
+    Ok(Inspection {
+        files: vec![path.to_owned()],
+        config: gguf_config(&file)?,
+        tensors: tensors.collect(),
+        tokenizer: format!("{kind}{splitting}, {} tokens, from the file's own vocabulary", thousands(words as u64)),
+        chat_template: file.string("tokenizer.chat_template")?.map(str::to_owned),
+    })
+}
+
+fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
+    let files = SafetensorsFiles::open(folder)?;
+    let tensors = files.tensors().into_iter().map(|(name, shape, type_name, bytes)| Tensor { name, shape, type_name, bytes });
+    let tokenizer = match json_file(&folder.join("tokenizer.json"))? {
+        Some(tokenizer) => {
+            let kind = tokenizer["model"]["type"].as_str().unwrap_or("of unknown kind").to_owned();
+            let words = tokenizer["model"]["vocab"].as_object().map_or(0, serde_json::Map::len);
+            format!("{kind}, {} tokens, from tokenizer.json", thousands(words as u64))
+        }
+        None => "none (no tokenizer.json)".to_owned(),
+    };
+    let chat_template = json_file(&folder.join("tokenizer_config.json"))?
+        .and_then(|config| config["chat_template"].as_str().map(str::to_owned))
+        .or_else(|| std::fs::read_to_string(folder.join("chat_template.jinja")).ok());
+    let mut paths = files.paths();
+    let others = ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+    paths.extend(others.iter().map(|name| folder.join(name)).filter(|path| path.is_file()));
+    Ok(Inspection {
+        files: paths,
+        config: json_file(&folder.join("config.json"))?.unwrap_or_default(),
+        tensors: tensors.collect(),
+        tokenizer,
+        chat_template,
+    })
+}
+
+fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not JSON", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+impl Inspection {
+    fn text(&self, located: &Located, all_tensors: bool) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<14} {}", visible(&value));
+        };
+        line("model", located.name.clone());
+        let origin = match &located.origin {
+            Origin::Models => "probity's model folder".to_owned(),
+            Origin::Path => "the path given".to_owned(),
+            Origin::HubCache { revision } => format!("the Hugging Face cache, revision {revision}"),
+        };
+        line("found in", origin);
+        for path in &self.files {
+            let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+            line("file", format!("{}  {}", path.display(), size(bytes)));
+        }
+        line("architecture", self.architecture());
+        let parameters: usize = self.tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+        line("parameters", thousands(parameters as u64));
+        for (name, keys) in SIZES {
+            if let Some(value) = keys.iter().find_map(|key| self.config.get(key)).filter(|value| !value.is_null()) {
+                line(name, value.as_u64().map_or_else(|| value.to_string(), thousands));
+            }
+        }
+        line("tokenizer", self.tokenizer.clone());
+        line("memory", self.memory());
+        line("chat template", if self.chat_template.is_some() { "see below".into() } else { "none: prompts are plain text".into() });
+        let _ = writeln!(text, "\n{}", self.tensor_table(all_tensors));
+        if let Some(template) = &self.chat_template {
+            let _ = writeln!(text, "\nchat template\n{}", visible(template));
+        }
+        text
+    }
+
+    fn architecture(&self) -> String {
+        let field = self.config["model_type"].as_str().or_else(|| self.config["architectures"][0].as_str());
+        field.unwrap_or("unknown").to_owned()
+    }
+
+    /// Weights as they lie in the files, and keys and values in 32-bit floats.
+    fn memory(&self) -> String {
+        let weights: usize = self.tensors.iter().map(|tensor| tensor.bytes).sum();
+        let number = |key: &str| self.config[key].as_u64();
+        let per_token = || {
+            let heads = number("num_attention_heads")?;
+            let head_dim = number("head_dim").or_else(|| number("hidden_size")?.checked_div(heads))?;
+            Some(2 * 4 * number("num_hidden_layers")? * number("num_key_value_heads").unwrap_or(heads) * head_dim)
+        };
+        let weights = format!("{} of weights", size(weights as u64));
+        match per_token() {
+            Some(bytes) => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes * 1000)),
+            None => weights,
+        }
+    }
+
+    fn tensor_table(&self, all: bool) -> String {
+        if all {
+            let row = |tensor: &Tensor| {
+                let shape = tensor.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" × ");
+                vec![tensor.name.clone(), tensor.type_name.clone(), shape, size(tensor.bytes as u64)]
+            };
+            let columns = ["tensor", "type", "shape", "size"].map(str::to_owned);
+            return table(&columns, &self.tensors.iter().map(row).collect::<Vec<_>>());
+        }
+        let mut types: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for tensor in &self.tensors {
+            let (count, bytes) = types.entry(&tensor.type_name).or_default();
+            *count += 1;
+            *bytes += tensor.bytes;
+        }
+        let row = |(name, (count, bytes)): (&&str, &(usize, usize))| vec![(*name).to_owned(), count.to_string(), size(*bytes as u64)];
+        table(&["type", "tensors", "size"].map(str::to_owned), &types.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+/// What is shown of a configuration, and the names that it goes by.
+const SIZES: [(&str, &[&str]); 7] = [
+    ("context", &["max_position_embeddings"]),
+    ("sliding window", &["sliding_window"]),
+    ("vocabulary", &["vocab_size"]),
+    ("layers", &["num_hidden_layers"]),
+    ("hidden size", &["hidden_size"]),
+    ("heads", &["num_attention_heads"]),
+    ("key heads", &["num_key_value_heads"]),
+];

@@ -1,0 +1,382 @@
+//! `probity logprobs`: the raw interface to the model.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use probity_data::{DataError, LineError, Record, read_lenient};
+use probity_lm::{
+    Ask, Label, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
+};
+use probity_store::{StoreError, TableWriter};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value, json};
+
+use crate::args::Global;
+use crate::compute::ModelArgs;
+use crate::exit::Done;
+use crate::interrupt;
+use crate::output::{Stdout, write_whole};
+use crate::progress::Reporter;
+
+pub(crate) const LONG_ABOUT: &str = "\
+Ask for label or token log-probabilities: the raw interface.
+
+Each input line is a JSON object with
+  id            a string, unique in the file
+  prompt        text, or
+  messages      a chat: [{\"role\": \"user\", \"content\": \"…\"}], laid out by the model's own template, or
+  tokens        token ids, used as they are
+and
+  labels        {\"A\": [\"A\", \" A\"], \"B\": [\"B\", \" B\"]}: each label with its surface forms, or
+  continuation  a text whose tokens' log-probabilities are wanted
+and, where wanted,
+  answer_prefix with messages: what the answer begins with, such as \"Answer:\"
+  termination   with labels: \"open\" (the answer starts with the label; the default) or \"end_of_turn\" (the answer is the label)
+
+Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; for labels `labels` with the log-probability
+under the full vocabulary (logprob) and the probability among the labels (prob) of each, and their mass under the full vocabulary; for a
+continuation logprob, token_logprobs, tokens, token_ids and is_greedy. Logarithms are natural. A log-probability of minus infinity is null.
+
+Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is then 2.";
+
+/// Options of `logprobs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogprobsArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The requests, or - for standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Answer only the first N good requests
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Write answers here instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace that file where it exists
+    #[arg(long)]
+    overwrite: bool,
+    /// Write a JSON description of the model, the arguments and the cost here
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Exit with 1 where a request has no answer (too long, not finite)
+    #[arg(long)]
+    strict: bool,
+}
+
+/// An input line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestLine {
+    id: String,
+    prompt: Option<String>,
+    messages: Option<Vec<Message>>,
+    tokens: Option<Vec<u32>>,
+    answer_prefix: Option<String>,
+    labels: Option<Labels>,
+    termination: Option<Termination>,
+    continuation: Option<String>,
+}
+
+/// Labels in the order of the file; a name that comes twice is refused.
+#[derive(Debug)]
+struct Labels(Vec<Label>);
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ordered;
+        impl<'de> Visitor<'de> for Ordered {
+            type Value = Labels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of labels, each with a list of its surface forms")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut labels: Vec<Label> = Vec::new();
+                while let Some((name, variants)) = map.next_entry::<String, Vec<String>>()? {
+                    if labels.iter().any(|label| label.name == name) {
+                        return Err(de::Error::custom(format!("label `{name}` is given twice")));
+                    }
+                    labels.push(Label { name, variants });
+                }
+                Ok(Labels(labels))
+            }
+        }
+        deserializer.deserialize_map(Ordered)
+    }
+}
+
+impl Record for RequestLine {
+    const KIND: &'static str = "request";
+    const EXAMPLE: &'static str = r#"{"id": "1", "prompt": "Is water wet? Answer:", "labels": {"yes": [" yes"], "no": [" no"]}}"#;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn check(&self) -> Vec<LineError> {
+        let mut wrong = Vec::new();
+        let prompts = [("prompt", self.prompt.is_some()), ("messages", self.messages.is_some()), ("tokens", self.tokens.is_some())];
+        wrong.extend(exactly_one(&prompts));
+        wrong.extend(exactly_one(&[("labels", self.labels.is_some()), ("continuation", self.continuation.is_some())]));
+        if self.messages.as_ref().is_some_and(Vec::is_empty) {
+            wrong.push(LineError::content("messages", "there is no message"));
+        }
+        if self.continuation.as_ref().is_some_and(String::is_empty) {
+            wrong.push(LineError::content("continuation", "empty"));
+        }
+        if self.answer_prefix.is_some() && self.messages.is_none() {
+            wrong.push(LineError::content("answer_prefix", "goes with `messages` only; put it at the end of the prompt"));
+        }
+        if self.termination.is_some() && self.labels.is_none() {
+            wrong.push(LineError::content("termination", "goes with `labels` only"));
+        }
+        if let Some(labels) = &self.labels
+            && let Err(error) = LabelSet::new(labels.0.clone())
+        {
+            wrong.push(LineError::content("labels", error.to_string()));
+        }
+        wrong
+    }
+}
+
+fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
+    let given: Vec<&str> = fields.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
+    let names = || fields.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match given[..] {
+        [_] => None,
+        [] => Some(LineError::content("", format!("one of {} is needed", names()))),
+        [_, second, ..] => Some(LineError::content(second, format!("only one of {} can be given", names()))),
+    }
+}
+
+impl RequestLine {
+    /// The request; the line was [checked](Record::check).
+    fn into_request(self) -> ScoreRequest {
+        let prompt = match (self.prompt, self.messages, self.tokens) {
+            (Some(text), ..) => Prompt::Text(text),
+            (_, Some(messages), _) => Prompt::Chat { messages, answer_prefix: self.answer_prefix.unwrap_or_default() },
+            (.., tokens) => Prompt::Tokens(tokens.unwrap_or_default()),
+        };
+        let ask = match (self.labels, self.continuation) {
+            (Some(labels), _) => {
+                let set = LabelSet::new(labels.0).expect("labels were checked with the line");
+                Ask::Labels(set.with_termination(self.termination.unwrap_or_default()))
+            }
+            (None, continuation) => Ask::Continuation(continuation.unwrap_or_default()),
+        };
+        ScoreRequest { id: self.id, prompt, ask }
+    }
+}
+
+impl LogprobsArgs {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+        let mut reporter = Reporter::new(global.quiet);
+        let mut report = read_lenient::<RequestLine>(&self.input, self.limit)?;
+        let table = match &self.out {
+            Some(path) => TableWriter::create(path, self.overwrite)?,
+            None => TableWriter::to_stream("standard output", Stdout::new()),
+        };
+        let model = self.model.load(&mut reporter)?;
+        let (numbers, requests): (Vec<usize>, Vec<ScoreRequest>) =
+            std::mem::take(&mut report.records).into_iter().map(|(number, line)| (number, line.into_request())).unzip();
+        interrupt::catch();
+        let mut answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter, numbers.len());
+        let usage = answers.ask(&model, requests, |request| model.check(request))?;
+        let Tally { answered, unanswered, refused } = answers.finish()?;
+        for (position, why) in refused {
+            report.problems.push(numbers[position], LineError::content("", why));
+        }
+        if let Some(path) = &self.manifest {
+            let arguments: Vec<_> = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).collect();
+            let manifest = json!({
+                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": self.model.options.in_force(),
+                "model": model.description(), "answered": answered, "unanswered": unanswered,
+                "broken_lines": report.problems.count(), "usage": usage,
+            });
+            write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))?;
+        }
+        if !report.problems.is_empty() {
+            eprintln!("{}", crate::exit::message(&DataError::Problems(report.problems)));
+            return Ok(Done::BrokenInput);
+        }
+        Ok(if self.strict && unanswered > 0 { Done::Unscored } else { Done::Success })
+    }
+}
+
+/// What became of the requests.
+#[derive(Debug, Default)]
+struct Tally {
+    answered: usize,
+    /// Too long, not finite …: an outcome without numbers.
+    unanswered: usize,
+    /// Requests that this model cannot be asked, by position.
+    refused: Vec<(usize, String)>,
+}
+
+/// Asks a model and writes each answer as soon as those before it are there.
+struct Answers<'a> {
+    table: TableWriter,
+    precision: Precision,
+    reporter: &'a mut Reporter,
+    total: usize,
+    tally: Tally,
+}
+
+impl<'a> Answers<'a> {
+    fn new(table: TableWriter, precision: Precision, reporter: &'a mut Reporter, total: usize) -> Self {
+        Self { table, precision, reporter, total, tally: Tally::default() }
+    }
+
+    /// Asks everything. A request that fails `check` is set aside with the reason: the model would refuse the whole list for it.
+    fn ask(
+        &mut self,
+        model: &dyn LanguageModel,
+        requests: Vec<ScoreRequest>,
+        check: impl Fn(&ScoreRequest) -> Result<(), LmError>,
+    ) -> anyhow::Result<Usage> {
+        let mut positions = Vec::new();
+        let mut asked = Vec::new();
+        for (position, request) in requests.into_iter().enumerate() {
+            match check(&request) {
+                Ok(()) => {
+                    positions.push(position);
+                    asked.push(request);
+                }
+                Err(LmError::Labels { source, .. }) => self.refuse(position, source.to_string())?,
+                Err(LmError::Request { why, .. }) => self.refuse(position, why)?,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(model.score(&asked, &mut |index, result| {
+            self.take(positions[index], &asked[index].id, &result)?;
+            Ok(interrupt::check()?)
+        })?)
+    }
+
+    fn refuse(&mut self, position: usize, why: String) -> Result<(), StoreError> {
+        self.tally.refused.push((position, why));
+        self.table.put_all(position, std::iter::empty::<()>())
+    }
+
+    fn take(&mut self, position: usize, id: &str, result: &ScoreResult) -> Result<(), StoreError> {
+        let count = if result.outcome.has_answer() { &mut self.tally.answered } else { &mut self.tally.unanswered };
+        *count += 1;
+        self.table.put(position, &answer(id, result, self.precision))?;
+        let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
+        self.reporter.questions("asking", done, self.total);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Tally, StoreError> {
+        self.table.finish()?;
+        Ok(self.tally)
+    }
+}
+
+/// An answer's line.
+fn answer(id: &str, result: &ScoreResult, precision: Precision) -> Map<String, Value> {
+    let mut line = Map::new();
+    line.insert("id".into(), id.into());
+    // The outcome's reason, where it has one, stands beside it.
+    if let Ok(Value::Object(outcome)) = serde_json::to_value(&result.outcome) {
+        line.extend(outcome);
+    }
+    line.insert("precision".into(), precision.as_str().into());
+    line.insert("prompt_tokens".into(), result.prompt_tokens.into());
+    match &result.answer {
+        Some(ScoreAnswer::Labels(answer)) => {
+            let label = |label: &probity_lm::LabelScore| (label.name.clone(), json!({"logprob": label.logprob, "prob": label.prob}));
+            line.insert("labels".into(), Value::Object(answer.labels.iter().map(label).collect()));
+            line.insert("mass".into(), answer.mass.into());
+        }
+        Some(ScoreAnswer::Continuation(answer)) => {
+            if let Ok(Value::Object(fields)) = serde_json::to_value(answer) {
+                line.extend(fields);
+            }
+        }
+        None => {}
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probity_data::read_from;
+    use probity_lm::ScriptedModel;
+
+    fn read(text: &str) -> probity_data::ReadReport<RequestLine> {
+        read_from(text.as_bytes(), "r.jsonl".into(), None).expect("readable")
+    }
+
+    fn problem(line: &str) -> String {
+        read(line).problems.to_string()
+    }
+
+    #[test]
+    fn alternatives_are_exclusive_and_one_is_needed() {
+        assert!(problem(r#"{"id":"1","prompt":"x","tokens":[1],"continuation":"y"}"#).contains("field `tokens`: only one of"));
+        assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains("one of `labels`, `continuation` is needed"));
+        assert!(problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed"));
+        assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["A"]},"continuation":"y"}"#).contains("only one of"));
+        assert!(problem(r#"{"id":"1","prompt":"x","continuation":""}"#).contains("field `continuation`: empty"));
+        assert!(problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("nearest known name is `continuation`"));
+        assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["a"],"A":["b"]}}"#).contains("given twice"));
+        assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":[]}}"#).contains("has no variants"));
+        assert!(problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#).contains("goes with `messages` only"));
+    }
+
+    fn answered(text: &str) -> (Vec<Value>, Tally) {
+        let model = ScriptedModel::from_probabilities(|_| vec![0.3, 0.1]);
+        let check = |request: &ScoreRequest| {
+            let why = || LmError::Request { id: request.id.clone(), why: "not for this model".into() };
+            if request.id.starts_with("bad") { Err(why()) } else { Ok(()) }
+        };
+        let requests: Vec<ScoreRequest> = read(text).records.into_iter().map(|(_, line)| line.into_request()).collect();
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("out.jsonl");
+        let mut reporter = Reporter::new(true);
+        let table = TableWriter::create(&path, false).expect("created");
+        let mut answers = Answers::new(table, Precision::Exact, &mut reporter, requests.len());
+        answers.ask(&model, requests, check).expect("scripted");
+        let tally = answers.finish().expect("complete");
+        let text = std::fs::read_to_string(path).expect("read");
+        (text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), tally)
+    }
+
+    #[test]
+    fn labels_keep_their_order_and_answers_that_of_the_input() {
+        let text = "{\"id\":\"b\",\"prompt\":\"x\",\"labels\":{\"Z\":[\"Z\"],\"A\":[\"A\"]}}\n{\"id\":\"a\",\"prompt\":\"x y\",\"continuation\":\"to be\"}\n";
+        // The scripted model answers the last request first.
+        let (lines, tally) = answered(text);
+        assert_eq!(lines[0]["id"], "b");
+        let names: Vec<_> = lines[0]["labels"].as_object().expect("labels").keys().collect();
+        assert_eq!(names, ["Z", "A"]);
+        assert!((lines[0]["labels"]["Z"]["prob"].as_f64().expect("number") - 0.75).abs() < 1e-12);
+        assert_eq!((tally.answered, tally.unanswered, tally.refused.len()), (2, 0, 0));
+        assert_eq!((&lines[1]["tokens"], &lines[1]["outcome"]), (&json!(["to", "be"]), &json!("scored")));
+    }
+
+    #[test]
+    fn a_request_that_the_model_refuses_leaves_the_others_their_answers() {
+        let line = |id: &str| format!("{{\"id\":\"{id}\",\"prompt\":\"x\",\"continuation\":\"y\"}}\n");
+        let (lines, tally) = answered(&(line("a") + &line("bad") + &line("c")));
+        assert_eq!(lines.iter().map(|line| line["id"].as_str().expect("id")).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(tally.refused, [(1, "not for this model".to_owned())]);
+    }
+
+    #[test]
+    fn an_outcome_without_an_answer_keeps_its_reason() {
+        let result = ScoreResult { outcome: probity_lm::Outcome::TooLong { tokens: 9, limit: 4 }, prompt_tokens: 9, answer: None };
+        assert_eq!(
+            Value::Object(answer("x", &result, Precision::Fast)),
+            json!({"id":"x","outcome":"too_long","tokens":9,"limit":4,"precision":"fast","prompt_tokens":9})
+        );
+    }
+}

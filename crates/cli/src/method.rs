@@ -1,0 +1,190 @@
+//! Running a method of the registry into a run folder.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, Args, FromArgMatches};
+use probity_data::{Sample, read_samples};
+use probity_lm::{LanguageModel, ModelDescription, SinkError};
+use probity_methods::{DynMethod, Output, Run, Section, Summary};
+use probity_runtime::hub::{NoProgress, hash_file};
+use probity_store::{RunFolder, RunInfo, TableWriter};
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::compute::{ModelArgs, ModelOptions};
+use crate::exit::Done;
+use crate::interrupt::{self, was_interrupted};
+use crate::progress::{Reporter, seconds_text};
+use crate::terminal::{print, table, thousands, visible};
+
+/// Options of every run.
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The samples: JSON lines, or - for standard input
+    #[arg(long, value_name = "FILE", help_heading = "Data and output")]
+    data: PathBuf,
+    /// Judge only the first N samples
+    #[arg(long, value_name = "N", help_heading = "Data and output")]
+    limit: Option<usize>,
+    /// The folder for the manifest, the tables and the summary; made where it is not there
+    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
+    out: PathBuf,
+    /// Replace an earlier run in that folder
+    #[arg(long, help_heading = "Data and output")]
+    overwrite: bool,
+    /// Exit with 1 where a sample could not be scored
+    #[arg(long, help_heading = "Data and output")]
+    strict: bool,
+}
+
+/// The method's command with the options of every run.
+pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
+    RunArgs::augment_args(method.command())
+}
+
+/// Reads data, loads the model, judges, and shows the summary.
+pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
+    let args = RunArgs::from_arg_matches(matches)?;
+    let global = Global { quiet: matches.get_flag("quiet") };
+    let params = method.params_in_force(matches)?;
+    let samples = read_samples(&args.data, args.limit)?;
+    let mut reporter = Reporter::new(global.quiet);
+    let model = args.model.load(&mut reporter)?;
+    let data = json!({"path": args.data, "sha256": hash_file(&args.data, &mut NoProgress).ok(), "samples": samples.len()});
+    let info = info(method.name(), arguments, &params, &args.model.options, &data, model.description());
+    let mut folder = RunFolder::create(&args.out, args.overwrite, info)?;
+    interrupt::catch();
+    let result = execute(method, matches, &samples, &model, &mut folder, &mut reporter);
+    let summary = close(folder, result)?;
+    show(&summary)?;
+    reporter.say(&format!("results are in {}", args.out.display()));
+    let unscored = summary.outcomes.unscored();
+    if unscored > 0 {
+        reporter.warn(&format!("{} of the questions have no answer; see the outcomes", thousands(unscored as u64)));
+    }
+    Ok(if args.strict && unscored > 0 { Done::Unscored } else { Done::Success })
+}
+
+/// What the manifest says of a run when it begins.
+pub(crate) fn info(
+    command: &str,
+    arguments: &[OsString],
+    params: &Value,
+    options: &ModelOptions,
+    data: &Value,
+    model: &ModelDescription,
+) -> RunInfo {
+    let seeds: BTreeMap<String, u64> = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed)).into_iter().collect();
+    RunInfo {
+        command: command.to_owned(),
+        arguments_given: arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        arguments_in_force: json!({"method": params, "model": options.in_force(), "data": data}),
+        versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+        model: json!(model),
+        seeds,
+    }
+}
+
+/// Runs the method; its rows are in the folder when this returns, also after an error.
+pub(crate) fn execute(
+    method: &dyn DynMethod,
+    matches: &ArgMatches,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    folder: &mut RunFolder,
+    reporter: &mut Reporter,
+) -> anyhow::Result<Summary> {
+    let mut output = FolderOutput { folder, tables: Vec::new(), reporter, name: method.name() };
+    let result = method.run(matches, samples, &mut Run::new(model, &mut output));
+    output.reporter.finish();
+    let tables = std::mem::take(&mut output.tables);
+    let summary = result?;
+    for (_, table) in tables {
+        table.finish()?;
+    }
+    folder.write_summary(&summary)?;
+    Ok(summary)
+}
+
+/// Says in the manifest how the run ended.
+pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::Result<T> {
+    match result {
+        Ok(value) => {
+            folder.finish()?;
+            Ok(value)
+        }
+        Err(error) => {
+            let why = if was_interrupted(&error) { "interrupted".to_owned() } else { error.to_string() };
+            // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
+            let _ = folder.fail(why);
+            Err(error)
+        }
+    }
+}
+
+/// Prints the tables of a summary.
+pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
+    for section in &summary.sections {
+        print(&section_text(section))?;
+    }
+    let cost = summary.cost;
+    print(&format!(
+        "{} questions in {}; {} tokens computed of {}\n{}",
+        thousands(cost.requests as u64),
+        seconds_text(cost.seconds),
+        thousands(cost.tokens_computed),
+        thousands(cost.tokens_unshared),
+        visible(&summary.signature_line)
+    ))?;
+    Ok(())
+}
+
+fn section_text(section: &Section) -> String {
+    let mut text = format!("{}\n", visible(&section.title));
+    if !section.columns.is_empty() {
+        text.push_str(&table(&section.columns, &section.rows));
+        text.push('\n');
+    }
+    for note in &section.notes {
+        text.push_str(&visible(note));
+        text.push('\n');
+    }
+    text
+}
+
+/// A method's output as tables of a run folder.
+struct FolderOutput<'a> {
+    folder: &'a mut RunFolder,
+    tables: Vec<(&'static str, TableWriter)>,
+    reporter: &'a mut Reporter,
+    name: &'static str,
+}
+
+impl Output for FolderOutput<'_> {
+    fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
+        let writer = self.folder.table(&format!("{table}.jsonl"))?;
+        self.tables.push((table, writer));
+        Ok(())
+    }
+
+    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+        let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
+        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
+        // After the row is in: what was finished is kept.
+        Ok(interrupt::check()?)
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        self.reporter.questions(self.name, done, total);
+    }
+}
+
+/// The rows of a table that a run has finished.
+pub(crate) fn rows(folder: &Path, table: &str) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(folder.join(format!("{table}.jsonl")))?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}

@@ -1,0 +1,174 @@
+//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, nothing with `--quiet`.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use probity_runtime::hub;
+
+use crate::terminal::{size, thousands, visible};
+
+/// Between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(15);
+
+/// What a step counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    Questions,
+}
+
+/// Tells how far a command is.
+pub(crate) struct Reporter {
+    quiet: bool,
+    terminal: bool,
+    step: Option<Step>,
+}
+
+struct Step {
+    what: String,
+    unit: Unit,
+    total: Option<u64>,
+    done: u64,
+    started: Instant,
+    last_line: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Reporter {
+    /// Reports to standard error unless `quiet`.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Self { quiet, terminal: std::io::stderr().is_terminal(), step: None }
+    }
+
+    /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
+    pub(crate) fn say(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
+            Some(bar) => bar.suspend(|| eprintln!("{}", visible(text))),
+            None => eprintln!("{}", visible(text)),
+        }
+    }
+
+    /// A line that is told even with `--quiet`.
+    pub(crate) fn warn(&self, text: &str) {
+        let text = visible(&format!("warning: {text}"));
+        match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// `done` of `total` questions are answered.
+    pub(crate) fn questions(&mut self, what: &str, done: usize, total: usize) {
+        let is_new = self.step.as_ref().is_none_or(|step| step.unit != Unit::Questions || step.total != Some(total as u64) || done == 0);
+        if is_new {
+            self.start(what, Unit::Questions, Some(total as u64));
+        }
+        self.set(done as u64);
+        if done == total {
+            self.finish();
+        }
+    }
+
+    /// Ends the step that is shown.
+    pub(crate) fn finish(&mut self) {
+        if let Some(step) = self.step.take() {
+            if let Some(bar) = &step.bar {
+                bar.finish_and_clear();
+            }
+            if step.unit == Unit::Questions && step.done > 0 {
+                self.say(&step.line());
+            }
+        }
+    }
+
+    fn start(&mut self, what: &str, unit: Unit, total: Option<u64>) {
+        self.finish();
+        let now = Instant::now();
+        let bar = (self.terminal && !self.quiet).then(|| bar(what, unit, total));
+        if bar.is_none() && (unit == Unit::Bytes || total.is_some()) {
+            self.say(what);
+        }
+        self.step = Some(Step { what: what.to_owned(), unit, total, done: 0, started: now, last_line: now, bar });
+    }
+
+    fn set(&mut self, done: u64) {
+        let Some(step) = &mut self.step else { return };
+        step.done = done;
+        if let Some(bar) = &step.bar {
+            bar.set_position(done);
+        } else if step.last_line.elapsed() >= LINE_EVERY {
+            step.last_line = Instant::now();
+            let line = step.line();
+            self.say(&line);
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if let Some(bar) = self.step.take().and_then(|step| step.bar) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(what: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
+    let template = match (unit, total) {
+        (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta} left",
+        (_, None) => "{spinner} {msg} {elapsed}",
+    };
+    let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(visible(what));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+impl Step {
+    /// `comparing: 120 of 240, 4.1/s, 29 s left`.
+    fn line(&self) -> String {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let rate = self.done as f64 / seconds.max(1e-9);
+        let count = |n: u64| if self.unit == Unit::Bytes { size(n) } else { thousands(n) };
+        let of = self.total.map(|total| format!(" of {}", count(total))).unwrap_or_default();
+        let speed = if self.unit == Unit::Questions { format!(", {rate:.1}/s") } else { String::new() };
+        let time = match self.total {
+            Some(total) if self.done < total && self.done > 0 => format!("{} left", seconds_text((total - self.done) as f64 / rate)),
+            _ => seconds_text(seconds),
+        };
+        format!("{}: {}{of}{speed}, {time}", self.what, count(self.done))
+    }
+}
+
+/// `45 s`, `3 min 20 s`, `2 h 5 min`.
+pub(crate) fn seconds_text(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..10 => format!("{seconds:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+impl hub::Progress for Reporter {
+    fn notice(&mut self, text: &str) {
+        self.say(text);
+    }
+
+    fn begin(&mut self, what: &str, total: Option<u64>) {
+        self.start(what, Unit::Bytes, total);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        let done = self.step.as_ref().map_or(0, |step| step.done);
+        self.set(done + bytes);
+    }
+}

@@ -1,0 +1,51 @@
+//! Completions and manual pages, made from the command line itself.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use clap_complete::Shell;
+
+use crate::args::command;
+use crate::exit::Done;
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write probity.1, probity-compare.1 … into this folder instead of printing the first
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl CompletionsArgs {
+    pub(crate) fn run(self) -> anyhow::Result<Done> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command(), "probity", &mut script);
+        io::Write::write_all(&mut io::stdout().lock(), &script)?;
+        Ok(Done::Success)
+    }
+}
+
+impl ManArgs {
+    pub(crate) fn run(self) -> anyhow::Result<Done> {
+        if let Some(folder) = self.out {
+            let cannot = || format!("cannot write manual pages to {}", folder.display());
+            std::fs::create_dir_all(&folder).with_context(cannot)?;
+            clap_mangen::generate_to(command(), &folder).with_context(cannot)?;
+        } else {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command()).render(&mut page)?;
+            io::Write::write_all(&mut io::stdout().lock(), &page)?;
+        }
+        Ok(Done::Success)
+    }
+}

@@ -1,0 +1,127 @@
+//! Text for people: tables, sizes, and hostile characters made visible.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks stay.
+pub(crate) fn visible(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && is_hostile(c) {
+            let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// As [`visible`], on one line.
+pub(crate) fn visible_line(text: &str) -> String {
+    visible(text).replace('\n', "\\n")
+}
+
+/// JSON stays the same JSON, but without characters that a terminal would obey.
+pub(crate) fn visible_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_hostile(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+fn is_hostile(c: char) -> bool {
+    let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let hidden = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    c.is_control() || bidirectional || hidden
+}
+
+/// `98.4 MB`: powers of ten.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// `12,345`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A table with a head; columns whose cells are numbers are set flush right.
+pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|cell| visible_line(cell)));
+    for row in rows {
+        table.add_row(row.iter().map(|cell| visible_line(cell)));
+    }
+    for index in 0..columns.len() {
+        let is_number = |cell: &String| matches!(cell.as_str(), "–" | "-" | "") || cell.trim_end_matches('%').parse::<f64>().is_ok();
+        if rows.iter().all(|row| row.get(index).is_none_or(is_number))
+            && let Some(column) = table.column_mut(index)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes to standard output, the place of data; a closed pipe comes back as an error that ends the program with 0.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_characters_are_shown_and_others_kept() {
+        assert_eq!(visible("a\u{1b}]0;x\u{7}\tb\u{9b}\u{202e}"), "a\\u{1b}]0;x\\u{7}\\u{9}b\\u{9b}\\u{202e}");
+        assert_eq!(visible("naïve 日本 हिन्दी 😀\n"), "naïve 日本 हिन्दी 😀\n");
+    }
+
+    #[test]
+    fn json_without_hostile_characters_means_the_same() {
+        let value = serde_json::json!({"t": "\u{9b}x\u{202e}\u{e0041}é"});
+        let safe = visible_json(&value.to_string());
+        assert!(!safe.chars().any(is_hostile));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).expect("still JSON"), value);
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!((thousands(0).as_str(), thousands(999).as_str(), thousands(1_234_567).as_str()), ("0", "999", "1,234,567"));
+        assert_eq!((size(98_362_432), size(1_117_320_768)), ("98.4 MB".to_owned(), "1.12 GB".to_owned()));
+    }
+
+    #[test]
+    fn a_table_cannot_be_broken_by_its_cells() {
+        let shown = table(&["id".into(), "score".into()], &[vec!["a\nb\u{1b}[31m".into(), "0.5".into()]]);
+        assert!(shown.contains("a\\nb\\u{1b}[31m") && !shown.contains('\u{1b}'), "{shown}");
+    }
+}
