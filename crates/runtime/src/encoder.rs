@@ -1,6 +1,6 @@
 //! Prompts and labels to tokens: the place where the boundary between what is given and what is asked is drawn.
 
-use probity_lm::{LabelError, LabelSet, Prompt, resolve_variants};
+use probity_lm::{LabelError, LabelSet, Prompt, Termination, resolve_variants};
 
 use crate::chat::{ChatError, ChatTemplate};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
@@ -24,6 +24,9 @@ pub enum EncodeError {
     /// The labels cannot be told apart, or one has no tokens.
     #[error(transparent)]
     Labels(#[from] LabelError),
+    /// Terminated labels were asked for, and the model has no token that ends an answer.
+    #[error("the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, which need no end")]
+    NoEnd,
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
     UnknownToken {
@@ -110,8 +113,12 @@ impl Encoder {
         let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
         let (prefix, sequences) = self.encode_after(prompt, &variants)?;
         let mut sequences = sequences.into_iter();
-        let by_label: Vec<Vec<Vec<u32>>> =
+        let mut by_label: Vec<Vec<Vec<u32>>> =
             set.labels().iter().map(|label| sequences.by_ref().take(label.variants.len()).collect()).collect();
+        if set.termination() == Termination::EndOfTurn {
+            let end = self.end_of_answer(prompt).ok_or(EncodeError::NoEnd)?;
+            by_label.iter_mut().flatten().for_each(|tokens| tokens.push(end));
+        }
         let labels = resolve_variants(set, &by_label)?;
         Ok(EncodedLabels { prefix, labels })
     }

@@ -7,7 +7,9 @@ use probity_models::{Arithmetic, Decoder, KvSpan, PackedSegment, load_decoder, r
 
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
-use crate::weights::SafetensorsFiles;
+use crate::gguf_config;
+use crate::hub::locate;
+use crate::weights::{GgufFile, SafetensorsFiles};
 
 /// Largest difference allowed from transformers' f32 logits.
 const TOLERANCE: f32 = 2e-4;
@@ -23,19 +25,63 @@ fn load(name: &str) -> Box<dyn Decoder> {
     load_decoder(&source, config, Arithmetic::Exact).expect("complete checkpoint")
 }
 
+fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn Decoder> {
+    let file = GgufFile::open(path).expect("valid GGUF");
+    let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+    load_decoder(&file, config, arithmetic).expect("complete checkpoint")
+}
+
+/// The GGUF file of a known model, where it was fetched.
+fn known(name: &str) -> Option<PathBuf> {
+    match locate(name) {
+        Ok(located) => Some(located.path),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Tensors of a golden file, by name.
+struct Tensors(Vec<u8>);
+
+impl Tensors {
+    fn open(path: &Path) -> Self {
+        Self(std::fs::read(path).expect("goldens are part of the repository"))
+    }
+
+    fn get<T>(&self, name: &str, of: impl Fn(&[u8]) -> T, size: usize) -> Vec<T> {
+        let tensors = safetensors::SafeTensors::deserialize(&self.0).expect("valid goldens");
+        tensors.tensor(name).expect("a golden of that name").data().chunks_exact(size).map(of).collect()
+    }
+
+    fn ids(&self, name: &str) -> Vec<u32> {
+        self.get(name, |b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32, 8)
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        self.get(name, |b| f32::from_le_bytes(b.try_into().expect("4 bytes")), 4)
+    }
+}
+
 struct Golden {
     tokens: Vec<u32>,
     logits: Vec<Vec<f32>>,
 }
 
 fn golden(name: &str) -> Golden {
-    let file = std::fs::read(folder(name).join("golden.safetensors")).expect("goldens are part of the repository");
-    let tensors = safetensors::SafeTensors::deserialize(&file).expect("valid goldens");
-    let tokens = tensors.tensor("tokens").expect("tokens");
-    let tokens = tokens.data().as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b) as u32).collect();
-    let logits = tensors.tensor("logits").expect("logits");
-    let values: Vec<f32> = logits.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-    Golden { tokens, logits: values.chunks(logits.shape()[1]).map(<[f32]>::to_vec).collect() }
+    let tensors = Tensors::open(&folder(name).join("golden.safetensors"));
+    let (tokens, logits) = (tensors.ids("tokens"), tensors.floats("logits"));
+    let vocab_size = logits.len() / tokens.len();
+    Golden { logits: logits.chunks(vocab_size).map(<[f32]>::to_vec).collect(), tokens }
+}
+
+fn largest_difference<'a>(got: impl IntoIterator<Item = &'a f32>, expected: impl IntoIterator<Item = &'a f32>) -> f32 {
+    got.into_iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn top(logits: &[f32]) -> u32 {
+    logits.iter().enumerate().fold(0, |best, (id, logit)| if *logit > logits[best] { id } else { best }) as u32
 }
 
 /// Logits of all positions, the tokens run in pieces of these lengths.
@@ -59,12 +105,72 @@ fn logits_equal_transformers_with_and_without_cache() {
     for name in ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2"] {
         let (model, golden) = (load(name), golden(name));
         let whole = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
-        let largest = whole.iter().flatten().zip(golden.logits.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let largest = largest_difference(whole.iter().flatten(), golden.logits.iter().flatten());
         println!("{name}: {} positions, largest difference {largest:e}", golden.tokens.len());
         assert!(golden.tokens.len() >= 64 && largest <= TOLERANCE, "{name} differs by {largest}");
         let single = vec![1; golden.tokens.len()];
         assert_eq!(in_pieces(&*model, &golden.tokens, &single), whole, "{name}: cached, token by token");
         assert_eq!(in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]), whole, "{name}: cached, in spans");
+    }
+}
+
+#[test]
+fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
+    for name in ["tiny-gguf", "tiny-gguf-mixed"] {
+        let (path, golden) = (folder(name).join("model.gguf"), golden(name));
+        let all = [golden.tokens.len()];
+        let exact = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &golden.tokens, &all);
+        let largest = largest_difference(exact.iter().flatten(), golden.logits.iter().flatten());
+        println!("{name}: exact differs by {largest:e}");
+        assert!(largest <= TOLERANCE, "{name} differs by {largest}");
+        let fast = in_pieces(&*load_gguf(&path, Arithmetic::Fast), &golden.tokens, &all);
+        let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
+        println!("{name}: fast differs by {largest:e}");
+        assert!(largest > TOLERANCE && largest < 1.0, "{name}: fast arithmetic differs by {largest}");
+    }
+}
+
+#[test]
+fn smollm2_equals_transformers_dequantised_load() {
+    let Some(path) = known("smollm2-135m-instruct") else { return };
+    let tensors = Tensors::open(&folder("../smollm2").join("golden.safetensors"));
+    let (exact, fast) = (load_gguf(&path, Arithmetic::Exact), load_gguf(&path, Arithmetic::Fast));
+    let subset = tensors.ids("subset_ids");
+    for prompt in 0..4 {
+        let golden = |name: &str| format!("prompt{prompt}.{name}");
+        let tokens = tensors.ids(&golden("tokens"));
+        let logits = in_pieces(&*exact, &tokens, &[tokens.len()]);
+        assert_eq!(logits.iter().map(|l| top(l)).collect::<Vec<_>>(), tensors.ids(&golden("top1")), "prompt {prompt}");
+        let subsets = |logits: &[Vec<f32>]| -> Vec<f32> { logits.iter().flat_map(|l| subset.iter().map(|id| l[*id as usize])).collect() };
+        let (expected, expected_last) = (tensors.floats(&golden("subset_logits")), tensors.floats(&golden("last_logits")));
+        let last = logits[tokens.len() - 4..].iter().flatten();
+        let largest = largest_difference(&subsets(&logits), &expected).max(largest_difference(last, &expected_last));
+        assert!(largest <= 2e-3, "prompt {prompt} differs by {largest}");
+        let rounded = in_pieces(&*fast, &tokens, &[tokens.len()]);
+        let agree = rounded.iter().zip(&logits).filter(|(a, b)| top(a) == top(b)).count();
+        let loss = largest_difference(&subsets(&rounded), &expected);
+        println!("prompt {prompt}: exact differs by {largest:e}, fast by {loss:.3}; fast agrees on {agree} of {} top tokens", tokens.len());
+        assert!(loss > 2e-3 && agree * 10 >= tokens.len() * 7, "fast: {loss}, {agree} of {}", tokens.len());
+    }
+}
+
+#[test]
+fn qwen2_with_a_head_of_its_own_equals_transformers_dequantised_load() {
+    let Some(path) = known("qwen2.5-coder-0.5b-instruct") else { return };
+    let tensors = Tensors::open(&folder("../qwen2.5-coder-0.5b").join("golden.safetensors"));
+    let model = load_gguf(&path, Arithmetic::Exact);
+    let subset = tensors.ids("subset_ids");
+    for prompt in 0..2 {
+        let golden = |name: &str| format!("prompt{prompt}.{name}");
+        let tokens = tensors.ids(&golden("tokens"));
+        let segment = PackedSegment { past: Vec::new(), wanted: (tokens.len() - 8..tokens.len()).collect(), tokens };
+        let output = model.forward(&[segment]).expect("runs");
+        let logits = model.logits(&output.hidden).expect("runs").to_vec2::<f32>().expect("a matrix");
+        assert_eq!(logits.iter().map(|l| top(l)).collect::<Vec<_>>(), tensors.ids(&golden("top1")), "prompt {prompt}");
+        let got: Vec<f32> = logits.iter().flat_map(|l| subset.iter().map(|id| l[*id as usize])).collect();
+        let largest = largest_difference(&got, &tensors.floats(&golden("subset_logits")));
+        println!("prompt {prompt}: differs by {largest:e}");
+        assert!(largest <= 2e-3, "prompt {prompt} differs by {largest}");
     }
 }
 
@@ -77,7 +183,7 @@ fn the_window_of_mistral_matters() {
     config.sliding_window = None;
     let open = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
     let logits = in_pieces(&*open, &golden.tokens, &[golden.tokens.len()]);
-    let difference = |i: usize| logits[i].iter().zip(&golden.logits[i]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let difference = |i: usize| largest_difference(&logits[i], &golden.logits[i]);
     assert!(difference(0) < TOLERANCE && difference(golden.tokens.len() - 1) > 0.1);
 }
 
