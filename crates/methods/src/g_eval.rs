@@ -23,10 +23,10 @@ pub struct GEvalParams {
     #[arg(long, default_value = "summary", value_name = "WORD")]
     pub noun: String,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
-    #[arg(long, value_name = "TEXT|@FILE")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
     pub criteria: Option<String>,
     /// How the rater should proceed, or @FILE.
-    #[arg(long, value_name = "TEXT|@FILE")]
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
     pub steps: Option<String>,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
     #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
@@ -38,7 +38,7 @@ pub struct GEvalParams {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Score:", value_name = "TEXT")]
+    #[arg(long, default_value = "Score:", allow_hyphen_values = true, value_name = "TEXT")]
     pub answer_prefix: String,
     /// Do not compare the result with the gold scores in the data.
     #[arg(long)]

@@ -30,7 +30,7 @@ pub struct ParaPluieParams {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Answer:", value_name = "TEXT")]
+    #[arg(long, default_value = "Answer:", allow_hyphen_values = true, value_name = "TEXT")]
     pub answer_prefix: String,
     /// The two answers. Each counts with and without a space before it.
     #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]

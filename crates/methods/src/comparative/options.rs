@@ -31,7 +31,7 @@ pub struct ComparativeParams {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Answer:", value_name = "TEXT")]
+    #[arg(long, default_value = "Answer:", allow_hyphen_values = true, value_name = "TEXT")]
     pub answer_prefix: String,
     /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
     #[arg(long, default_value = "A,B", value_name = "FIRST,SECOND")]
