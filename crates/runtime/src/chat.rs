@@ -153,6 +153,7 @@ fn without_generation_marks(source: &str) -> String {
 
 /// JSON as Python's `json.dumps(…, ensure_ascii=False)` writes it: a space after commas and colons unless indented. Nothing is escaped
 /// for HTML.
+#[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _: Option<bool> = options.get("ensure_ascii")?;

@@ -25,7 +25,9 @@ pub enum EncodeError {
     #[error(transparent)]
     Labels(#[from] LabelError),
     /// Terminated labels were asked for, and the model has no token that ends an answer.
-    #[error("the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, which need no end")]
+    #[error(
+        "the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, which need no end"
+    )]
     NoEnd,
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
@@ -144,10 +146,10 @@ impl Encoder {
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
-        let common = encoded.joint.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
+        let common = encoded.with_suffix.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
         let mut prefix: Vec<u32> = bos.into_iter().chain(encoded.shared).collect();
         prefix.extend(&encoded.own[..common]);
-        let sequences = encoded.joint.into_iter().map(|mut joint| joint.split_off(common)).collect();
+        let sequences = encoded.with_suffix.into_iter().map(|mut joint| joint.split_off(common)).collect();
         Ok((prefix, sequences))
     }
 
@@ -171,7 +173,7 @@ impl Encoder {
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
                 let texts = messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
                 let texts = texts.chain(suffixes.iter().map(String::as_str));
-                let sentinel = Tokenizer::sentinel(texts)?;
+                let sentinel = Tokenizer::sentinel(&texts)?;
                 let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<Vec<_>, _>>()?;
                 let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
                 let mut text = template.render_contents(pairs, true)?;

@@ -7,6 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use super::TokenizerError;
 
 /// A token that is matched literally.
+#[expect(clippy::struct_excessive_bools, reason = "the flags of the `tokenizers` library")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AddedToken {
     pub(super) id: u32,
@@ -154,7 +155,7 @@ impl Protector {
     }
 
     /// A character that none of `texts` contains: of the noncharacters and private-use characters, the first.
-    pub(super) fn sentinel<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Result<char, TokenizerError> {
+    pub(super) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
         let mut candidates = ('\u{fdd0}'..='\u{fdef}').chain('\u{e000}'..='\u{f8ff}');
         candidates
             .find(|&candidate| texts.clone().all(|text| !text.contains(candidate)))
@@ -208,6 +209,6 @@ mod tests {
 
     #[test]
     fn the_sentinel_is_absent_from_the_texts() {
-        assert_eq!(Protector::sentinel(["a", "\u{fdd0}\u{fdd2}"].into_iter()), Ok('\u{fdd1}'));
+        assert_eq!(Protector::sentinel(&["a", "\u{fdd0}\u{fdd2}"].into_iter()), Ok('\u{fdd1}'));
     }
 }

@@ -25,7 +25,7 @@ impl Marked {
 
 impl Tokenizer {
     /// A character that none of the texts contains, to protect them with.
-    pub(crate) fn sentinel<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Result<char, TokenizerError> {
+    pub(crate) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
         Protector::sentinel(texts)
     }
 
@@ -47,20 +47,20 @@ impl Tokenizer {
     /// The ids of `text`, and of `text` followed by each of `suffixes` (data), each as one string.
     ///
     /// What comes before the last place that no suffix can reach (a special token, in some vocabularies the start of a line) is encoded
-    /// once: `(shared, own, joint)`, where `shared` begins all, `own` ends the text alone and `joint[i]` ends it with suffix `i`.
+    /// once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix `i`.
     pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<Joint, TokenizerError> {
         let cut = self.firm_cut(text);
         let shared = self.encode_marked(&text.text[..cut], text.sentinel, text.specials())?;
         let tail = &text.text[cut..];
         let own = self.encode_marked(tail, text.sentinel, text.specials())?;
-        let joint = suffixes.iter().map(|suffix| {
+        let with_suffix = suffixes.iter().map(|suffix| {
             let suffix = match text.sentinel {
                 Some(sentinel) => self.protect(suffix, sentinel)?,
                 None => suffix.clone(),
             };
             self.encode_marked(&format!("{tail}{suffix}"), text.sentinel, text.specials())
         });
-        Ok(Joint { shared, own, joint: joint.collect::<Result<_, _>>()? })
+        Ok(Joint { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
     }
 
     /// The last byte at which `text` may be cut so that both parts, encoded apart, give the ids of the whole whatever is appended.
@@ -90,5 +90,5 @@ pub(crate) struct Joint {
     /// The rest of the text alone.
     pub(crate) own: Vec<u32>,
     /// The rest of the text with each suffix.
-    pub(crate) joint: Vec<Vec<u32>>,
+    pub(crate) with_suffix: Vec<Vec<u32>>,
 }

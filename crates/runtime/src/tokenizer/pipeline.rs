@@ -207,8 +207,11 @@ impl Tokenizer {
     }
 }
 
+/// A piece of text, with its token where it is an added one.
+type CutPiece = (NormalizedString, Option<Vec<Token>>);
+
 /// `piece` cut at added tokens, which carry their ids.
-fn split_at(piece: &NormalizedString, matches: Vec<Match>) -> Result<Vec<(NormalizedString, Option<Vec<Token>>)>, LibraryError> {
+fn split_at(piece: &NormalizedString, matches: Vec<Match>) -> Result<Vec<CutPiece>, LibraryError> {
     let slice = |range: std::ops::Range<usize>| {
         piece.slice(NormalisedRange::Normalized(range)).ok_or_else(|| LibraryError::from("an added token cuts a character in two"))
     };

@@ -20,6 +20,7 @@ const TEKKEN: &str = concat!(
 );
 
 /// A family of byte-level tokenizers.
+#[expect(clippy::struct_excessive_bools, reason = "independent properties that the table states one by one")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
     /// Patterns that cut the text, one after another.

@@ -1,0 +1,335 @@
+//! The GGUF reader on right, wrong and hostile files.
+
+mod builder;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+
+use builder::{Gguf, Meta};
+use probity_kernels::WeightType;
+use probity_models::{SourceError, WeightSource as _};
+use probity_runtime::gguf_config;
+use probity_runtime::tokenizer::Tokenizer;
+use probity_runtime::weights::{GgufFile, Header, WeightsError};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+thread_local! {
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what each thread holds.
+struct Counting;
+
+// SAFETY: every call is passed to the system's allocator unchanged; the counters are thread-local and allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.with(|live| {
+            live.set(live.get().saturating_add(layout.size()));
+            live.get()
+        });
+        PEAK.with(|peak| peak.set(peak.get().max(live)));
+        // SAFETY: the caller's guarantees are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.with(|live| live.set(live.get().saturating_sub(layout.size())));
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that `work` holds at once.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.with(Cell::get);
+    PEAK.with(|peak| peak.set(before));
+    let result = work();
+    (result, PEAK.with(Cell::get) - before)
+}
+
+fn open(gguf: &Gguf) -> Result<GgufFile, WeightsError> {
+    GgufFile::from_bytes(Path::new("demo.gguf"), gguf.bytes())
+}
+
+/// A llama of one layer that has all required metadata, with a byte-level tokenizer of four tokens.
+fn small() -> Gguf {
+    let words = ["<|end|>", "a", "b", "ab"].map(str::to_owned).to_vec();
+    Gguf::default()
+        .text("general.architecture", "llama")
+        .number("llama.block_count", 1)
+        .number("llama.context_length", 128)
+        .number("llama.embedding_length", 32)
+        .number("llama.feed_forward_length", 64)
+        .number("llama.attention.head_count", 4)
+        .number("llama.attention.head_count_kv", 2)
+        .meta("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5))
+        .meta("llama.rope.freq_base", Meta::F32(500_000.0))
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", "gpt-2")
+        .meta("tokenizer.ggml.tokens", Meta::Strs(words))
+        .meta("tokenizer.ggml.token_type", Meta::I32s(vec![3, 1, 1, 1]))
+        .meta("tokenizer.ggml.merges", Meta::Strs(vec!["a b".into()]))
+        .number("tokenizer.ggml.eos_token_id", 0)
+        .tensor("token_embd.weight", &[32, 4], 8, &[0; 4 * 34])
+        .tensor("output_norm.weight", &[32], 0, &1.5f32.to_le_bytes().repeat(32))
+        .tensor("blk.0.attn_q.weight", &[32, 32], 2, &[0; 32 * 18])
+}
+
+/// Replaces a metadata entry, or takes it out.
+fn with(mut gguf: Gguf, key: &str, value: Option<Meta>) -> Gguf {
+    gguf.metadata.retain(|(other, _)| other != key.as_bytes());
+    if let Some(value) = value {
+        gguf = gguf.meta(key, value);
+    }
+    gguf
+}
+
+#[test]
+fn tensors_are_found_by_hugging_face_names_with_their_shape_outermost_first() {
+    let file = open(&small()).expect("valid");
+    let embedding = file.tensor("model.embed_tokens.weight").expect("there");
+    assert_eq!((embedding.shape, embedding.weight_type, embedding.bytes.len()), (vec![4, 32], WeightType::Q8_0, 136));
+    let norm = file.tensor("model.norm.weight").expect("there");
+    assert_eq!(norm.bytes[..4], 1.5f32.to_le_bytes());
+    assert!(file.contains("model.layers.0.self_attn.q_proj.weight") && !file.contains("lm_head.weight"));
+    assert_eq!(file.names(), ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"]);
+    assert_eq!(file.tensors()[2].name, "blk.0.attn_q.weight");
+}
+
+#[test]
+fn a_missing_tensor_names_the_file_and_the_nearest() {
+    let file = open(&small()).expect("valid");
+    let error = file.tensor("model.layers.0.self_attn.k_proj.weight").err().expect("missing");
+    let text = error.to_string();
+    assert!(matches!(error, SourceError::Missing { .. }), "{text}");
+    assert!(text.contains("blk.0.attn_k.weight") && text.contains("demo.gguf") && text.contains("blk.0.attn_q.weight"), "{text}");
+}
+
+#[test]
+fn types_without_kernels_are_listed_but_not_loaded() {
+    let file = open(&small().tensor("blk.0.attn_k.weight", &[256, 2], 23, &[0; 2 * 136])).expect("the header is valid");
+    let listed = file.tensors().into_iter().find(|t| t.name == "blk.0.attn_k.weight").expect("listed");
+    assert_eq!((listed.type_name, listed.bytes), ("IQ4_XS", 272));
+    let error = file.tensor("model.layers.0.self_attn.k_proj.weight").err().expect("unsupported").to_string();
+    assert!(error.contains("IQ4_XS") && error.contains("Q4_K"), "{error}");
+}
+
+/// A file that must be refused, and what the message must name.
+fn refused(gguf: &Gguf, words: &[&str]) {
+    let bytes = gguf.bytes();
+    let len = bytes.len();
+    let (result, peak) = peak_of(|| Header::parse(&bytes).map(|_| ()));
+    let error = result.expect_err("must be refused");
+    let found = format!("{}: {}", error.what, error.why);
+    assert!(words.iter().all(|word| found.contains(word)), "expected {words:?} in {found:?}");
+    assert!(peak <= allowance(len), "{peak} bytes for a file of {len}: {found}");
+    let text = open(gguf).err().expect("refused as a file too").to_string();
+    assert!(text.contains("demo.gguf") && text.contains("hint: "), "{text}");
+}
+
+/// What reading a header may take: a multiple of the file, and room for messages.
+fn allowance(len: usize) -> usize {
+    64 * len + 16_384
+}
+
+#[test]
+fn claims_beyond_the_file_are_refused_before_anything_is_allocated() {
+    let huge = 1u64 << 40;
+    refused(&Gguf { tensor_count: Some(huge), ..small() }, &["number of tensors", &huge.to_string()]);
+    refused(&Gguf { metadata_count: Some(u64::MAX), ..small() }, &["number of metadata entries"]);
+    let claim = |element: u32, count: u64| {
+        let raw = [9u32.to_le_bytes().as_slice(), &element.to_le_bytes(), &count.to_le_bytes()].concat();
+        with(small(), "x", Some(Meta::Raw(raw)))
+    };
+    for element in [0, 4, 6, 7, 8, 9, 10, 12] {
+        refused(&claim(element, 1_000_000_000), &["metadata `x`"]);
+        refused(&claim(element, u64::MAX), &["metadata `x`"]);
+    }
+    let long = [8u32.to_le_bytes().as_slice(), &u64::MAX.to_le_bytes()].concat();
+    refused(&with(small(), "x", Some(Meta::Raw(long))), &["metadata `x`"]);
+    refused(&small().tensor("big", &[1 << 20, 1 << 14], 0, &[]), &["tensor `big`", "needs"]);
+}
+
+#[test]
+fn bad_dimensions_offsets_and_types_are_refused() {
+    refused(&small().tensor("t", &[1 << 33, 1 << 33], 0, &[]), &["tensor `t`", "overflow"]);
+    refused(&small().tensor("t", &[u64::MAX], 0, &[]), &["tensor `t`", "overflow"]);
+    refused(&small().tensor("t", &[0, 4], 0, &[]), &["tensor `t`", "zero"]);
+    refused(&small().tensor("t", &[], 0, &[]), &["tensor `t`", "dimensions"]);
+    refused(&small().tensor("t", &[1; 5], 0, &[]), &["tensor `t`", "5"]);
+    refused(&small().tensor("t", &[33, 2], 8, &[0; 68]), &["tensor `t`", "33", "Q8_0"]);
+    refused(&small().tensor("t", &[32], 99, &[0; 128]), &["tensor `t`", "type 99"]);
+    let moved = |offset: u64| {
+        let mut gguf = small().tensor("t", &[32], 0, &[0; 128]);
+        gguf.tensors.last_mut().expect("just added").3 = offset;
+        gguf
+    };
+    refused(&moved(1 << 40), &["tensor `t`", "the file has"]);
+    refused(&moved(u64::MAX - 31), &["tensor `t`", "the file has"]);
+    refused(&moved(7), &["tensor `t`", "alignment"]);
+    refused(&moved(0), &["overlap", "token_embd.weight"]);
+}
+
+#[test]
+fn bad_names_strings_and_nesting_are_refused() {
+    refused(&Gguf { magic: *b"GGML", ..small() }, &["magic", "GGML"]);
+    refused(&Gguf { version: 1, ..small() }, &["version", "1"]);
+    refused(&Gguf { version: 3u32.swap_bytes(), ..small() }, &["big-endian"]);
+    refused(&small().number("llama.block_count", 2), &["llama.block_count", "twice"]);
+    refused(&small().tensor("output_norm.weight", &[32], 0, &[0; 128]), &["output_norm.weight", "twice"]);
+    let mut nameless = small();
+    nameless.metadata.push((vec![0xff, 0xfe], Meta::U32(1)));
+    refused(&nameless, &["key", "UTF-8"]);
+    nameless.metadata.last_mut().expect("just added").0.clear();
+    refused(&nameless, &["key", "length of 0"]);
+    refused(&with(small(), "x", Some(Meta::Bool(2))), &["metadata `x`", "boolean"]);
+    refused(&with(small(), "x", Some(Meta::Raw(77u32.to_le_bytes().to_vec()))), &["metadata `x`", "77"]);
+    let level = [9u32.to_le_bytes().as_slice(), &1u64.to_le_bytes()].concat();
+    let nested = [9u32.to_le_bytes().to_vec(), level.repeat(1000), vec![0; 64]].concat();
+    refused(&with(small(), "x", Some(Meta::Raw(nested))), &["metadata `x`", "nested"]);
+    for alignment in [0, 3, 1 << 30] {
+        refused(&with(small(), "general.alignment", Some(Meta::U32(alignment))), &["general.alignment", &alignment.to_string()]);
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = small().bytes();
+    for len in 0..bytes.len() {
+        assert!(Header::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
+    }
+    let cut = GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
+    assert!(cut.contains("probity model verify"), "{cut}");
+}
+
+#[test]
+fn a_missing_file_and_a_folder_are_named() {
+    let missing = GgufFile::open(Path::new("no/such/file.gguf")).err().expect("missing").to_string();
+    assert!(missing.contains("no/such/file.gguf"), "{missing}");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let error = GgufFile::open(folder.path()).err().expect("a folder").to_string();
+    assert!(error.contains("folder"), "{error}");
+    let empty = folder.path().join("empty.gguf");
+    std::fs::write(&empty, b"").expect("written");
+    assert!(GgufFile::open(&empty).is_err());
+}
+
+#[test]
+fn configuration_is_what_hugging_face_has() {
+    let config = gguf_config(&open(&small()).expect("valid")).expect("complete");
+    let expected = json!({
+        "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "intermediate_size": 64, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "vocab_size": 4, "rope_theta": 500_000.0,
+        "rope_interleaved": true, "model_type": "llama", "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 0
+    });
+    let sorted = |json: &Json| {
+        json.as_object().expect("object").iter().map(|(k, v)| (k.clone(), v.clone())).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(sorted(&config), sorted(&expected));
+}
+
+#[test]
+fn rope_scaling_window_and_untied_output_are_told() {
+    let scaled = small()
+        .text("llama.rope.scaling.type", "yarn")
+        .meta("llama.rope.scaling.factor", Meta::F32(4.0))
+        .number("llama.rope.scaling.original_context_length", 32)
+        .number("llama.attention.sliding_window", 64)
+        .tensor("output.weight", &[32, 4], 0, &[0; 512])
+        .tensor("rope_freqs.weight", &[4], 0, &[0; 16]);
+    let config = gguf_config(&open(&scaled).expect("valid")).expect("complete");
+    assert_eq!(config["rope_scaling"], json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}));
+    assert_eq!((&config["model_type"], &config["sliding_window"]), (&json!("mistral"), &json!(64)));
+    assert_eq!((&config["tie_word_embeddings"], &config["rope_freq_factors"]), (&json!(false), &json!(true)));
+}
+
+#[test]
+fn metadata_that_cannot_be_honoured_is_refused_by_key() {
+    let refused = |gguf: Gguf, key: &str| {
+        let error = gguf_config(&open(&gguf).expect("a valid header")).expect_err("refused").to_string();
+        assert!(error.contains(key) && error.contains("demo.gguf"), "{key}: {error}");
+    };
+    for key in ["general.architecture", "llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
+        refused(with(small(), key, None), key);
+        refused(with(small(), key, Some(Meta::Bool(1))), key);
+    }
+    for key in ["llama.block_count", "llama.attention.head_count", "llama.context_length", "llama.attention.head_count_kv"] {
+        refused(with(small(), key, Some(Meta::U32(0))), key);
+        refused(with(small(), key, Some(Meta::U32(u32::MAX))), key);
+    }
+    refused(with(small(), "general.architecture", Some(Meta::Str("mamba".into()))), "mamba");
+    refused(with(small(), "llama.attention.head_count_kv", Some(Meta::U32(3))), "llama.attention.head_count_kv");
+    refused(with(small(), "llama.attention.head_count", Some(Meta::U32(5))), "llama.attention.head_count");
+    refused(with(small(), "llama.rope.freq_base", Some(Meta::F32(f32::NAN))), "llama.rope.freq_base");
+    refused(with(small(), "llama.rope.dimension_count", Some(Meta::U32(4))), "llama.rope.dimension_count");
+    refused(with(small(), "llama.expert_count", Some(Meta::U32(8))), "llama.expert_count");
+    let neutral = with(small(), "llama.expert_count", Some(Meta::U32(0)));
+    assert!(gguf_config(&open(&neutral).expect("valid")).is_ok());
+}
+
+#[test]
+fn broken_vocabularies_are_refused_by_key() {
+    let refused = |gguf: Gguf, word: &str| {
+        let error = Tokenizer::from_gguf(&open(&gguf).expect("a valid header")).err().expect("refused").to_string();
+        assert!(error.contains(word) && error.contains("demo.gguf"), "{word}: {error}");
+    };
+    refused(with(small(), "tokenizer.ggml.pre", Some(Meta::Str("no-such".into()))), "llama-bpe");
+    refused(with(small(), "tokenizer.ggml.model", Some(Meta::Str("wordpiece".into()))), "wordpiece");
+    refused(with(small(), "tokenizer.ggml.tokens", None), "tokenizer.ggml.tokens");
+    refused(with(small(), "tokenizer.ggml.token_type", Some(Meta::I32s(vec![1]))), "tokenizer.ggml.token_type");
+    refused(with(small(), "tokenizer.ggml.merges", Some(Meta::Strs(vec!["a c".into()]))), "tokenizer.ggml.merges");
+    refused(with(small(), "tokenizer.ggml.merges", Some(Meta::Strs(vec!["ab".into()]))), "tokenizer.ggml.merges");
+    refused(with(small(), "tokenizer.ggml.eos_token_id", Some(Meta::U32(4))), "eos_token_id");
+    let spm = with(small(), "tokenizer.ggml.model", Some(Meta::Str("llama".into())));
+    refused(spm.clone(), "tokenizer.ggml.scores");
+    refused(with(spm.clone(), "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0]))), "tokenizer.ggml.scores");
+    refused(with(spm, "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0, f32::NAN, 0.0, 0.0]))), "token 1");
+}
+
+/// Everything that reads a file, on whatever the header check let through.
+fn read_all(bytes: Vec<u8>) {
+    let Ok(file) = GgufFile::from_bytes(Path::new("mutated.gguf"), bytes) else { return };
+    for name in file.names() {
+        if let Ok(tensor) = file.tensor(&name) {
+            let rows: usize = tensor.shape[..tensor.shape.len() - 1].iter().product();
+            let row = tensor.weight_type.row_bytes(tensor.shape[tensor.shape.len() - 1]).expect("whole blocks");
+            assert_eq!(tensor.bytes.len(), rows * row);
+            let _ = probity_runtime::weights::check_finite(&name, &tensor);
+        }
+    }
+    let _ = gguf_config(&file);
+    if let Ok(tokenizer) = Tokenizer::from_gguf(&file) {
+        let _ = tokenizer.encode_text("ab <|end|> aab");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn mutated_files_never_panic_and_never_take_more_memory_than_their_size_allows(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+        sentencepiece in any::<bool>(),
+    ) {
+        let scored = with(small(), "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0, -1.0, -2.0, -3.0])));
+        let base = if sentencepiece { with(scored, "tokenizer.ggml.model", Some(Meta::Str("llama".into()))) } else { small() };
+        let mut bytes = base.bytes();
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let (_, peak) = peak_of(|| Header::parse(&bytes).map(|_| ()));
+        prop_assert!(peak <= allowance(bytes.len()), "{} bytes for {}", peak, bytes.len());
+        read_all(bytes);
+    }
+}
