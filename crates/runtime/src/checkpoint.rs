@@ -97,7 +97,7 @@ impl Checkpoint {
                 let source = SafetensorsFiles::open(path)?;
                 let mut files = source.paths();
                 files.extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.exists()));
-                (config_of_folder(path)?, Box::new(source), Tokenizer::from_json(path)?, files)
+                (config_of_folder(path)?, Box::new(source), Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
             }
         };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: path.to_owned(), source })?;

@@ -85,7 +85,8 @@ impl<'a> PrefixTree<'a> {
     /// The node's own tokens.
     pub(crate) fn tokens(&self, id: NodeId) -> &'a [u32] {
         let node = &self.nodes[id];
-        &self.sequences[node.sequence].tokens[node.range.clone()]
+        // The root of an empty tree stands for no sequence.
+        self.sequences.get(node.sequence).map_or(&[], |sequence| &sequence.tokens[node.range.clone()])
     }
 
     fn group(&self, id: NodeId) -> usize {
