@@ -26,7 +26,8 @@ Examples:
   probity demo
   probity model get qwen2.5-coder-1.5b-instruct
   probity import summeval summeval.json --out summeval.jsonl
-  probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl --attribute coherence --out run
+  probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl \\
+      --attribute coherence --out run
 
 Exit codes: 0 done; 1 done, but with --strict some samples are unscored; 2 an error; 130 interrupted (finished work is kept).
 Models are kept in $PROBITY_MODELS, or else in the user's cache folder.";
@@ -78,9 +79,14 @@ pub(crate) enum Invocation {
 
 /// The whole command line: the fixed commands and a command for each registered method.
 pub(crate) fn command() -> clap::Command {
-    let mut command = Cli::command();
-    for method in methods() {
-        command = command.subcommand(method::command(*method));
+    // Methods come first in the help: they are what probity is for.
+    let mut order = methods().len();
+    let mut command = Cli::command().mut_subcommands(|sub| {
+        order += 1;
+        sub.display_order(order)
+    });
+    for (order, method) in methods().iter().enumerate() {
+        command = command.subcommand(method::command(*method).display_order(order));
     }
     command
 }

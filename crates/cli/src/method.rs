@@ -43,7 +43,8 @@ struct RunArgs {
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
-    RunArgs::augment_args(method.command())
+    // Augmenting puts the options' own description in the place of the method's.
+    RunArgs::augment_args(method.command()).about(method.about()).long_about(method.long_about())
 }
 
 /// Reads data, loads the model, judges, and shows the summary.

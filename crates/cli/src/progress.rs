@@ -90,7 +90,11 @@ impl Reporter {
         let now = Instant::now();
         let bar = (self.terminal && !self.quiet).then(|| bar(what, unit, total));
         if bar.is_none() && (unit == Unit::Bytes || total.is_some()) {
-            self.say(what);
+            let amount = match (unit, total) {
+                (Unit::Questions, Some(total)) => format!(": {} questions", thousands(total)),
+                _ => String::new(),
+            };
+            self.say(&format!("{what}{amount}"));
         }
         self.step = Some(Step { what: what.to_owned(), unit, total, done: 0, started: now, last_line: now, bar });
     }

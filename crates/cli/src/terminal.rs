@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks stay.
 pub(crate) fn visible(text: &str) -> String {
@@ -68,10 +68,13 @@ pub(crate) fn thousands(number: u64) -> String {
     grouped
 }
 
+/// A line under the head and none between rows.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// A table with a head; columns whose cells are numbers are set flush right.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(columns.iter().map(|cell| visible_line(cell)));
     for row in rows {
         table.add_row(row.iter().map(|cell| visible_line(cell)));

@@ -1,0 +1,113 @@
+//! Running the binary in a world of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A seeded random llama of the goldens: 320 tokens, context of 256, chat template, two shards.
+pub(crate) fn tiny() -> PathBuf {
+    golden("llama")
+}
+
+/// A folder of `tests/goldens/models`.
+pub(crate) fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/models").join(name)
+}
+
+/// A temporary folder in which the binary runs, with no model but those that the test puts there.
+pub(crate) struct World {
+    folder: TempDir,
+}
+
+/// What a run came to.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("temporary folder") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file and gives its path as an argument.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("below the world")).expect("folder");
+        std::fs::write(&path, content).expect("written");
+        path.display().to_string()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The rows of a JSON-lines file.
+    pub(crate) fn rows(&self, name: &str) -> Vec<serde_json::Value> {
+        self.read(name).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// A copy of the tiny llama that can be damaged.
+    pub(crate) fn copy_of_tiny(&self) -> PathBuf {
+        let copy = self.path("copy");
+        std::fs::create_dir_all(&copy).expect("folder");
+        for entry in std::fs::read_dir(tiny()).expect("goldens") {
+            let entry = entry.expect("entry");
+            std::fs::copy(entry.path(), copy.join(entry.file_name())).expect("copied");
+        }
+        copy
+    }
+
+    /// The command with an environment that knows no models and no network.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_probity"));
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("PROBITY_MODELS", self.path("models")).env("HF_HUB_CACHE", self.path("hub"));
+        // Port 9 of this machine: nobody answers there.
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_TOKEN").env_remove("HTTPS_PROXY").env_remove("https_proxy");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::from(self.command(arguments).output().expect("started"))
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        let ran = Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        ran
+    }
+}
+
+impl Ran {
+    /// Asserts the exit code and gives the rest.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Asserts that standard error is an error message with all of `parts`.
+    #[track_caller]
+    pub(crate) fn fails_with(self, parts: &[&str]) {
+        let ran = self.exits(2);
+        assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
+        for part in parts {
+            assert!(ran.stderr.contains(part), "`{part}` is not in\n{}", ran.stderr);
+        }
+    }
+}
+
+/// Requests as lines.
+pub(crate) fn lines(requests: &[serde_json::Value]) -> String {
+    requests.iter().map(|request| format!("{request}\n")).collect()
+}

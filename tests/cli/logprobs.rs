@@ -1,0 +1,165 @@
+//! `probity logprobs`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, World, lines, tiny};
+
+fn arguments(input: &str) -> Vec<String> {
+    ["logprobs", "--model", tiny().to_str().expect("UTF-8"), "--input", input].map(str::to_owned).to_vec()
+}
+
+fn run(world: &World, input: &str, more: &[&str]) -> Ran {
+    let mut all = arguments(input);
+    all.extend(more.iter().map(|argument| (*argument).to_owned()));
+    world.run(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn answers(ran: &Ran) -> Vec<Value> {
+    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn mixed() -> String {
+    lines(&[
+        json!({"id": "text", "prompt": "one two three", "labels": {"no": [" no", "No"], "a": ["a", " a"]}}),
+        json!({"id": "chat", "messages": [{"role": "user", "content": "hi <|im_end|>"}], "answer_prefix": "Answer:", "continuation": " yes"}),
+        json!({"id": "ids", "tokens": [5, 6, 7, 8], "continuation": "b"}),
+    ])
+}
+
+#[test]
+fn answers_come_in_the_order_of_the_requests_with_all_their_fields() {
+    let world = World::new();
+    let input = world.file("r.jsonl", mixed());
+    let ran = run(&world, &input, &[]).exits(0);
+    let answers = answers(&ran);
+    assert_eq!(answers.iter().map(|a| a["id"].as_str().expect("id")).collect::<Vec<_>>(), ["text", "chat", "ids"]);
+    let labels = answers[0]["labels"].as_object().expect("labels");
+    assert_eq!(labels.keys().collect::<Vec<_>>(), ["no", "a"]);
+    let probabilities: f64 = labels.values().map(|label| label["prob"].as_f64().expect("number")).sum();
+    let mass: f64 = labels.values().map(|label| label["logprob"].as_f64().expect("number").exp()).sum();
+    assert!((probabilities - 1.0).abs() < 1e-12 && (mass - answers[0]["mass"].as_f64().expect("mass")).abs() < 1e-12);
+    for continuation in &answers[1..] {
+        let tokens = continuation["token_logprobs"].as_array().expect("list");
+        let sum: f64 = tokens.iter().map(|token| token.as_f64().expect("number")).sum();
+        assert!((sum - continuation["logprob"].as_f64().expect("number")).abs() < 1e-9);
+        assert_eq!(continuation["tokens"].as_array().map(Vec::len), Some(tokens.len()));
+        assert!(continuation["is_greedy"].is_boolean() && continuation["precision"] == "exact");
+    }
+    assert_eq!(answers[2]["prompt_tokens"], 4);
+}
+
+#[test]
+fn threads_and_sharing_change_no_bit() {
+    let world = World::new();
+    let input = world.file("r.jsonl", mixed());
+    let plain = run(&world, &input, &["--quiet"]).exits(0);
+    assert!(plain.stderr.is_empty(), "{}", plain.stderr);
+    assert_eq!(run(&world, &input, &["--threads", "1"]).exits(0).stdout, plain.stdout);
+    assert_eq!(run(&world, &input, &["--no-sharing", "--threads", "2"]).exits(0).stdout, plain.stdout);
+}
+
+#[test]
+fn broken_lines_are_told_with_file_and_line_and_the_others_answered() {
+    let world = World::new();
+    let good = |id: usize| json!({"id": id.to_string(), "prompt": "x", "continuation": " y"}).to_string();
+    let mut text: Vec<String> = (1..=20).map(good).collect();
+    text[16] = "{\"id\": \"17\", \"prompt\": ".into();
+    text[17] = good(3);
+    text[18] = json!({"id": "19", "prompt": "x", "labels": {"A": ["A"], "AB": ["AB"]}, "continuation": "y"}).to_string();
+    let input = world.file("r.jsonl", text.join("\n"));
+    let ran = run(&world, &input, &["--out", "a.jsonl", "--manifest", "m.json"]).exits(2);
+    for part in ["3 problems in ", "r.jsonl", "line 17: ", "line 18: field `id`: request `3` was already on line 3", "line 19: "] {
+        assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
+    }
+    assert_eq!(world.rows("a.jsonl").len(), 17);
+    let manifest: Value = serde_json::from_str(&world.read("m.json")).expect("JSON");
+    assert_eq!((&manifest["answered"], &manifest["broken_lines"]), (&json!(17), &json!(3)));
+    assert_eq!(manifest["model"]["fingerprint"].as_str().map(str::len), Some(64));
+}
+
+#[test]
+fn labels_that_the_model_cannot_tell_apart_are_refused_for_their_line_only() {
+    let world = World::new();
+    let input = world.file(
+        "r.jsonl",
+        lines(&[
+            json!({"id": "bad", "prompt": "x:", "labels": {"1": ["1"], "10": ["10"]}}),
+            json!({"id": "good", "prompt": "x:", "labels": {"1": ["1"], "10": ["10"]}, "termination": "end_of_turn"}),
+        ]),
+    );
+    let ran = run(&world, &input, &[]).exits(2);
+    assert!(ran.stderr.contains("broken line 1 of ") && ran.stderr.contains("is a prefix of variant `10`"), "{}", ran.stderr);
+    assert_eq!(answers(&ran).len(), 1);
+    assert_eq!(answers(&ran)[0]["id"], "good");
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_an_outcome_and_counts_as_unscored() {
+    let world = World::new();
+    let input = world.file("r.jsonl", lines(&[json!({"id": "1", "tokens": vec![5; 300], "continuation": " y"})]));
+    let ran = run(&world, &input, &[]).exits(0);
+    assert_eq!((&answers(&ran)[0]["outcome"], &answers(&ran)[0]["limit"]), (&json!("too_long"), &json!(256)));
+    run(&world, &input, &["--strict"]).exits(1);
+}
+
+#[test]
+fn a_token_id_outside_the_vocabulary_is_refused_for_its_line() {
+    let world = World::new();
+    let input = world.file("r.jsonl", lines(&[json!({"id": "1", "tokens": [99999], "continuation": " y"})]));
+    let ran = run(&world, &input, &[]).exits(2);
+    assert!(ran.stderr.contains("broken line 1 of ") && ran.stderr.contains("99999"), "{}", ran.stderr);
+}
+
+#[test]
+fn answers_are_not_written_over_others_unless_told_to() {
+    let world = World::new();
+    let input = world.file("r.jsonl", mixed());
+    world.file("a.jsonl", "precious\n");
+    run(&world, &input, &["--out", "a.jsonl"]).fails_with(&["a.jsonl exists already", "--overwrite"]);
+    assert_eq!(world.read("a.jsonl"), "precious\n");
+    run(&world, &input, &["--out", "a.jsonl", "--overwrite"]).exits(0);
+    assert_eq!(world.rows("a.jsonl").len(), 3);
+}
+
+#[test]
+fn a_full_disk_is_an_error_with_a_hint() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("skipped: this system has no /dev/full");
+        return;
+    }
+    let world = World::new();
+    let input = world.file("r.jsonl", mixed());
+    run(&world, &input, &["--out", "/dev/full"]).fails_with(&["/dev/full", "No space left", "hint: the disk is full"]);
+}
+
+#[test]
+fn an_empty_and_a_missing_input_are_errors() {
+    let world = World::new();
+    let empty = world.file("empty.jsonl", "\n\n");
+    run(&world, &empty, &[]).fails_with(&["holds no lines", "hint: each line is one JSON object"]);
+    run(&world, "absent.jsonl", &[]).fails_with(&["absent.jsonl could not be opened"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
+    let world = World::new();
+    let request = |id: usize| json!({"id": id.to_string(), "prompt": format!("{id} {}", "word ".repeat(40)), "continuation": " y"});
+    let input = world.file("r.jsonl", lines(&(0..20_000).map(request).collect::<Vec<_>>()));
+    let all = arguments(&input);
+    let mut command = world.command(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    let mut first = String::new();
+    reader.read_line(&mut first).expect("an answer");
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(status.success());
+    let rest: Vec<String> = reader.lines().map(|line| line.expect("UTF-8")).collect();
+    let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
+    assert!(ran.stderr.contains("interrupted; what was finished is kept"), "{}", ran.stderr);
+    assert!(rest.len() < 19_999, "it stopped early");
+    assert!(rest.iter().chain([&first]).all(|line| serde_json::from_str::<Value>(line).is_ok()), "every line is whole");
+}

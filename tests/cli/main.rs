@@ -1,0 +1,8 @@
+//! The binary from outside: what a user types and what comes back.
+
+mod harness;
+
+mod logprobs;
+mod methods;
+mod models;
+mod surface;

@@ -1,0 +1,197 @@
+//! Methods of the registry, the demo and their run folders.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, World, golden, lines, tiny};
+
+fn sample(id: &str, texts: &[&str]) -> Value {
+    let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
+    json!({"id": id, "context": "the cat sat", "candidates": texts.iter().enumerate().map(candidate).collect::<Vec<_>>()})
+}
+
+fn data(world: &World) -> String {
+    world.file("d.jsonl", lines(&[sample("s1", &["a cat", "cat cat", "no"]), sample("s2", &["x y", "z"])]))
+}
+
+fn run(world: &World, method: &str, data: &str, out: &str, more: &[&str]) -> Ran {
+    let model = tiny().display().to_string();
+    let mut arguments = vec![method, "--model", &model, "--data", data, "--out", out];
+    arguments.extend(more);
+    world.run(&arguments)
+}
+
+const COHERENCE: [&str; 2] = ["--attribute", "coherence"];
+
+#[test]
+fn compare_writes_a_run_folder_and_prints_tables() {
+    let world = World::new();
+    let ran = run(&world, "compare", &data(&world), "run", &COHERENCE).exits(0);
+    assert!(ran.stdout.contains("P(A)") && ran.stdout.contains("coherence"), "{}", ran.stdout);
+    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
+    assert_eq!((&manifest["status"], &manifest["command"]), (&json!("finished"), &json!("compare")));
+    assert_eq!(manifest["arguments_in_force"]["method"]["rank"], "win-ratio");
+    assert_eq!(manifest["model"]["precision"], "exact");
+    assert_eq!(manifest["seeds"]["seed"], 0);
+    let comparisons = world.rows("run/comparisons.jsonl");
+    assert_eq!(comparisons.len(), 6 + 2);
+    for field in ["item", "i", "j", "p", "logprob_i", "logprob_j", "mass", "outcome"] {
+        assert!(comparisons.iter().all(|row| row.get(field).is_some()), "{field}");
+    }
+    assert_eq!(world.rows("run/scores.jsonl").len(), 5);
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    assert_eq!(summary["method"], "compare");
+}
+
+#[test]
+fn every_method_of_the_registry_runs_on_the_same_data() {
+    let world = World::new();
+    let data = data(&world);
+    run(&world, "g-eval", &data, "g", &COHERENCE).exits(0);
+    run(&world, "parapluie", &data, "p", &["--template", "direct"]).exits(0);
+    for folder in ["g", "p"] {
+        assert_eq!(world.rows(&format!("{folder}/scores.jsonl")).len(), 5, "{folder}");
+    }
+}
+
+#[test]
+fn repeated_runs_and_other_threads_give_the_same_files() {
+    let world = World::new();
+    let data = data(&world);
+    run(&world, "compare", &data, "one", &COHERENCE).exits(0);
+    run(&world, "compare", &data, "two", &["--attribute", "coherence", "--threads", "1", "--no-sharing"]).exits(0);
+    for table in ["comparisons.jsonl", "scores.jsonl"] {
+        assert_eq!(world.read(&format!("one/{table}")), world.read(&format!("two/{table}")), "{table}");
+    }
+}
+
+#[test]
+fn gguf_and_both_precisions_run_and_say_which_was_used() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-gguf").join("model.gguf").display().to_string());
+    for precision in ["exact", "fast"] {
+        let arguments =
+            ["compare", "--model", &model, "--data", &data, "--out", precision, "--attribute", "coherence", "--precision", precision];
+        let ran = world.run(&arguments).exits(0);
+        assert!(ran.stdout.contains(&format!("precision:{precision}")), "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_run_is_not_written_over_unless_told_to() {
+    let world = World::new();
+    let data = data(&world);
+    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["holds a run already", "--overwrite"]);
+    run(&world, "compare", &data, "run", &["--attribute", "coherence", "--overwrite"]).exits(0);
+    let foreign = world.file("other/notes.txt", "mine");
+    run(&world, "compare", &data, "other", &["--attribute", "coherence", "--overwrite"]).fails_with(&["holds no probity run"]);
+    assert_eq!(std::fs::read_to_string(foreign).expect("there"), "mine");
+}
+
+#[test]
+fn a_broken_line_of_data_is_an_error_that_names_it() {
+    let world = World::new();
+    let mut text: Vec<String> = (1..=20).map(|n| sample(&format!("s{n}"), &["a", "b"]).to_string()).collect();
+    text[16].truncate(30);
+    let data = world.file("d.jsonl", text.join("\n"));
+    run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["broken line 17 of ", "d.jsonl", "hint:"]);
+    assert!(!world.path("run").exists(), "nothing is begun with data that cannot be read");
+    run(&world, "compare", &data, "run", &["--attribute", "coherence", "--limit", "16"]).exits(0);
+}
+
+#[test]
+fn duplicate_ids_are_an_error_that_names_both_lines() {
+    let world = World::new();
+    let data = world.file("d.jsonl", lines(&[sample("s", &["a", "b"]), sample("s", &["a", "b"])]));
+    run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["broken line 2", "was already on line 1"]);
+}
+
+#[test]
+fn one_candidate_and_an_empty_text_are_outcomes_not_errors() {
+    let world = World::new();
+    let data = world.file("d.jsonl", lines(&[sample("lonely", &["a"]), sample("blank", &["a", "", "b"])]));
+    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    let outcomes: Vec<Value> = world.rows("run/comparisons.jsonl").into_iter().map(|row| row["outcome"].clone()).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == "empty").count(), 4, "{outcomes:?}");
+    run(&world, "compare", &data, "strict", &["--attribute", "coherence", "--strict"]).exits(1);
+}
+
+#[test]
+fn a_context_that_does_not_fit_is_an_outcome() {
+    let world = World::new();
+    let mut long = sample("long", &["a", "b"]);
+    long["context"] = json!("word ".repeat(500));
+    let data = world.file("d.jsonl", lines(&[long, sample("short", &["a", "b"])]));
+    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    let rows = world.rows("run/comparisons.jsonl");
+    assert!(rows[..2].iter().all(|row| row["outcome"] == "too_long" && row["p"].is_null()), "{rows:?}");
+    assert!(rows[2..].iter().all(|row| row["p"].is_number()), "{rows:?}");
+}
+
+#[test]
+fn an_attribute_without_gold_suggests_the_nearest() {
+    let world = World::new();
+    run(&world, "compare", &data(&world), "run", &["--attribute", "coherense"]).fails_with(&["coherense", "coherence", "hint:"]);
+}
+
+#[test]
+fn a_hostile_candidate_id_cannot_write_to_the_terminal() {
+    let world = World::new();
+    let mut hostile = sample("s\u{1b}[31m", &["a\u{1b}]0;x\u{7}", "b"]);
+    hostile["candidates"][0]["id"] = json!("\u{1b}[2J\u{202e}evil");
+    let data = world.file(
+        "d.jsonl",
+        lines(&[hostile.clone(), {
+            hostile["id"] = json!("t");
+            hostile
+        }]),
+    );
+    let ran = run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    let obeyed = |text: &str| text.chars().any(|c| c == '\u{1b}' || c == '\u{202e}' || c == '\u{7}');
+    assert!(!obeyed(&ran.stdout) && !obeyed(&ran.stderr), "{:?}", ran.stdout);
+    assert_eq!(world.rows("run/scores.jsonl")[0]["candidate"], "\u{1b}[2J\u{202e}evil", "data stay as they are");
+}
+
+#[test]
+fn a_model_without_a_chat_template_is_refused_only_where_a_chat_is_asked_for() {
+    let world = World::new();
+    let copy = world.copy_of_tiny();
+    std::fs::write(copy.join("tokenizer_config.json"), r#"{"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}"#).expect("written");
+    let (data, model) = (data(&world), copy.display().to_string());
+    let base = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence"];
+    world.run(&[&base[..], &["--out", "text"]].concat()).exits(0);
+    world.run(&[&base[..], &["--out", "chat", "--format", "chat"]].concat()).fails_with(&["has no chat template", "--format text"]);
+}
+
+#[test]
+fn the_demo_ranks_its_sample_with_any_model_and_says_what_it_means() {
+    let world = World::new();
+    // Far too small a context for the sample: every outcome must say so.
+    let model = tiny().display().to_string();
+    let ran = world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
+    assert!(ran.stdout.contains("Ranking, best first") && ran.stdout.contains("too_long"), "{}", ran.stdout);
+    assert!(world.rows("demo/comparisons.jsonl").iter().all(|row| row["outcome"] == "too_long"));
+    world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
+}
+
+/// The README's first command with real weights, where they have been fetched.
+#[test]
+fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
+    let world = World::new();
+    let here = |mut command: std::process::Command| Ran::from(command.output().expect("started"));
+    let own_environment = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_probity"));
+        command.args(arguments).stdin(std::process::Stdio::null()).env("HF_ENDPOINT", "http://127.0.0.1:9").env("PROBITY_PYTHON", "none");
+        command
+    };
+    if here(own_environment(&["model", "verify", "smollm2-135m-instruct"])).code != Some(0) {
+        eprintln!("skipped: smollm2-135m-instruct is not here; probity model get smollm2-135m-instruct");
+        return;
+    }
+    let out = world.path("demo").display().to_string();
+    let ran = here(own_environment(&["demo", "--out", &out])).exits(0);
+    assert!(ran.stdout.contains("The shuffled text is the least likely one in 5 of 5"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("at chance as a pairwise judge"), "{}", ran.stdout);
+    assert_eq!(world.rows("demo/comparisons.jsonl").len(), 60);
+    assert_eq!(world.rows("demo/scores.jsonl").len(), 20);
+}
