@@ -1,8 +1,10 @@
 //! Tokens that are matched in text before the model splits it: special tokens and tokens that a user added to a vocabulary.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use regex::Regex;
 
 use super::TokenizerError;
 
@@ -96,8 +98,10 @@ impl Matcher {
     }
 }
 
+/// Unicode's word characters (UTS 18, annex C), as the reference has them: marks count, fractions do not.
 fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+    static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w").expect("a valid pattern"));
+    c.is_ascii_alphanumeric() || c == '_' || (!c.is_ascii() && WORD.is_match(c.encode_utf8(&mut [0; 4])))
 }
 
 /// A text in which the `sentinel` character keeps literals of special tokens apart, so that none of them is recognised in it.
