@@ -109,5 +109,5 @@ impl Ran {
 
 /// Requests as lines.
 pub(crate) fn lines(requests: &[serde_json::Value]) -> String {
-    requests.iter().map(|request| format!("{request}\n")).collect()
+    requests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
