@@ -105,6 +105,28 @@ fn ids_with_special_tokens_meant_equal_the_reference() {
 }
 
 #[test]
+fn unigram_and_wordpiece_files_equal_the_library_and_guard_their_special_tokens() {
+    let files = [("PROBITY_TOKENIZERS", "t5/tokenizer.json"), ("PROBITY_MODELS", "all-minilm-l6-v2/tokenizer.json")];
+    for path in files.into_iter().filter_map(|(variable, file)| optional(variable, file)) {
+        let tokenizer = from_json(&path);
+        let mut library = tokenizers::Tokenizer::from_file(&path).expect("valid for the library");
+        library.with_truncation(None).expect("none is valid");
+        library.with_padding(None);
+        for GoldenText { text, .. } in golden("tiny-bpe-smollm").texts {
+            let expected = library.encode_fast(text.as_str(), false).expect("encodable");
+            assert_eq!(tokenizer.encode_trusted(&text).expect("encodable"), expected.get_ids(), "{}: {text:?}", path.display());
+        }
+        for literal in ["</s>", "<pad>", "<extra_id_0>", "[CLS]", "[MASK]", "a </s> b", "\u{ff1c}/s\u{ff1e}", "<unk>", "[UNK]"] {
+            let ids = tokenizer.encode_text(literal).expect("encodable");
+            assert!(
+                ids.iter().all(|&id| !tokenizer.is_special(id) || tokenizer.token_text(id).to_lowercase().contains("unk")),
+                "{literal}: {ids:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn ordinary_text_never_holds_a_special_token() {
     for (name, tokenizer) in vocabularies() {
         let every_special: String = (0..tokenizer.vocab_size() as u32)

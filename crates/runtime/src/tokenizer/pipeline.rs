@@ -87,7 +87,7 @@ impl Engine {
 /// `<0x0A>` → 10.
 pub(super) fn parse_byte_piece(piece: &str) -> Option<u8> {
     let hex = piece.strip_prefix("<0x")?.strip_suffix('>')?;
-    if hex.len() == 2 { u8::from_str_radix(hex, 16).ok() } else { None }
+    if hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) { u8::from_str_radix(hex, 16).ok() } else { None }
 }
 
 /// The text of a piece whose characters stand for bytes; characters that stand for none are themselves.
@@ -181,8 +181,8 @@ impl Tokenizer {
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
-            let written = word.get(token.offsets.0..token.offsets.1) == Some(token.value.as_str());
-            self.is_special(token.id) && (written || self.roles.unknown != Some(token.id))
+            let written = || word.get(token.offsets.0..token.offsets.1) == Some(self.token_text(token.id).as_str());
+            self.is_special(token.id) && (self.roles.unknown != Some(token.id) || written())
         };
         if !tokens.iter().any(spelled) {
             return Ok(tokens);
