@@ -37,9 +37,10 @@ pub struct GEvalParams {
     /// How the prompt is put to the model.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Score:", allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: String,
+    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
+    /// its own, and `Score:` in plain text.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
+    pub answer_prefix: Option<String>,
     /// Do not compare the result with the gold scores in the data.
     #[arg(long)]
     pub no_gold: bool,
@@ -115,7 +116,7 @@ scores are flagged `low_mass` and counted. Scores of one model compare candidate
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
-        let layout = params.format.layout(run.model().description(), &params.answer_prefix)?;
+        let layout = params.format.layout(run.model().description(), params.answer_prefix.as_deref(), "Score:")?;
         let words = all_words(&params.attribute, None)?;
         let labels = params.scale.labels()?;
         let mut templates = Vec::new();
@@ -130,7 +131,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             .with("termination", &format!("{:?}", labels.termination()))
             .with("noun", &params.noun)
             .with("format", layout.name())
-            .with("answer-prefix", &params.answer_prefix);
+            .with("answer-prefix", &layout.answer_prefix);
         let min = params.scale.min;
         let pointwise = Pointwise {
             samples,

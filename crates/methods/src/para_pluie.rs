@@ -29,9 +29,10 @@ pub struct ParaPluieParams {
     /// How the prompt is put to the model.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Answer:", allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: String,
+    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
+    /// its own, and `Answer:` in plain text.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
+    pub answer_prefix: Option<String>,
     /// The two answers. Each counts with and without a space before it.
     #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]
     pub label_words: crate::LabelWords,
@@ -77,7 +78,7 @@ other wording can be given.
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
 
     fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
-        let layout = params.format.layout(run.model().description(), &params.answer_prefix)?;
+        let layout = params.format.layout(run.model().description(), params.answer_prefix.as_deref(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
         let settings = std::collections::BTreeMap::from([("yes", yes), ("no", no)]);
@@ -92,7 +93,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             .with("against", &format!("{other:?}").to_lowercase())
             .with("labels", &params.label_words)
             .with("format", layout.name())
-            .with("answer-prefix", &params.answer_prefix);
+            .with("answer-prefix", &layout.answer_prefix);
         let pointwise = Pointwise {
             samples,
             attributes: &params.attribute,
@@ -192,7 +193,7 @@ mod tests {
             assert!(messages[8].content.contains("x\n> [End of Text 2]\n{# assistant #}\n> Answer: Yes\n[End of Text 2]"));
             vec![0.5, 0.4]
         });
-        run("parapluie", &all, &model).0.expect("runs");
+        run("parapluie --answer-prefix Answer:", &all, &model).0.expect("runs");
     }
 
     #[test]

@@ -256,7 +256,9 @@ impl<'a> Pointwise<'a> {
         scores_table.note(format!("outcomes: {}", outcomes.line()));
         gold::notes(quoted_lines, gold, &mut scores_table);
         let values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
-        signature = signature.with("attributes", &self.attributes.join(","));
+        if self.other.is_none() {
+            signature = signature.with("attributes", &self.attributes.join(","));
+        }
         let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
         Report { values, sections, signature, outcomes }
     }

@@ -25,7 +25,14 @@ pub enum Format {
 }
 
 impl Format {
-    pub(crate) fn layout(self, model: &ModelDescription, answer_prefix: &str) -> Result<Layout, MethodError> {
+    /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned models answer a turn
+    /// directly, and a word put before the answer costs label mass (0.83 against 0.998 for Qwen2.5-Coder-1.5B, in ten comparisons).
+    pub(crate) fn layout(
+        self,
+        model: &ModelDescription,
+        answer_prefix: Option<&str>,
+        default_prefix: &'static str,
+    ) -> Result<Layout, MethodError> {
         let chat = match self {
             Self::Auto => model.has_chat_template,
             Self::Text => false,
@@ -35,7 +42,8 @@ impl Format {
                 return Err(MethodError::option("--format chat", why, "leave --format out, or say --format text"));
             }
         };
-        Ok(Layout { chat, answer_prefix: answer_prefix.to_owned() })
+        let answer_prefix = answer_prefix.unwrap_or(if chat { "" } else { default_prefix }).to_owned();
+        Ok(Layout { chat, answer_prefix, guarded: default_prefix })
     }
 }
 

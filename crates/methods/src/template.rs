@@ -138,6 +138,8 @@ pub(crate) struct Layout {
     pub(crate) chat: bool,
     /// What the answer begins with (`Answer:`); empty for none.
     pub(crate) answer_prefix: String,
+    /// How an answer is announced where it is: no line of data may begin so, whether or not the prompt does.
+    pub(crate) guarded: &'static str,
 }
 
 impl Layout {
@@ -198,7 +200,7 @@ impl Template {
         };
         template.parse(&source)?;
         template.check_slots()?;
-        template.read_scaffold(&layout.answer_prefix)?;
+        template.read_scaffold(layout)?;
         Ok(template)
     }
 
@@ -256,11 +258,11 @@ impl Template {
     }
 
     /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of an `if` are seen.
-    fn read_scaffold(&mut self, answer_prefix: &str) -> Result<(), TemplateError> {
+    fn read_scaffold(&mut self, layout: &Layout) -> Result<(), TemplateError> {
         let mut scaffold = Scaffold::default();
-        if !answer_prefix.trim().is_empty() {
-            scaffold.add(answer_prefix, true);
-            scaffold.add(answer_prefix, false);
+        for announced in [layout.answer_prefix.as_str(), layout.guarded] {
+            scaffold.add(announced, true);
+            scaffold.add(announced, false);
         }
         for required_only in [false, true] {
             let wanted = self.data_slots.iter().filter(|slot| slot.required || !required_only);
@@ -350,13 +352,13 @@ mod tests {
 
     fn load(source: &'static str) -> Result<Template, TemplateError> {
         let settings = BTreeMap::from([("noun", "Summary".to_owned())]);
-        let layout = Layout { chat: true, answer_prefix: "Answer:".into() };
+        let layout = Layout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
         Template::load("t", &[Builtin { name: "t", source }], settings, &SLOTS, &layout)
     }
 
     fn text(template: &Template, data: &[(&'static str, &str)]) -> String {
         let rendered = template.render("s", data).expect("renders");
-        rendered.prompt(&Layout { chat: false, answer_prefix: "Answer:".into() }).text()
+        rendered.prompt(&Layout { chat: false, answer_prefix: "Answer:".into(), guarded: "Answer:" }).text()
     }
 
     #[test]
@@ -386,7 +388,7 @@ mod tests {
 
     #[test]
     fn an_unknown_choice_lists_the_built_in_names() {
-        let layout = Layout { chat: true, answer_prefix: String::new() };
+        let layout = Layout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
         let error = Template::load("nowhere.j2", &[Builtin { name: "direct", source: "" }], BTreeMap::new(), &[], &layout);
         assert!(error.err().expect("unknown").to_string().contains("`direct`"));
     }
@@ -407,9 +409,9 @@ mod tests {
         let template = load("{# about\nthis #}\n{# user #}\nQ1\n{# assistant #}\nYes\n{# user #}\n{{ text }}\n").expect("valid");
         let rendered = template.render("s", &[("text", "Q2")]).expect("renders");
         let messages = vec![Message::new(Role::User, "Q1"), Message::new(Role::Assistant, "Answer: Yes"), Message::new(Role::User, "Q2")];
-        let layout = Layout { chat: true, answer_prefix: "Answer:".into() };
+        let layout = Layout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
         assert_eq!(rendered.clone().prompt(&layout), Prompt::Chat { messages, answer_prefix: "Answer:".into() });
-        let plain = Layout { chat: false, answer_prefix: String::new() };
+        let plain = Layout { chat: false, answer_prefix: String::new(), guarded: "Answer:" };
         assert_eq!(rendered.prompt(&plain), Prompt::Text("Q1\n\nYes\n\nQ2".into()));
     }
 }

@@ -30,9 +30,10 @@ pub struct ComparativeParams {
     /// How the prompt is put to the model.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// What the answer begins with, put into the model's mouth. Empty for nothing.
-    #[arg(long, default_value = "Answer:", allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: String,
+    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
+    /// its own, and `Answer:` in plain text.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
+    pub answer_prefix: Option<String>,
     /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
     #[arg(long, default_value = "A,B", value_name = "FIRST,SECOND")]
     pub label_words: LabelWords,
