@@ -66,7 +66,9 @@ fn getting_without_a_hub_or_without_python_says_what_to_do() {
 #[cfg(not(feature = "hub"))]
 #[test]
 fn a_build_without_network_code_says_so() {
-    World::new().run(&["model", "get", "smollm2-135m-instruct"]).fails_with(&["no network code", "hint: put SmolLM2-135M-Instruct.Q4_1.gguf into "]);
+    World::new()
+        .run(&["model", "get", "smollm2-135m-instruct"])
+        .fails_with(&["no network code", "hint: put SmolLM2-135M-Instruct.Q4_1.gguf into "]);
 }
 
 #[test]
@@ -86,7 +88,15 @@ fn a_wrong_size_and_a_wrong_hash_are_told_apart_from_a_missing_file() {
 fn inspect_shows_what_a_model_is_made_of() {
     let world = World::new();
     let folder = world.run(&["model", "inspect", tiny().to_str().expect("UTF-8")]).exits(0).stdout;
-    for part in ["model-00001-of-00002.safetensors", "architecture   llama", "context        256", "F32", "<|im_start|>", "memory"] {
+    for part in [
+        "model-00001-of-00002.safetensors",
+        "architecture   llama",
+        "context        256",
+        "F32",
+        "<|im_start|>",
+        "memory",
+        "can be asked   yes",
+    ] {
         assert!(folder.contains(part), "{part}\n{folder}");
     }
     let gguf = golden("tiny-gguf").join("model.gguf");

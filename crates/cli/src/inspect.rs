@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use probity_runtime::gguf_config;
 use probity_runtime::hub::{Format, Located, Origin, locate};
 use probity_runtime::weights::{GgufFile, SafetensorsFiles};
+use probity_runtime::{Checkpoint, gguf_config};
 use serde_json::Value;
 
 use crate::terminal::{print, size, table, thousands, visible};
@@ -46,7 +46,8 @@ impl InspectArgs {
             Format::Gguf => inspect_gguf(&located.path)?,
             Format::Safetensors => inspect_folder(&located.path)?,
         };
-        Ok(print(inspection.text(&located, self.tensors).trim_end())?)
+        let runs = Checkpoint::open(&located).map(|_| ()).map_err(|error| error.to_string());
+        Ok(print(inspection.text(&located, &runs, self.tensors).trim_end())?)
     }
 }
 
@@ -110,7 +111,7 @@ fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
 }
 
 impl Inspection {
-    fn text(&self, located: &Located, all_tensors: bool) -> String {
+    fn text(&self, located: &Located, runs: &Result<(), String>, all_tensors: bool) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<14} {}", visible(&value));
@@ -135,7 +136,9 @@ impl Inspection {
             }
         }
         line("tokenizer", self.tokenizer.clone());
-        line("memory", self.memory());
+        line("memory", self.memory(runs.is_ok()));
+        let without_hint = |why: &String| format!("no: {}", why.split("\n\n").next().unwrap_or_default());
+        line("can be asked", runs.as_ref().map_or_else(without_hint, |()| "yes".to_owned()));
         line("chat template", if self.chat_template.is_some() { "see below".into() } else { "none: prompts are plain text".into() });
         let _ = writeln!(text, "\n{}", self.tensor_table(all_tensors));
         if let Some(template) = &self.chat_template {
@@ -149,8 +152,8 @@ impl Inspection {
         field.unwrap_or("unknown").to_owned()
     }
 
-    /// Weights as they lie in the files, and keys and values in 32-bit floats.
-    fn memory(&self) -> String {
+    /// Weights as they lie in the files, and, of a model that generates, keys and values in 32-bit floats.
+    fn memory(&self, has_cache: bool) -> String {
         let weights: usize = self.tensors.iter().map(|tensor| tensor.bytes).sum();
         let number = |key: &str| self.config[key].as_u64();
         let per_token = || {
@@ -160,8 +163,8 @@ impl Inspection {
         };
         let weights = format!("{} of weights", size(weights as u64));
         match per_token() {
-            Some(bytes) => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes * 1000)),
-            None => weights,
+            Some(bytes) if has_cache => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes * 1000)),
+            _ => weights,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -176,7 +177,8 @@ impl RequestLine {
 
 impl LogprobsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
-        let mut reporter = Reporter::new(global.quiet);
+        let reporter = Reporter::new(global.quiet);
+        let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
         let mut report = read_lenient::<RequestLine>(&self.input, self.limit)?;
         let table = match &self.out {
             Some(path) => TableWriter::create(path, self.overwrite)?,

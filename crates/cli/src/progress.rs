@@ -1,9 +1,10 @@
 //! Progress on standard error: a bar on a terminal, now and then a line elsewhere, nothing with `--quiet`.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use probity_runtime::hub;
 
 use crate::terminal::{size, thousands, visible};
@@ -39,6 +40,13 @@ impl Reporter {
     /// Reports to standard error unless `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
         Self { quiet, terminal: std::io::stderr().is_terminal(), step: None }
+    }
+
+    /// The same without a bar: for a command whose answers go to the same terminal as they come.
+    #[must_use]
+    pub(crate) fn without_bar(mut self) -> Self {
+        self.terminal = false;
+        self
     }
 
     /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
@@ -123,12 +131,14 @@ impl Drop for Reporter {
 fn bar(what: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
     let template = match (unit, total) {
         (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
-        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta} left",
+        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate} {eta} left",
         (_, None) => "{spinner} {msg} {elapsed}",
     };
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
+            let _ = write!(text, "{:.1}/s", state.per_sec());
+        }));
     }
     bar.set_message(visible(what));
     bar.enable_steady_tick(Duration::from_millis(200));
