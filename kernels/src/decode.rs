@@ -1,6 +1,6 @@
 //! The block formats of GGUF, each reduced to one shape: unsigned integers `u` with `w = d · (u − zero) + m` per group of 16 or 32.
 //!
-//! Exact arithmetic expands the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
+//! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
 
 use half::f16;
 
@@ -48,11 +48,13 @@ impl WeightType {
     }
 }
 
+#[inline(always)]
 fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
 /// Nibbles: the low ones are the first half of `out`, the high ones the second.
+#[inline(always)]
 fn nibbles(packed: &[u8], out: &mut [u8]) {
     let (low, high) = out.split_at_mut(packed.len());
     for ((byte, low), high) in packed.iter().zip(low).zip(high) {
@@ -62,6 +64,7 @@ fn nibbles(packed: &[u8], out: &mut [u8]) {
 }
 
 /// Adds bit `i` of a 32-bit mask as the fifth bit of `out[i]`.
+#[inline(always)]
 fn fifth_bits(mask: &[u8], out: &mut [u8]) {
     let mask = u32::from_le_bytes([mask[0], mask[1], mask[2], mask[3]]);
     for (i, q) in out.iter_mut().enumerate() {
@@ -70,6 +73,7 @@ fn fifth_bits(mask: &[u8], out: &mut [u8]) {
 }
 
 /// The 6-bit scale and minimum of group `j` of a `Q4_K` or `Q5_K` block.
+#[inline(always)]
 fn scale_min(packed: &[u8], j: usize) -> (f32, f32) {
     let (scale, min) = if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
@@ -80,6 +84,7 @@ fn scale_min(packed: &[u8], j: usize) -> (f32, f32) {
 }
 
 /// Decodes one block of a quantised type; `bytes` holds exactly one.
+#[inline(always)]
 pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
     let q = &mut block.quants;
     match weight_type {
@@ -115,6 +120,7 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Bl
     }
 }
 
+#[inline(always)]
 fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
     let (d, d_min) = (half_at(bytes, 0), half_at(bytes, 2));
     for j in 0..8 {
@@ -135,6 +141,7 @@ fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
     }
 }
 
+#[inline(always)]
 fn decode_q6(bytes: &[u8], block: &mut Block) {
     let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
     let d = half_at(bytes, 208);
@@ -156,6 +163,7 @@ fn decode_q6(bytes: &[u8], block: &mut Block) {
 /// Expands part of a row to f32: `out.len()` weights from weight `start`, both whole numbers of blocks.
 ///
 /// A quantised weight is `d · (u − zero) + m`, the product and the sum rounded apart as the format's own tools do.
+#[inline(always)]
 pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [f32]) {
     let (len, size) = (weight_type.block_len(), weight_type.block_bytes());
     debug_assert!(start.is_multiple_of(len) && out.len().is_multiple_of(len), "whole blocks");
@@ -187,6 +195,7 @@ pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [
 }
 
 /// The f32 values of a decoded block.
+#[inline(always)]
 fn expand(weight_type: WeightType, block: &Block, out: &mut [f32]) {
     let group = weight_type.group_len();
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {

@@ -109,22 +109,30 @@ pub fn silu_mul(isa: Isa, gate: &[f32], up: &[f32], y: &mut [f32]) {
 
 #[inline(always)]
 fn silu_mul_part<S: Simd>(gate: &[f32], up: &[f32], y: &mut [f32]) {
-    let one = S::splat(1.0);
-    let lanes = |gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]| {
-        let gate = S::load(gate);
-        let sigmoid = S::div(one, S::add(one, S::exp(S::sub(S::splat(0.0), gate))));
-        S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);
-    };
     let ((gates, gate), (ups, up)) = (gate.as_chunks(), up.as_chunks());
     let (ys, y) = y.as_chunks_mut();
     for ((gate, up), y) in gates.iter().zip(ups).zip(ys) {
-        lanes(gate, up, y);
+        silu_mul_lanes::<S>(gate, up, y);
     }
     let (mut g, mut u, mut r) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
     g[..gate.len()].copy_from_slice(gate);
     u[..up.len()].copy_from_slice(up);
-    lanes(&g, &u, &mut r);
+    silu_mul_lanes::<S>(&g, &u, &mut r);
     y.copy_from_slice(&r[..y.len()]);
+}
+
+// A closure in its place would not be compiled for the caller's instruction set.
+#[inline(always)]
+fn silu_mul_lanes<S: Simd>(gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]) {
+    let gate = S::load(gate);
+    let sigmoid = S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), gate))));
+    S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);
+}
+
+/// `x += y`, element by element.
+pub fn add_assign(x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len(), "x and y are of one shape");
+    x.par_chunks_mut(TASK).zip(y.par_chunks(TASK)).for_each(|(x, y)| x.iter_mut().zip(y).for_each(|(x, y)| *x += y));
 }
 
 /// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.

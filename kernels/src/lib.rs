@@ -18,7 +18,7 @@ mod weight_type;
 
 pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_keys, pack_values};
 pub use decode::dequantise;
-pub use elementwise::{RopeLayout, RopeTable, log_sum_exp, rms_norm, silu_mul};
+pub use elementwise::{RopeLayout, RopeTable, add_assign, log_sum_exp, rms_norm, silu_mul};
 pub use isa::Isa;
 pub use matmul::{Matrix, matmul, matmul_fast};
 pub use weight_type::WeightType;

@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor};
 use probity_kernels::{AttentionShape, RopeLayout, RopeTable};
 
 use crate::linear::{Linear, Weight, load_vector};
-use crate::ops::{RmsNorm, SegmentSpans, attend, gated_silu, join, pack_span, rotate};
+use crate::ops::{RmsNorm, SegmentSpans, add, attend, gated_silu, join, pack_span, rotate};
 use crate::packed::{Decoder, KvSpan, LayerSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, Rope, SourceError, WeightSource};
 
@@ -159,9 +159,9 @@ impl DecoderLayer {
 
     fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let (attended, spans) = self.self_attn.forward(&self.input_layernorm.forward(x)?, plan, layer)?;
-        let x = (x + attended)?;
-        let x = (&x + self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)?;
-        Ok((x, spans))
+        let x = add(x, &attended)?;
+        let fed = self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?;
+        Ok((add(&x, &fed)?, spans))
     }
 }
 

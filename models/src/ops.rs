@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Device, Layout, Result, Shape, Storage, Tensor, bail};
 use probity_kernels::{
-    AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, attention, join_spans, pack_keys, pack_values, rms_norm, silu_mul,
+    AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, add_assign, attention, join_spans, pack_keys, pack_values, rms_norm,
+    silu_mul,
 };
 
 use crate::linear::{contiguous, load_vector};
@@ -79,6 +80,25 @@ impl CustomOp2 for GatedSilu {
         let mut y = vec![0.0; gate.len()];
         silu_mul(Isa::best(), gate, up, &mut y);
         Ok((CpuStorage::F32(y), l1.shape().clone()))
+    }
+}
+
+/// `x + y`, on the pool that everything else runs on.
+pub(crate) fn add(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    x.apply_op2_no_bwd(y, &Add)
+}
+
+struct Add;
+
+impl CustomOp2 for Add {
+    fn name(&self) -> &'static str {
+        "probity-add"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, l1: &Layout, y: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
+        let mut sum = contiguous(x, l1)?.to_vec();
+        add_assign(&mut sum, contiguous(y, l2)?);
+        Ok((CpuStorage::F32(sum), l1.shape().clone()))
     }
 }
 
