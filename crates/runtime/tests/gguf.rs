@@ -292,6 +292,15 @@ fn broken_vocabularies_are_refused_by_key() {
     refused(with(spm, "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0, f32::NAN, 0.0, 0.0]))), "token 1");
 }
 
+#[test]
+fn a_character_without_a_piece_never_becomes_a_token_that_ends_the_text() {
+    let scored = with(small(), "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0, -1.0, -2.0, -3.0])));
+    let spm = with(scored, "tokenizer.ggml.model", Some(Meta::Str("llama".into()))).number("tokenizer.ggml.unknown_token_id", 0);
+    let tokenizer = Tokenizer::from_gguf(&open(&spm).expect("valid")).expect("a vocabulary");
+    assert_eq!(tokenizer.encode_text("a日b"), Ok(vec![1, 2]));
+    assert_eq!((tokenizer.unknown(), tokenizer.eos()), (None, Some(0)));
+}
+
 /// Everything that reads a file, on whatever the header check let through.
 fn read_all(bytes: Vec<u8>) {
     let Ok(file) = GgufFile::from_bytes(Path::new("mutated.gguf"), bytes) else { return };

@@ -95,8 +95,7 @@ fn whole(encoder: &Encoder, text: &str) -> Vec<u32> {
 }
 
 fn specials(encoder: &Encoder, ids: &[u32]) -> usize {
-    // The unknown token stands for characters that a vocabulary without bytes cannot write.
-    ids.iter().filter(|&&id| encoder.tokenizer().is_special(id)).count()
+    ids.iter().filter(|&&id| encoder.tokenizer().is_special(id) && encoder.tokenizer().unknown() != Some(id)).count()
 }
 
 fn chat(content: &str, answer_prefix: &str) -> Prompt {
@@ -119,7 +118,7 @@ proptest! {
         for encoder in PAIRS.iter().map(|pair| &pair.ours).chain(ENCODERS.iter()) {
             let tokenizer = encoder.tokenizer();
             let trusted = tokenizer.encode_trusted(&text).expect("encodable");
-            if specials(encoder, &trusted) == 0 {
+            if !trusted.iter().any(|&id| tokenizer.is_special(id)) {
                 prop_assert_eq!(tokenizer.encode_text(&text).expect("encodable"), trusted);
             }
         }

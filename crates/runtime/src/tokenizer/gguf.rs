@@ -182,9 +182,11 @@ fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerErro
         _ => PieceKind::Other,
     };
     let kinds = vocabulary.tokens.iter().zip(&vocabulary.types).map(kind).collect();
-    let roles = vocabulary.roles(true)?;
+    let mut roles = vocabulary.roles(true)?;
+    roles.unknown = vocabulary.token_id("unknown")?.or(roles.unknown);
+    let roles = roles.without_unknown_in_two_roles();
     let texts = vocabulary.tokens.iter().map(str::to_owned).collect();
-    let model = Spm::new(texts, &scores, kinds, vocabulary.token_id("unknown")?.or(roles.unknown))?;
+    let model = Spm::new(texts, &scores, kinds, roles.unknown)?;
     let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     Tokenizer::assemble(Parts {
         engine: Engine::Spm { model, adds_space },

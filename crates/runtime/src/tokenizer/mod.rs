@@ -95,6 +95,15 @@ struct Roles {
     chat_template: Option<String>,
 }
 
+impl Roles {
+    /// Leaves no unknown token where it is also one that begins or ends sequences: a character without a piece must not end a prompt.
+    /// Such characters are dropped then, as the reference does where there is no unknown token.
+    fn without_unknown_in_two_roles(mut self) -> Self {
+        self.unknown = self.unknown.filter(|id| Some(*id) != self.bos && Some(*id) != self.eos && !self.ends.contains(id));
+        self
+    }
+}
+
 /// A vocabulary with its rules.
 pub struct Tokenizer {
     engine: Engine,
@@ -126,6 +135,7 @@ struct Parts {
 impl Tokenizer {
     fn assemble(parts: Parts) -> Result<Self, TokenizerError> {
         let Parts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
+        let roles = roles.without_unknown_in_two_roles();
         for token in &mut added {
             token.special |= looks_special(&token.content);
         }
@@ -147,7 +157,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// The ids of ordinary text: no special token among them whatever the text says, nothing put before or after.
+    /// The ids of ordinary text: no special token among them whatever the text says (but [`unknown`](Self::unknown) for characters that
+    /// have no piece), nothing put before or after.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::AsText)
     }
@@ -223,6 +234,12 @@ impl Tokenizer {
     /// The end-of-sequence token, where there is one.
     pub fn eos(&self) -> Option<u32> {
         self.roles.eos
+    }
+
+    /// The token that stands for characters which the vocabulary cannot write, where there is one: the only special token that ordinary
+    /// text may hold.
+    pub fn unknown(&self) -> Option<u32> {
+        self.roles.unknown
     }
 
     /// Every token that ends an answer, sorted: end of sequence, end of turn.

@@ -1,0 +1,17 @@
+//! A safetensors file of any bytes is read or refused.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+use probity_models::WeightSource as _;
+use probity_runtime::weights::{SafetensorsFiles, check_finite};
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(files) = SafetensorsFiles::from_bytes(Path::new("fuzzed.safetensors"), data.to_vec()) else { return };
+    for name in files.names() {
+        if let Ok(tensor) = files.tensor(&name) {
+            let _ = check_finite(&name, &tensor);
+        }
+    }
+});
