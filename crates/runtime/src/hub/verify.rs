@@ -1,13 +1,11 @@
 //! Whether a known model's files are what they should be.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest, Sha256};
 
 use super::known::KnownModel;
 use super::locate::{LocateError, Origin, Places, locate_in};
 use super::{Format, Progress};
+use crate::weights::{digest, hex};
 
 /// A file that was hashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,28 +72,8 @@ pub fn verify(places: &Places, model: &KnownModel, progress: &mut dyn Progress) 
 
 /// The SHA-256 of a file's content, in lower-case hex.
 pub fn hash_file(path: &Path, progress: &mut dyn Progress) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let read = match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        hasher.update(&buffer[..read]);
-        progress.advance(read as u64);
-    }
-}
-
-/// Lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digest = digest(path, &mut |bytes| progress.advance(bytes as u64))?;
+    Ok(hex(&digest))
 }
 
 #[cfg(test)]

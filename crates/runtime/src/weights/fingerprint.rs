@@ -1,7 +1,7 @@
 //! What identifies a model in a record.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -10,7 +10,8 @@ use super::WeightsError;
 
 /// SHA-256 of one file, in hex.
 pub fn sha256_file(path: &Path) -> Result<String, WeightsError> {
-    Ok(hex(&digest(path)?))
+    let digest = digest(path, &mut |_| {}).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+    Ok(hex(&digest))
 }
 
 /// SHA-256 over the names and contents of files, in hex. It depends on the files' own names and bytes, not on their folder, and on the
@@ -20,7 +21,8 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
     for path in paths {
         let path = path.as_ref();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        files.push((name, digest(path)?));
+        let digest = digest(path, &mut |_| {}).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+        files.push((name, digest));
     }
     files.sort_unstable();
     files.dedup();
@@ -33,21 +35,25 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
     Ok(hex(&all.finalize()))
 }
 
-fn digest(path: &Path) -> Result<[u8; 32], WeightsError> {
-    let io = |source| WeightsError::Io { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(io)?;
+/// SHA-256 of one file; `advance` is told how many bytes more were read.
+pub(crate) fn digest(path: &Path, advance: &mut dyn FnMut(usize)) -> io::Result<[u8; 32]> {
+    let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];
     loop {
-        let read = file.read(&mut buffer).map_err(io)?;
-        if read == 0 {
-            return Ok(hasher.finalize().into());
-        }
+        let read = match file.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finalize().into()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
         hasher.update(&buffer[..read]);
+        advance(read);
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string succeeds");

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
+pub(crate) use fingerprint::{digest, hex};
 pub use fingerprint::{fingerprint, sha256_file};
 pub use finite::check_finite;
 pub use gguf::{GgufFile, TensorListing};
