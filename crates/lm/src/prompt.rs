@@ -70,7 +70,7 @@ impl Prompt {
         match self {
             Self::Text(text) => text.clone(),
             Self::Chat { messages, answer_prefix } => {
-                let mut text: String = messages.iter().map(|m| format!("{}\n", m.content)).collect();
+                let mut text: String = messages.iter().flat_map(|m| [m.content.as_str(), "\n"]).collect();
                 text.push_str(answer_prefix);
                 text
             }

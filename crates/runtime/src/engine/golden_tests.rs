@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_models::{Arithmetic, Decoder, KvSpan, PackedSegment, load_decoder, read_config};
+use probity_models::{
+    Arithmetic, Bytes, Decoder, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder, read_config,
+};
 
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
@@ -185,6 +187,54 @@ fn the_window_of_mistral_matters() {
     let logits = in_pieces(&*open, &golden.tokens, &[golden.tokens.len()]);
     let difference = |i: usize| largest_difference(&logits[i], &golden.logits[i]);
     assert!(difference(0) < TOLERANCE && difference(golden.tokens.len() - 1) > 0.1);
+}
+
+/// A checkpoint with `rope_freqs.weight` beside its tensors, as GGUF files of Llama 3 have it.
+struct WithFactors {
+    source: SafetensorsFiles,
+    factors: Vec<u8>,
+}
+
+impl WeightSource for WithFactors {
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+        if name != "rope_freqs.weight" {
+            return self.source.tensor(name);
+        }
+        let range = 0..self.factors.len();
+        let bytes = Bytes::slice(Arc::new(self.factors.clone()), range).expect("the whole");
+        Ok(RawTensor { shape: vec![bytes.len() / 4], weight_type: WeightType::F32, bytes })
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        name == "rope_freqs.weight" || self.source.contains(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.source.names()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.source.path()
+    }
+}
+
+#[test]
+fn llama3_scaling_may_come_as_factors_of_a_gguf() {
+    let name = "llama3-rope";
+    let text = std::fs::read_to_string(folder(name).join("config.json")).expect("golden");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let scaled = read_config(&config).expect("supported");
+    config["rope_scaling"] = serde_json::Value::Null;
+    config["rope_freq_factors"] = true.into();
+    let config = read_config(&config).expect("supported");
+    // As a converter writes them: what the plain frequency is divided by.
+    let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));
+    let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
+    let source = WithFactors { source: SafetensorsFiles::open(&folder(name)).expect("valid"), factors };
+    let model = load_decoder(&source, config, Arithmetic::Exact).expect("complete");
+    let golden = golden(name);
+    let logits = in_pieces(&*model, &golden.tokens, &[golden.tokens.len()]);
+    assert!(largest_difference(logits.iter().flatten(), golden.logits.iter().flatten()) <= TOLERANCE);
 }
 
 #[test]
