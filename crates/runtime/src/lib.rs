@@ -1,9 +1,9 @@
 //! Loading, tokenizing and scoring: the language-model contract on candle
 
-mod checkpoint;
-mod engine;
 pub mod chat;
+mod checkpoint;
 pub mod encoder;
+mod engine;
 mod gguf_config;
 pub mod hub;
 mod model;

@@ -1,4 +1,4 @@
-//! The contract on real checkpoints: the tiny ones of the repository always, SmolLM2 where it was fetched.
+//! The contract on real checkpoints: the tiny ones of the repository always, `SmolLM2` where it was fetched.
 
 use std::path::{Path, PathBuf};
 
@@ -333,6 +333,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+type Damage = Box<dyn Fn(&Path)>;
+
 /// Loads the golden qwen2 after `damage` was done to a copy of it.
 fn damaged(damage: impl Fn(&Path)) -> String {
     let folder = tempfile::tempdir().expect("folder");
@@ -360,7 +362,7 @@ fn damaged_checkpoints_are_refused_by_name() {
             });
         }
     };
-    let cases: Vec<(Box<dyn Fn(&Path)>, &[&str])> = vec![
+    let cases: Vec<(Damage, &[&str])> = vec![
         (Box::new(config("hidden_act", "gelu".into())), &["hidden_act", "gelu", "hint:"]),
         (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not honoured"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),

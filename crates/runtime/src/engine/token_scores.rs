@@ -117,7 +117,9 @@ fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
         }
         stack.extend(tree.children(node).iter().map(|child| (*child, end, path.clone())));
     }
-    targets.iter_mut().for_each(|t| t.sort_unstable());
+    for targets in &mut targets {
+        targets.sort_unstable();
+    }
     targets
 }
 
