@@ -65,7 +65,7 @@ read like lines of the template are quoted with `> `, so that a candidate cannot
     fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.attribute, params.no_gold)?;
-        let layout = params.format.layout(run.model().description(), params.answer_prefix.as_deref(), "Answer:")?;
+        let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let words = all_words(&params.attribute, params.adjective.as_deref())?;
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::attributes::{self, Words};
 use crate::pointwise::{Pointwise, Reading};
-use crate::question::{Format, MATERIAL, all_words, text_or_file, word_settings};
+use crate::question::{LayoutOptions, MATERIAL, all_words, text_or_file, word_settings};
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -34,13 +34,10 @@ pub struct GEvalParams {
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged over templates.
     #[arg(long, default_value = "1", value_name = "NAME|FILE")]
     pub template: Vec<String>,
-    /// How the prompt is put to the model.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
-    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
-    /// its own, and `Score:` in plain text.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: Option<String>,
+    /// How prompts and answers are laid out.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
     /// Do not compare the result with the gold scores in the data.
     #[arg(long)]
     pub no_gold: bool,
@@ -116,7 +113,7 @@ scores are flagged `low_mass` and counted. Scores of one model compare candidate
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
-        let layout = params.format.layout(run.model().description(), params.answer_prefix.as_deref(), "Score:")?;
+        let layout = params.layout.layout(run.model().description(), "Score:")?;
         let words = all_words(&params.attribute, None)?;
         let labels = params.scale.labels()?;
         let mut templates = Vec::new();

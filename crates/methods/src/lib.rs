@@ -29,7 +29,7 @@ pub use g_eval::{GEval, GEvalParams, Scale};
 pub use method::{DynMethod, Method};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
-pub use question::Format;
+pub use question::{Format, LayoutOptions};
 pub use registry::{method, methods};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use summary::{Outcomes, Report, Section, Signature, Summary, TemplateMark};

@@ -6,7 +6,7 @@ use probity_lm::{LabelAnswer, LabelSet, Outcome};
 use serde::Serialize;
 
 use crate::pointwise::{Other, Pointwise, Reading};
-use crate::question::Format;
+use crate::question::LayoutOptions;
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -26,13 +26,10 @@ pub struct ParaPluieParams {
     /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times; scores are averaged.
     #[arg(long, default_value = "few-shot-direct", value_name = "NAME|FILE")]
     pub template: Vec<String>,
-    /// How the prompt is put to the model.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
-    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
-    /// its own, and `Answer:` in plain text.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: Option<String>,
+    /// How prompts and answers are laid out.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
     /// The two answers. Each counts with and without a space before it.
     #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]
     pub label_words: crate::LabelWords,
@@ -78,7 +75,7 @@ other wording can be given.
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
 
     fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
-        let layout = params.format.layout(run.model().description(), params.answer_prefix.as_deref(), "Answer:")?;
+        let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
         let settings = std::collections::BTreeMap::from([("yes", yes), ("no", no)]);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, ScoreRequest, ScoreResult, SinkError, Usage};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -123,29 +123,26 @@ impl<'a> Run<'a> {
     pub fn score(
         &mut self,
         requests: &[ScoreRequest],
-        mut each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
+        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
-        if requests.is_empty() {
-            return Ok(());
-        }
-        self.requests += requests.len();
-        let (mut done, output) = (0, &mut *self.output);
-        output.progress(0, requests.len());
-        let usage = self.model.score(requests, &mut |index, result| {
-            each(index, result, output)?;
-            done += 1;
-            output.progress(done, requests.len());
-            Ok(())
-        })?;
-        self.usage += usage;
-        Ok(())
+        self.ask(requests, |model, requests, sink| model.score(requests, sink), each)
     }
 
     /// Continues all prompts; `each` gets every result as it finishes, with the output to write its row to.
     pub fn generate(
         &mut self,
         requests: &[GenerateRequest],
-        mut each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        self.ask(requests, |model, requests, sink| model.generate(requests, sink), each)
+    }
+
+    /// Hands a work list to the model, and keeps progress and tally.
+    fn ask<Q, A>(
+        &mut self,
+        requests: &[Q],
+        answer: impl Fn(&dyn LanguageModel, &[Q], &mut Sink<'_, A>) -> Result<Usage, LmError>,
+        mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
         if requests.is_empty() {
             return Ok(());
@@ -153,7 +150,7 @@ impl<'a> Run<'a> {
         self.requests += requests.len();
         let (mut done, output) = (0, &mut *self.output);
         output.progress(0, requests.len());
-        let usage = self.model.generate(requests, &mut |index, result| {
+        let usage = answer(self.model, requests, &mut |index, result| {
             each(index, result, output)?;
             done += 1;
             output.progress(done, requests.len());

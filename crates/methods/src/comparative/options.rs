@@ -9,7 +9,7 @@ use probity_stats::RankMethod;
 use serde::{Serialize, Serializer};
 
 use crate::pairs::Pairs;
-use crate::question::Format;
+use crate::question::LayoutOptions;
 
 /// Options of comparative assessment.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -27,13 +27,10 @@ pub struct ComparativeParams {
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
     #[arg(long, default_value = "1", value_name = "NAME|FILE")]
     pub template: Vec<String>,
-    /// How the prompt is put to the model.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
-    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
-    /// its own, and `Answer:` in plain text.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
-    pub answer_prefix: Option<String>,
+    /// How prompts and answers are laid out.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
     /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
     #[arg(long, default_value = "A,B", value_name = "FIRST,SECOND")]
     pub label_words: LabelWords,
