@@ -101,7 +101,10 @@ fn a_prompt_longer_than_the_context_is_an_outcome_and_counts_as_unscored() {
     let world = World::new();
     let input = world.file("r.jsonl", lines(&[json!({"id": "1", "tokens": vec![5; 300], "continuation": " y"})]));
     let ran = run(&world, &input, &[]).exits(0);
-    assert_eq!((&answers(&ran)[0]["outcome"], &answers(&ran)[0]["limit"]), (&json!("too_long"), &json!(256)));
+    let answer = &answers(&ran)[0];
+    assert_eq!((&answer["outcome"], &answer["limit"], &answer["prompt_tokens"]), (&json!("too_long"), &json!(256), &json!(300)));
+    // `tokens` is the list of a continuation's tokens, and nothing else.
+    assert!(answer["tokens_needed"].as_u64() > Some(300) && answer.get("tokens").is_none(), "{answer}");
     run(&world, &input, &["--strict"]).exits(1);
 }
 

@@ -375,10 +375,10 @@ mod tests {
 
     #[test]
     fn an_outcome_without_an_answer_keeps_its_reason() {
-        let result = ScoreResult { outcome: probity_lm::Outcome::TooLong { tokens: 9, limit: 4 }, prompt_tokens: 9, answer: None };
+        let result = ScoreResult { outcome: probity_lm::Outcome::TooLong { tokens_needed: 9, limit: 4 }, prompt_tokens: 9, answer: None };
         assert_eq!(
             Value::Object(answer("x", &result, Precision::Fast)),
-            json!({"id":"x","outcome":"too_long","tokens":9,"limit":4,"precision":"fast","prompt_tokens":9})
+            json!({"id":"x","outcome":"too_long","tokens_needed":9,"limit":4,"precision":"fast","prompt_tokens":9})
         );
     }
 }

@@ -21,8 +21,8 @@ pub enum Outcome {
     },
     /// The prompt with its longest answer does not fit the model's context. Nothing was truncated or computed.
     TooLong {
-        /// Tokens needed.
-        tokens: usize,
+        /// Tokens needed: of the prompt and its longest answer.
+        tokens_needed: usize,
         /// Tokens the model can see.
         limit: usize,
     },

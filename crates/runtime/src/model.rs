@@ -132,7 +132,7 @@ impl Model {
         let outcome = if prompt_tokens == 0 || longest == 0 {
             Some(Outcome::Empty)
         } else if prompt_tokens + longest > self.description.context_length {
-            Some(Outcome::TooLong { tokens: prompt_tokens + longest, limit: self.description.context_length })
+            Some(Outcome::TooLong { tokens_needed: prompt_tokens + longest, limit: self.description.context_length })
         } else {
             None
         };
@@ -312,7 +312,7 @@ impl Model {
         let outcome = if tokens.is_empty() {
             Some(Outcome::Empty)
         } else if tokens.len() >= limit {
-            Some(Outcome::TooLong { tokens: tokens.len() + 1, limit })
+            Some(Outcome::TooLong { tokens_needed: tokens.len() + 1, limit })
         } else {
             None
         };

@@ -170,7 +170,7 @@ fn what_cannot_be_answered_has_an_outcome_and_the_rest_its_answer() {
         ask("fine", Prompt::Text("x".into()), words(&["A", "B"])),
     ];
     let results = model.score_all(&requests).expect("scores");
-    assert!(matches!(results[0].outcome, Outcome::TooLong { tokens, limit: l } if tokens > l && l == limit));
+    assert!(matches!(results[0].outcome, Outcome::TooLong { tokens_needed, limit: l } if tokens_needed > l && l == limit));
     assert_eq!(results[2].outcome, Outcome::Empty);
     assert!(results[3].answer.is_some());
     let answered = |r: &ScoreResult| r.outcome.has_answer() == r.answer.is_some();
