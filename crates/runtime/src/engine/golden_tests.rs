@@ -189,6 +189,36 @@ fn the_window_of_mistral_matters() {
     assert!(difference(0) < TOLERANCE && difference(golden.tokens.len() - 1) > 0.1);
 }
 
+#[test]
+fn trained_llama_weights_under_a_mistral_config_equal_llama_and_with_a_window_transformers() {
+    let Some(path) = known("smollm2-135m-instruct") else { return };
+    let file = GgufFile::open(&path).expect("valid GGUF");
+    let mistral = |window: Option<usize>| {
+        let mut config = gguf_config(&file).expect("complete metadata");
+        config["model_type"] = "mistral".into();
+        config["sliding_window"] = window.into();
+        load_decoder(&file, read_config(&config).expect("supported"), Arithmetic::Exact).expect("complete checkpoint")
+    };
+    let golden = Tensors::open(&folder("../smollm2").join("mistral_window.safetensors"));
+    let (tokens, subset) = (golden.ids("tokens"), golden.ids("subset_ids"));
+    let whole = [tokens.len()];
+
+    let llama = in_pieces(&*load_gguf(&path, Arithmetic::Exact), &tokens, &whole);
+    assert_eq!(in_pieces(&*mistral(None), &tokens, &whole), llama, "without a window");
+
+    let mistral = mistral(Some(24));
+    let logits = in_pieces(&*mistral, &tokens, &whole);
+    assert_eq!(logits.iter().map(|l| top(l)).collect::<Vec<_>>(), golden.ids("top1"));
+    let got: Vec<f32> = logits.iter().flat_map(|l| subset.iter().map(|id| l[*id as usize])).collect();
+    let largest = largest_difference(&got, &golden.floats("subset_logits"));
+    println!("{} positions, a window of 24: differs by {largest:e}", tokens.len());
+    assert!(got.len() == 80 * 64 && largest <= 2e-3, "differs by {largest}");
+    assert_eq!(in_pieces(&*mistral, &tokens, &[30, 1, 17, 32]), logits, "cached, in spans");
+    assert_eq!(logits[..24], llama[..24], "the window holds all of them");
+    let moved = |(with, without): (&Vec<f32>, &Vec<f32>)| largest_difference(with, without) > 0.1;
+    assert!(logits.iter().zip(&llama).skip(24).all(moved), "the window matters");
+}
+
 /// A checkpoint with `rope_freqs.weight` beside its tensors, as GGUF files of Llama 3 have it.
 struct WithFactors {
     source: SafetensorsFiles,
