@@ -49,8 +49,9 @@ the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's s
 otherwise, and its rank in the context follows.
 
 Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both orders a judge without \
-that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to the median of p, so that both positions win equally often; it \
-cannot give a judge an opinion that it does not have. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
+that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both positions win equally often; it \
+cannot give a judge an opinion that it does not have. τ is taken over the pairs that were judged in both orders: without any (as with \
+no-repeat) nothing is debiased, since a bias cannot be told from better candidates shown first. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
 
 Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at the texts, or at \
 their places?), then the correlation with gold where the data have scores, or the accuracy where they have preferences.
@@ -166,7 +167,7 @@ fn report(
     for figures in &cell_figures {
         figures.push(&mut position);
     }
-    figures::position_notes(&cell_figures, &mut position);
+    figures::position_notes(params, &cell_figures, &mut position);
     position.note(format!("outcomes: {}", outcomes.line()));
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));

@@ -185,6 +185,10 @@ pub(crate) struct Mass {
     pub(crate) min: Option<f64>,
     /// The share flagged [`Outcome::LowMass`].
     pub(crate) low_share: Option<f64>,
+    /// Answers flagged so.
+    pub(crate) low: usize,
+    /// Answers with a mass.
+    pub(crate) answers: usize,
 }
 
 impl Mass {
@@ -195,6 +199,8 @@ impl Mass {
             mean: mean(answers.iter().map(|a| a.0)),
             min: answers.iter().map(|a| a.0).reduce(f64::min),
             low_share: mean(answers.iter().map(|a| f64::from(u8::from(a.1)))),
+            low: answers.iter().filter(|a| a.1).count(),
+            answers: answers.len(),
         }
     }
 }

@@ -29,6 +29,12 @@ impl PositionBias {
         let share = |wins: usize| (wins as f64 + ties as f64 / 2.0) / probabilities.len() as f64;
         Some(Self { p_a: share(first), p_b: share(second), ties, comparisons: probabilities.len() })
     }
+
+    /// Whether ties are so many (a tenth, and two at least) that the threshold decides nothing for a visible part of the comparisons. The
+    /// one tie that the median of an odd number makes does not count.
+    pub fn many_ties(&self) -> bool {
+        self.ties >= 2 && self.ties * 10 > self.comparisons
+    }
 }
 
 /// The decision threshold at which both positions are selected equally often, and the reweighting that is equivalent to it.

@@ -6,7 +6,7 @@ use probity_stats::{Comparison, Comparisons, Debias as Weight, PairwiseAccuracy,
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
-use super::figures::Cell;
+use super::figures::{Cell, symmetric_probabilities};
 use super::options::ComparativeParams;
 use crate::Section;
 use crate::gold::GoldUse;
@@ -34,7 +34,8 @@ struct Subset {
     comparisons: usize,
     /// Mean over draws of the mean over contexts, decided at 0.5.
     spearman: Option<f64>,
-    /// The same, decided at the median of the comparisons drawn.
+    /// The same, decided at the median of p over all comparisons of the prompt: few comparisons are seldom symmetric, and over those that are
+    /// not the median follows the candidates.
     debiased: Option<f64>,
 }
 
@@ -56,7 +57,8 @@ pub(super) fn analyse(params: &ComparativeParams, samples: &[Sample], gold: &[Go
         let present = gold.iter().any(|one| one.present && one.attribute == attribute);
         let golds: Vec<Vec<Option<f64>>> =
             samples.iter().map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect()).collect();
-        let of = Of { params, samples, cell, golds, attribute };
+        let tau = Weight::estimate(&symmetric_probabilities(&cell.items)).map(|weight| weight.tau);
+        let of = Of { params, samples, cell, golds, attribute, tau };
         if present {
             analyses.subsets.extend(of.subsets());
         }
@@ -72,6 +74,8 @@ struct Of<'a> {
     /// By sample and candidate.
     golds: Vec<Vec<Option<f64>>>,
     attribute: &'a str,
+    /// The threshold that balances the positions over all comparisons.
+    tau: Option<f64>,
 }
 
 impl Of<'_> {
@@ -103,9 +107,7 @@ impl Of<'_> {
             subset(item, |c| chosen.binary_search(&(c.i, c.j)).is_ok())
         };
         let drawn: Vec<Comparisons> = self.cell.items.iter().zip(self.samples).map(choose).collect();
-        let probabilities: Vec<f64> = drawn.iter().flat_map(Comparisons::judged).map(|c| c.p).collect();
-        let tau = Weight::estimate(&probabilities).map(|weight| weight.tau);
-        (self.spearman(&drawn, 0.5), tau.and_then(|tau| self.spearman(&drawn, tau)))
+        (self.spearman(&drawn, 0.5), self.tau.and_then(|tau| self.spearman(&drawn, tau)))
     }
 
     fn spearman(&self, drawn: &[Comparisons], threshold: f64) -> Option<f64> {
@@ -177,6 +179,7 @@ impl Analyses {
             subsets.push(heads.into_iter().chain([one.spearman, one.debiased].map(number)));
         }
         subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one", self.runs));
+        subsets.note("debiased: decided at the median of p over all comparisons of the prompt, whatever was drawn");
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
         let mut consistency = Section::new("Order among fewer candidates", columns);
         for one in &self.consistency {

@@ -21,8 +21,8 @@ pub(super) struct Cell {
     pub(super) template_name: String,
     /// By sample; only comparisons with an answer, p as judged.
     pub(super) items: Vec<Comparisons>,
-    /// The weight in force, which may come from more than this cell.
-    pub(super) weight: Option<Weight>,
+    /// The weight in force.
+    weighted: Weighted,
     pub(super) rank: RankMethod,
     mass: Mass,
 }
@@ -39,40 +39,52 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
         }
         masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
     }
-    let weights = weights(params, &comparisons);
-    let mut cells = Vec::with_capacity(weights.len());
-    for (index, (items, masses)) in comparisons.into_iter().zip(masses).enumerate() {
-        let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| {
-            Comparisons::new(sample.candidates.len(), comparisons).expect("positions are the sample's, and p is a normalised probability")
-        };
-        cells.push(Cell {
-            attribute: index / templates,
-            attribute_name: params.attribute[index / templates].clone(),
-            template_name: params.template[index % templates].clone(),
-            items: items.into_iter().zip(samples).map(checked).collect(),
-            weight: weights[index],
-            rank: params.rank,
-            mass: Mass::of(masses.into_iter()),
-        });
-    }
-    cells
+    let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| {
+        Comparisons::new(sample.candidates.len(), comparisons).expect("positions are the sample's, and p is a normalised probability")
+    };
+    let items: Vec<Vec<Comparisons>> = comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
+    let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
+    let cell = |(index, ((items, weighted), masses)): (usize, ((Vec<Comparisons>, Weighted), Vec<(f64, bool)>))| Cell {
+        attribute: index / templates,
+        attribute_name: params.attribute[index / templates].clone(),
+        template_name: params.template[index % templates].clone(),
+        items,
+        weighted,
+        rank: params.rank,
+        mass: Mass::of(masses.into_iter()),
+    };
+    items.into_iter().zip(weights).zip(masses).enumerate().map(cell).collect()
 }
 
-/// The weight of each cell: estimated over all cells of its group.
-fn weights(params: &ComparativeParams, cells: &[Vec<Vec<Comparison>>]) -> Vec<Option<Weight>> {
+/// A debiasing weight and what it rests on.
+#[derive(Debug, Clone, Copy)]
+struct Weighted {
+    /// Absent without debiasing, and where no pair was judged in both orders.
+    weight: Option<Weight>,
+    /// Comparisons that τ is the median of.
+    comparisons: usize,
+    /// Whether they come from other cells too.
+    shared: bool,
+}
+
+/// The weight of a cell: estimated over the pairs of its group that were judged in both orders. Over others the median of p would follow which
+/// candidates came first, and debiasing would take their quality for bias.
+fn weight(params: &ComparativeParams, cells: &[Vec<Comparisons>], of: usize) -> Weighted {
     let templates = params.template.len();
-    let same_group = |a: usize, b: usize| match params.debias {
+    let same_group = |other: usize| match params.debias {
         Debias::None => false,
         Debias::Global => true,
-        Debias::PerAttribute => a / templates == b / templates,
-        Debias::PerPrompt => a == b,
+        Debias::PerAttribute => other / templates == of / templates,
+        Debias::PerPrompt => other == of,
     };
-    let of_group = |index: usize| {
-        let group = cells.iter().enumerate().filter(|(other, _)| same_group(index, *other));
-        let probabilities: Vec<f64> = group.flat_map(|(_, items)| items.iter().flatten()).map(|c| c.p).collect();
-        Weight::estimate(&probabilities)
-    };
-    (0..cells.len()).map(of_group).collect()
+    let group: Vec<&Vec<Comparisons>> = cells.iter().enumerate().filter(|(other, _)| same_group(*other)).map(|(_, items)| items).collect();
+    let probabilities = symmetric_probabilities(group.iter().copied().flatten());
+    Weighted { weight: Weight::estimate(&probabilities), comparisons: probabilities.len(), shared: group.len() > 1 }
+}
+
+/// p of the comparisons whose pair was judged in both orders.
+pub(super) fn symmetric_probabilities<'c>(items: impl IntoIterator<Item = &'c Comparisons>) -> Vec<f64> {
+    items.into_iter().flat_map(|item| item.in_both_orders().judged().iter().map(|c| c.p).collect::<Vec<_>>()).collect()
 }
 
 /// How a cell's scores agree with gold.
@@ -99,8 +111,12 @@ pub(super) struct CellFigures {
     judged: usize,
     /// P(A) and P(B) at the threshold 0.5; absent where nothing was judged.
     before: Option<PositionBias>,
-    /// The threshold in force; absent without debiasing.
+    /// The threshold in force; absent without debiasing, and where no pair was judged in both orders.
     tau: Option<f64>,
+    /// Comparisons that τ is the median of: those of pairs judged in both orders.
+    tau_comparisons: usize,
+    /// Whether τ is estimated over other attributes or templates too.
+    tau_shared: bool,
     alpha: Option<f64>,
     /// P(A) and P(B) of this cell at τ.
     after: Option<PositionBias>,
@@ -117,14 +133,19 @@ pub(super) struct CellFigures {
 }
 
 impl Cell {
+    /// The weight in force, which may come from more than this cell.
+    pub(super) fn weight(&self) -> Option<Weight> {
+        self.weighted.weight
+    }
+
     /// The decision threshold in force.
     pub(super) fn threshold(&self) -> f64 {
-        self.weight.map_or(0.5, |weight| weight.tau)
+        self.weight().map_or(0.5, |weight| weight.tau)
     }
 
     /// A sample's comparisons, reweighted where there is debiasing.
     pub(super) fn reweighted(&self, item: usize) -> Comparisons {
-        let Some(weight) = self.weight else { return self.items[item].clone() };
+        let Some(weight) = self.weight() else { return self.items[item].clone() };
         let judged = self.items[item].judged().iter().map(|c| Comparison { p: weight.apply(c.p), ..*c });
         Comparisons::new(self.items[item].candidates(), judged).expect("reweighting keeps probabilities in [0, 1]")
     }
@@ -149,9 +170,11 @@ impl Cell {
             template: self.template_name.clone(),
             judged: probabilities.len(),
             before: PositionBias::measure(&probabilities, 0.5),
-            tau: self.weight.map(|w| w.tau),
-            alpha: self.weight.and_then(|w| w.alpha),
-            after: self.weight.and_then(|w| PositionBias::measure(&probabilities, w.tau)),
+            tau: self.weight().map(|w| w.tau),
+            tau_comparisons: self.weighted.comparisons,
+            tau_shared: self.weighted.shared,
+            alpha: self.weight().and_then(|w| w.alpha),
+            after: self.weight().and_then(|w| PositionBias::measure(&probabilities, w.tau)),
             symmetric: self.items.iter().all(Comparisons::is_symmetric),
             pairs_in_both_orders: gaps.len(),
             order_gap_mean: mean(gaps.iter().copied()),
@@ -166,9 +189,9 @@ impl Cell {
         let attribute = &self.attribute_name;
         CellGold {
             as_judged: gold::against(samples, attribute, &self.scores_as_judged()),
-            debiased: self.weight.map(|_| gold::against(samples, attribute, &self.scores())),
+            debiased: self.weight().map(|_| gold::against(samples, attribute, &self.scores())),
             comparisons_as_judged: self.comparison_accuracy(samples, 0.5),
-            comparisons_debiased: self.weight.map(|weight| self.comparison_accuracy(samples, weight.tau)),
+            comparisons_debiased: self.weight().map(|weight| self.comparison_accuracy(samples, weight.tau)),
         }
     }
 
@@ -298,8 +321,14 @@ impl CellFigures {
 }
 
 /// What the position figures mean, said plainly.
-pub(super) fn position_notes(cells: &[CellFigures], table: &mut Section) {
+pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
     table.note("P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in both orders.");
+    table.note(
+        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who sees nothing else.",
+    );
+    table
+        .note("Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass (--min-mass).");
+    tau_notes(params, cells, table);
     if cells.iter().any(|cell| !cell.symmetric) {
         table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
     }
@@ -308,13 +337,37 @@ pub(super) fn position_notes(cells: &[CellFigures], table: &mut Section) {
         if cell.order_agreement.is_some_and(|share| share < 0.5) {
             table.note(format!("{place}: most verdicts turn with the order, so the model judges places more than texts."));
         }
-        if cell.mass.low_share.is_some_and(|share| share > 0.0) {
-            table.note(format!("{place}: in some comparisons the model hardly considers either label; read them with care."));
+        if cell.mass.low > 0 {
+            let Mass { low, answers, .. } = cell.mass;
+            table.note(format!("{place}: in {low} of {answers} comparisons the model hardly considers either label; read them with care."));
         }
-        if cell.after.is_some_and(|after| after.p_a != 0.5 || after.ties > after.comparisons / 2) {
+        if let Some(after) = cell.after.filter(PositionBias::many_ties) {
+            let PositionBias { ties, comparisons, .. } = after;
             table.note(format!(
-                "{place}: many comparisons have the same p, so a threshold cannot balance the positions within this prompt."
+                "{place}: {ties} of {comparisons} comparisons have p = τ exactly and are undecided; no threshold parts them."
             ));
         }
+    }
+}
+
+/// Where τ comes from, why there is none, and what it leaves.
+fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
+    if params.debias == Debias::None {
+        return;
+    }
+    for one in cells.iter().filter(|cell| cell.tau.is_some()).take(1) {
+        let n = one.tau_comparisons;
+        let each = if cells.len() > 1 && params.debias != Debias::Global { " (here of the first row)" } else { "" };
+        table.note(format!(
+            "τ: the median of p over {n} comparisons{each}, all whose pair was judged in both orders; P(A) after: P(A) at τ."
+        ));
+    }
+    if cells.iter().any(|cell| cell.tau.is_none() && cell.judged > 0) {
+        let why = "no pair was judged in both orders, so a bias cannot be told from better candidates shown first";
+        table.note(format!("not debiased where τ is missing: {why}; use --pairs symmetric:R."));
+    }
+    let off = |cell: &CellFigures| cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties());
+    if cells.iter().any(off) {
+        table.note("τ is shared, so P(A) after need not be 0.5 in each row; --debias per-prompt balances each.");
     }
 }

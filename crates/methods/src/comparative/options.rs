@@ -42,7 +42,7 @@ pub struct ComparativeParams {
     /// probabilities (or, with `hard-`, the decisions) are most likely.
     #[arg(long, default_value_t = RankMethod::WinRatio, value_parser = rank_parser(), value_name = "METHOD")]
     pub rank: RankMethod,
-    /// Over which comparisons the preference for a position is estimated and taken out.
+    /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both orders count.
     #[arg(long, value_enum, default_value_t)]
     pub debias: Debias,
     /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.

@@ -39,7 +39,7 @@ pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[C
     }
     let of_cell = |cell: &Cell| {
         let mut all = vec![cell_figures(params, samples, cell, false)];
-        all.extend(cell.weight.map(|_| cell_figures(params, samples, cell, true)));
+        all.extend(cell.weight().map(|_| cell_figures(params, samples, cell, true)));
         all
     };
     cells.iter().flat_map(of_cell).collect()

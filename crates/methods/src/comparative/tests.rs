@@ -19,6 +19,10 @@ fn summary(args: &str, samples: &[Sample], model: &ScriptedModel) -> Summary {
     run(args, samples, model).0.expect("runs")
 }
 
+fn notes(summary: &Summary) -> String {
+    summary.sections.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n")
+}
+
 fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     value.pointer(path).unwrap_or_else(|| panic!("{path} in {value:#}"))
 }
@@ -96,7 +100,6 @@ fn each_scope_of_debiasing_uses_its_own_comparisons() {
 #[test]
 fn a_threshold_comes_from_pairs_judged_in_both_orders_only() {
     let biased = pair_judge(1.0, 2.0);
-    let notes = |summary: &Summary| summary.sections.iter().flat_map(|s| s.notes.clone()).collect::<Vec<_>>().join("\n");
     let once = summary(&format!("{COMPARE} --pairs no-repeat:6"), &samples(), &biased);
     assert!(once.values["prompts"][0]["tau"].is_null() && once.values["prompts"][0]["after"].is_null());
     assert_eq!(figure(&once, "/prompts/0/tau_comparisons"), 0.0);
@@ -112,6 +115,31 @@ fn a_threshold_comes_from_pairs_judged_in_both_orders_only() {
     assert_eq!(figure(&summary, "/prompts/0/tau_comparisons"), both.len() as f64);
     assert_eq!(figure(&summary, "/prompts/0/tau"), f64::midpoint(both[both.len() / 2 - 1], both[both.len() / 2]));
     assert!(notes(&summary).contains(&format!("over {} comparisons", both.len())), "{}", notes(&summary));
+}
+
+#[test]
+fn notes_tell_a_shared_threshold_from_comparisons_that_are_all_alike() {
+    let two = format!("{COMPARE} --template 1 --template 2");
+    // Template 2 states the task first, and has a bias of its own.
+    let model = || {
+        ScriptedModel::from_probabilities(|request| {
+            let shown = qualities(&request.prompt);
+            let bias = if request.prompt.text().starts_with("Below") { 3.0 } else { -1.0 };
+            let p = crate::testing::sigmoid(shown[0] - 1.1 * shown[1] + bias);
+            vec![p, 1.0 - p]
+        })
+    };
+    let (shared, alike) = ("--debias per-prompt balances each", "p = τ exactly");
+    let global = summary(&two, &samples(), &model());
+    assert!(notes(&global).contains(shared) && !notes(&global).contains(alike), "{}", notes(&global));
+    let each = summary(&format!("{two} --debias per-prompt"), &samples(), &model());
+    assert!(!notes(&each).contains(shared) && !notes(&each).contains(alike), "{}", notes(&each));
+    let constant = summary(COMPARE, &samples(), &ScriptedModel::from_probabilities(|_| vec![0.6, 0.3]));
+    assert!(
+        notes(&constant).contains("36 of 36 comparisons have p = τ exactly") && !notes(&constant).contains(shared),
+        "{}",
+        notes(&constant)
+    );
 }
 
 #[test]
@@ -154,7 +182,8 @@ fn low_mass_is_scored_and_flagged() {
     let (result, output) = run(COMPARE, &[sample("a", &[1.0, 2.0])], &model);
     let summary = result.expect("runs");
     assert_eq!((summary.outcomes.get("low_mass"), summary.outcomes.unscored()), (2, 0));
-    assert_eq!(figure(&summary, "/prompts/0/mass/low_share"), 1.0);
+    assert_eq!((figure(&summary, "/prompts/0/mass/low_share"), figure(&summary, "/prompts/0/mass/low")), (1.0, 2.0));
+    assert!(notes(&summary).contains("in 2 of 2 comparisons the model hardly considers either label"), "{}", notes(&summary));
     assert!((output.rows("comparisons")[0]["p"].as_f64().expect("scored") - 0.75).abs() < 1e-12);
 }
 

@@ -98,6 +98,18 @@ impl Comparisons {
         pairs(false) == pairs(true)
     }
 
+    /// The comparisons of the pairs that were judged equally often in both orders: the largest symmetric part that leaves no pair half out.
+    /// Over it, as over a symmetric set, a median of p off 0.5 speaks of the judge and not of which candidates came first.
+    #[must_use]
+    pub fn in_both_orders(&self) -> Self {
+        let times = |i: usize, j: usize| {
+            let at = |limit: (usize, usize)| self.judged.partition_point(|c| (c.i, c.j) < limit);
+            at((i, j + 1)) - at((i, j))
+        };
+        let judged = self.judged.iter().filter(|c| times(c.i, c.j) == times(c.j, c.i)).copied().collect();
+        Self { candidates: self.candidates, judged }
+    }
+
     /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins where p > `threshold`, the second where p is below; at
     /// the threshold each has half a win.
     pub fn win_ratio(&self, threshold: f64) -> Vec<Option<f64>> {
@@ -264,6 +276,16 @@ pub(crate) mod tests {
         assert!((gaps[0].0, gaps[0].1) == (0, 1) && (gaps[0].2 - 0.6).abs() < 1e-12);
         assert!(full(&[1.0, 2.0, 0.0], 0.3).is_symmetric());
         assert!(comparisons(3, &[(0, 1, 0.9)]).order_gaps().is_empty());
+    }
+
+    #[test]
+    fn pairs_with_one_order_missing_are_no_part_of_the_symmetric_set() {
+        let mixed = comparisons(4, &[(0, 1, 0.9), (1, 0, 0.6), (0, 2, 0.7), (3, 2, 0.1), (2, 3, 0.2), (2, 3, 0.3)]);
+        let both = mixed.in_both_orders();
+        assert_eq!((both.candidates(), both.judged()), (4, comparisons(4, &[(0, 1, 0.9), (1, 0, 0.6)]).judged()));
+        assert!(both.is_symmetric() && !mixed.is_symmetric());
+        let whole = full(&[1.0, 2.0, 0.0], 0.3);
+        assert_eq!(whole.in_both_orders(), whole);
     }
 
     #[test]
