@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A required field is absent.
-    #[error("config field `{0}` is missing")]
+    #[error("config field `{0}` is missing\n\nhint: compare the configuration with the publisher's")]
     Missing(&'static str),
     /// A field has a value of another kind or out of range.
-    #[error("config field `{field}` is {found}, expected {expected}")]
+    #[error("config field `{field}` is {found}, expected {expected}\n\nhint: compare the configuration with the publisher's")]
     Invalid {
         /// The field.
         field: String,
@@ -46,7 +46,6 @@ const IRRELEVANT: &[&str] = &[
     "_name_or_path",
     "architectures",
     "attention_dropout",
-    "auto_map",
     "bos_token_id",
     "chunk_size_feed_forward",
     "dtype",
@@ -57,7 +56,6 @@ const IRRELEVANT: &[&str] = &[
     "output_hidden_states",
     "pad_token_id",
     "pretraining_tp",
-    "quantization_config_note",
     "resid_pdrop",
     "return_dict",
     "task_specific_params",

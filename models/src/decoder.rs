@@ -6,7 +6,7 @@ use candle_core::{Device, Result, Tensor};
 use probity_kernels::{AttentionShape, RopeLayout, RopeTable};
 
 use crate::linear::{Linear, Weight, load_vector};
-use crate::ops::{RmsNorm, SegmentSpans, add, attend, gated_silu, join, pack_span, rotate};
+use crate::ops::{RmsNorm, SegmentSpans, add, attend, gated_silu, join, normalisers, pack_span, rotate};
 use crate::packed::{Decoder, KvSpan, LayerSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, Rope, SourceError, WeightSource};
 
@@ -195,7 +195,12 @@ impl LlamaFamily {
 fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
-        let factors = load_vector(source, "rope_freqs.weight", frequencies.len())?;
+        let name = "rope_freqs.weight";
+        let factors = load_vector(source, name, frequencies.len())?;
+        if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
+            let why = format!("a frequency cannot be divided by {bad}");
+            return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
+        }
         frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
     Ok(frequencies)
@@ -236,6 +241,10 @@ impl Decoder for LlamaFamily {
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens).matmul(hidden)
+    }
+
+    fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
+        normalisers(logits)
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {

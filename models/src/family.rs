@@ -18,7 +18,8 @@ pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`.
+/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say stands in fields
+/// `probity.*`.
 pub fn read_config(config: &Value) -> Result<DecoderConfig, ConfigError> {
     let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
     let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
@@ -33,7 +34,7 @@ pub fn load_decoder(source: &dyn WeightSource, config: DecoderConfig, arithmetic
     Ok(Box::new(LlamaFamily::load(source, config, arithmetic)?))
 }
 
-/// The fields of every member of the family, with the defaults that the reference has.
+/// The fields of every member of the family, with llama's defaults.
 pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigError> {
     let hidden_size = fields.required_size("hidden_size")?;
     let num_heads = fields.required_size("num_attention_heads")?;
@@ -52,7 +53,9 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
     fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
     let num_layers = fields.required_size("num_hidden_layers")?;
     layer_types(fields)?;
-    let rope_layout = if fields.flag("rope_interleaved")?.unwrap_or(false) { RopeLayout::Interleaved } else { RopeLayout::Halves };
+    let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) { RopeLayout::Interleaved } else { RopeLayout::Halves };
+    // Said by some exports of checkpoints whose rows lie in halves; true means another order than the reference reads.
+    fields.only("rope_interleaved", &[json!(false)])?;
     fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;
     Ok(DecoderConfig {
         hidden_size,
@@ -65,7 +68,7 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
         context_length: fields.required_size("max_position_embeddings")?,
         rms_norm_eps: fields.number("rms_norm_eps")?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
         rope: Rope::from_fields(fields)?,
-        rope_freq_factors: fields.flag("rope_freq_factors")?.unwrap_or(false),
+        rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false),
         rope_layout,
         sliding_window: None,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(false),

@@ -1,6 +1,6 @@
 //! Llama 1 to 3 (Touvron et al. 2023; Dubey et al. 2024) and what shares its checkpoint layout, such as `SmolLM2`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, Fields};
 use crate::decoder::DecoderConfig;
@@ -14,6 +14,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, Confi
     decoder.attention_output_bias = attention_bias;
     decoder.mlp_bias = fields.flag("mlp_bias")?.unwrap_or(false);
 
+    fields.only("is_llama_config", &[json!(true)])?;
     fields.finish()?;
     Ok(decoder)
 }

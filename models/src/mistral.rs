@@ -7,6 +7,12 @@ use crate::decoder::DecoderConfig;
 use crate::family::base_config;
 
 pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+    // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null says "no window".
+    for field in ["sliding_window", "num_key_value_heads"] {
+        if !config.contains_key(field) {
+            return Err(ConfigError::Missing(field));
+        }
+    }
     let mut fields = Fields::new("mistral", config);
     let mut decoder = base_config(&mut fields)?;
     decoder.sliding_window = fields.size("sliding_window")?;

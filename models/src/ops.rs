@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Device, Layout, Result, Shape, Storage, Tensor, bail};
 use probity_kernels::{
-    AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, add_assign, attention, join_spans, pack_keys, pack_values, rms_norm,
-    silu_mul,
+    AttentionShape, Isa, RopeLayout, RopeTable, Segment, Span, add_assign, attention, join_spans, log_sum_exp, pack_keys, pack_values,
+    rms_norm, silu_mul,
 };
 
 use crate::linear::{contiguous, load_vector};
@@ -125,6 +125,13 @@ impl CustomOp1 for PackOp<'_> {
         let shape = Shape::from(packed.len());
         Ok((CpuStorage::F32(packed), shape))
     }
+}
+
+/// log Σ exp of each row of `(rows, vocab_size)`.
+pub(crate) fn normalisers(logits: &Tensor) -> Result<Vec<f64>> {
+    let vocab_size = logits.dim(1)?;
+    let (storage, layout) = logits.storage_and_layout();
+    Ok(log_sum_exp(Isa::best(), cpu(&storage, layout)?, vocab_size))
 }
 
 /// What one segment sees in one layer, its own new span last.

@@ -70,6 +70,9 @@ pub trait Decoder: Send + Sync {
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
 
+    /// log Σ exp over the vocabulary of each row of logits; not finite where a logit is NaN or +∞.
+    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>>;
+
     /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
 

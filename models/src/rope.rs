@@ -41,7 +41,8 @@ impl Rope {
     pub(crate) fn from_fields(fields: &mut Fields) -> Result<Self, ConfigError> {
         let theta = fields.number("rope_theta")?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
-            (Some(parameters), _) => ("rope_parameters", parameters),
+            (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
+            (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),
             (None, None) => return Ok(Self { theta: theta.unwrap_or(10_000.0), scaling: RopeScaling::None }),
         };

@@ -43,7 +43,7 @@ pub struct RawTensor {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The files hold no tensor of that name.
-    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}", path.display(), hint(nearest.as_deref()))]
+    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}\n\nhint: the checkpoint is incomplete, or its configuration names another architecture or number of layers", path.display(), hint(nearest.as_deref()))]
     Missing {
         /// The name asked for.
         name: String,
@@ -55,7 +55,7 @@ pub enum SourceError {
         nearest: Option<String>,
     },
     /// The tensor is there but not as described.
-    #[error("tensor `{name}` in {}: {why}", path.display())]
+    #[error("tensor `{name}` in {}: {why}\n\nhint: weights and configuration do not belong together; download both again", path.display())]
     Invalid {
         /// The tensor.
         name: String,

@@ -80,7 +80,7 @@ impl LabelAnswer {
     pub fn from_logprobs<S: Into<String>>(logprobs: impl IntoIterator<Item = (S, f64)>) -> Option<Self> {
         let (names, logprobs): (Vec<String>, Vec<f64>) = logprobs.into_iter().map(|(n, l)| (n.into(), l)).unzip();
         let probs = normalise(&logprobs)?;
-        let mass = logprobs.iter().map(|l| l.exp()).sum();
+        let mass = logprobs.iter().map(|l| libm::exp(*l)).sum();
         let labels = names.into_iter().zip(logprobs).zip(probs);
         Some(Self { labels: labels.map(|((name, logprob), prob)| LabelScore { name, logprob, prob }).collect(), mass })
     }
@@ -179,8 +179,8 @@ pub struct GenerateResult {
     pub token_ids: Vec<u32>,
     /// Why it ended; absent where nothing was generated.
     pub finish: Option<Finish>,
-    /// Label probabilities at the verdict point, where asked for and reached.
-    pub verdict: Option<LabelAnswer>,
+    /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has no such point.
+    pub verdict: Option<ScoreResult>,
 }
 
 /// What a work list cost.

@@ -52,10 +52,20 @@ pub enum LabelError {
         /// The surface form.
         variant: String,
     },
-    /// Two labels that no answer can tell apart.
+    /// Two labels share a sequence of tokens: no answer can tell them apart.
+    #[error("labels `{first}` and `{second}` share the tokens of `{variant}`\n\nhint: choose label words that differ in their first token")]
+    SameTokens {
+        /// The label that comes first in the set.
+        first: String,
+        /// The other label.
+        second: String,
+        /// The first label's variant; the other's may be another text with the same tokens.
+        variant: String,
+    },
+    /// One label's tokens begin another's: an answer that begins so could be either. Terminated labels can be told apart.
     #[error(
         "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this model's tokens\n\n\
-         hint: choose label words that differ in their first token, or ask for terminated labels"
+         hint: choose label words that differ in their first token"
     )]
     Prefix {
         /// Label of the shorter variant.
@@ -128,13 +138,17 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
         if tokens.is_empty() {
             return Err(LabelError::NoTokens { label: label.name.clone(), variant: label.variants[v].clone() });
         }
-        if let Some(&(l2, v2, _)) = all.iter().find(|(l2, _, other)| *l2 != l && other.starts_with(tokens)) {
-            let longer = &set.labels[l2];
-            return Err(LabelError::Prefix {
-                short_label: label.name.clone(),
-                short: label.variants[v].clone(),
-                long_label: longer.name.clone(),
-                long: longer.variants[v2].clone(),
+        if let Some(&(l2, v2, longer)) = all.iter().find(|(l2, _, other)| *l2 != l && other.starts_with(tokens)) {
+            let (label, long, short) = (&label.name, &set.labels[l2], &label.variants[v]);
+            return Err(if longer.len() == tokens.len() {
+                LabelError::SameTokens { first: label.clone(), second: long.name.clone(), variant: short.clone() }
+            } else {
+                LabelError::Prefix {
+                    short_label: label.clone(),
+                    short: short.clone(),
+                    long_label: long.name.clone(),
+                    long: long.variants[v2].clone(),
+                }
             });
         }
     }
@@ -157,8 +171,8 @@ pub fn normalise(logprobs: &[f64]) -> Option<Vec<f64>> {
     if !max.is_finite() || logprobs.iter().any(|l| l.is_nan()) {
         return None;
     }
-    let sum: f64 = logprobs.iter().map(|l| (l - max).exp()).sum();
-    Some(logprobs.iter().map(|l| (l - max).exp() / sum).collect())
+    let sum: f64 = logprobs.iter().map(|l| libm::exp(l - max)).sum();
+    Some(logprobs.iter().map(|l| libm::exp(l - max) / sum).collect())
 }
 
 #[cfg(test)]
@@ -179,7 +193,9 @@ mod tests {
 
     #[test]
     fn same_tokens_in_two_labels_are_refused() {
-        assert!(resolve_variants(&set(&[&["a"], &["b"]]), &[vec![vec![5]], vec![vec![5]]]).is_err());
+        let error = resolve_variants(&set(&[&["q"], &["q"]]), &[vec![vec![5]], vec![vec![5]]]).expect_err("the same");
+        let text = error.to_string();
+        assert!(text.starts_with("labels `l0` and `l1` share the tokens of `q`\n"), "{text}");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! A checkpoint opened: configuration, weights, tokenizer and chat template, from GGUF or from a folder alike.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use probity_models::{ConfigError, DecoderConfig, SourceError, WeightSource, read_config};
+use probity_models::{Arithmetic, ConfigError, Decoder, DecoderConfig, RawTensor, SourceError, WeightSource, load_decoder, read_config};
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::chat::ChatError;
 use crate::encoder::Encoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{Format, Located};
@@ -23,7 +24,7 @@ pub enum LoadError {
     #[error(transparent)]
     Tensor(#[from] SourceError),
     /// Its configuration cannot be read.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}\n\nhint: download the file again", path.display())]
     ConfigFile {
         /// `config.json`.
         path: PathBuf,
@@ -41,9 +42,6 @@ pub enum LoadError {
     /// Its tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// Its chat template cannot be used.
-    #[error(transparent)]
-    Chat(#[from] ChatError),
     /// Tokenizer and embedding do not belong together.
     #[error(
         "{}: the tokenizer has {tokens} tokens but the embedding {rows} rows\n\nhint: the tokenizer's files belong to another model", path.display()
@@ -55,6 +53,26 @@ pub enum LoadError {
         tokens: usize,
         /// Rows of the embedding.
         rows: usize,
+    },
+    /// A tensor that nothing in the architecture uses.
+    #[error(
+        "tensor `{name}` in {} is not used by this architecture\n\nhint: the checkpoint is a variant that is not supported, or its \
+         configuration names the wrong architecture; probity refuses it because ignoring the tensor would change every score",
+        path.display()
+    )]
+    UnusedTensor {
+        /// The first such tensor.
+        name: String,
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// One file of several.
+    #[error("{} is one of {count} parts of a model\n\nhint: join the parts into one file first (llama.cpp's gguf-split --merge)", path.display())]
+    Split {
+        /// The file.
+        path: PathBuf,
+        /// How many files there are.
+        count: u64,
     },
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
@@ -90,6 +108,9 @@ impl Checkpoint {
         let (config_json, source, tokenizer, files): (_, Box<dyn WeightSource + Sync>, _, _) = match located.format {
             Format::Gguf => {
                 let file = GgufFile::open(path)?;
+                if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
+                    return Err(LoadError::Split { path: path.to_owned(), count });
+                }
                 let tokenizer = Tokenizer::from_gguf(&file)?;
                 (gguf_config(&file)?, Box::new(file), tokenizer, vec![path.to_owned()])
             }
@@ -100,25 +121,69 @@ impl Checkpoint {
                 (config_of_folder(path)?, Box::new(source), Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
             }
         };
-        let config = read_config(&config_json).map_err(|source| LoadError::Config { path: path.to_owned(), source })?;
+        let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
+        let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
         if tokenizer.vocab_size() > config.vocab_size {
             return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size });
         }
-        Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer)?, files })
+        Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer), files })
     }
 
-    /// Refuses weights that are no numbers; one pass over all of them.
-    pub fn check_finite(&self) -> Result<(), LoadError> {
+    /// Loads the decoder. Refuses weights that are no numbers, and tensors that the architecture does not use: they would change the
+    /// numbers of whoever does.
+    pub fn load(&self, arithmetic: Arithmetic) -> Result<Box<dyn Decoder>, LoadError> {
+        let recording = Recording { source: &*self.source, taken: RefCell::default() };
+        let decoder = load_decoder(&recording, self.config.clone(), arithmetic)?;
+        let taken = recording.taken.into_inner();
+        let unused = self.source.names().into_iter().find(|name| !taken.contains(name) && !is_spare(name, &self.config));
+        if let Some(name) = unused {
+            return Err(LoadError::UnusedTensor { name, path: self.source.path() });
+        }
         let check = |name: &String| -> Result<(), LoadError> { Ok(check_finite(name, &self.source.tensor(name)?)?) };
         // The first bad tensor by name, whichever thread finds one first.
-        let failures: Vec<Option<LoadError>> = self.source.names().par_iter().map(|name| check(name).err()).collect();
-        failures.into_iter().flatten().next().map_or(Ok(()), Err)
+        let failures: Vec<Option<LoadError>> = taken.par_iter().map(|name| check(name).err()).collect();
+        failures.into_iter().flatten().next().map_or(Ok(decoder), Err)
     }
+}
+
+/// A source that remembers what was taken from it.
+struct Recording<'a> {
+    source: &'a (dyn WeightSource + Sync),
+    taken: RefCell<BTreeSet<String>>,
+}
+
+impl WeightSource for Recording<'_> {
+    fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+        self.taken.borrow_mut().insert(name.to_owned());
+        self.source.tensor(name)
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.source.contains(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.source.names()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.source.path()
+    }
+}
+
+/// Tensors that checkpoints carry beside those in use: tables that follow from the configuration, the head that is the embedding.
+fn is_spare(name: &str, config: &DecoderConfig) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
 }
 
 fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| fail(error.to_string()))
+    let config: Value = serde_json::from_slice(&text).map_err(|error| fail(error.to_string()))?;
+    // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
+    match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
+        Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),
+        None => Ok(config),
+    }
 }

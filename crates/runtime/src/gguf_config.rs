@@ -35,8 +35,8 @@ const HONOURED: [&str; 20] = [
 
 /// The configuration of a llama, mistral or qwen2 model in the fields of Hugging Face's `config.json`.
 ///
-/// Beyond those: `"rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of neighbouring pairs (llama
-/// and mistral; qwen2 keeps halves), and `"rope_freq_factors": true` where the file holds a tensor `rope_freqs.weight` by which rope
+/// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of neighbouring pairs (llama
+/// and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file holds a tensor `rope_freqs.weight` by which rope
 /// frequencies are to be divided. A llama with a sliding window is a `mistral`. Metadata of the architecture that is neither read here
 /// nor neutral (zero, false) is refused; an unknown kind of rope scaling is kept, so that the architecture refuses it by name.
 pub fn gguf_config(file: &GgufFile) -> Result<Json, WeightsError> {
@@ -213,10 +213,10 @@ impl Reader<'_> {
             config.insert("rope_scaling".into(), Json::Object(scaling));
         }
         if interleaved {
-            config.insert("rope_interleaved".into(), json!(true));
+            config.insert("probity.rope_interleaved".into(), json!(true));
         }
         if self.file.contains("rope_freqs.weight") {
-            config.insert("rope_freq_factors".into(), json!(true));
+            config.insert("probity.rope_freq_factors".into(), json!(true));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, Precision,
     Sampling, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
-use probity_models::{Arithmetic, Decoder, KvSpan, PackedOutput, PackedSegment, load_decoder, weight_types};
+use probity_models::{Arithmetic, Decoder, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -64,6 +64,10 @@ impl Decoder for Pooled {
         self.threads.install(|| self.decoder.logits(hidden))
     }
 
+    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
+        self.threads.install(|| self.decoder.normalisers(logits))
+    }
+
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
         self.decoder.join(spans)
     }
@@ -80,7 +84,6 @@ impl Model {
         let threads = rayon::ThreadPoolBuilder::new().num_threads(count).build();
         let threads = threads.map_err(|error| LoadError::Threads { threads: count, why: error.to_string() })?;
         let checkpoint = Checkpoint::open(located)?;
-        threads.install(|| checkpoint.check_finite())?;
         let arithmetic = match options.precision {
             Precision::Exact => Arithmetic::Exact,
             Precision::Fast => Arithmetic::Fast,
@@ -96,7 +99,7 @@ impl Model {
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
-        let decoder = load_decoder(&*checkpoint.source, checkpoint.config, arithmetic)?;
+        let decoder = threads.install(|| checkpoint.load(arithmetic))?;
         Ok(Self { decoder: Pooled { decoder, threads }, encoder: checkpoint.encoder, description, options })
     }
 
@@ -129,6 +132,10 @@ impl Model {
         };
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
+        if prompt_tokens == 0 && !self.encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
+            let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
+            return Err(LmError::Request { id: request.id.clone(), why: why.into() });
+        }
         let outcome = if prompt_tokens == 0 || longest == 0 {
             Some(Outcome::Empty)
         } else if prompt_tokens + longest > self.description.context_length {
@@ -150,7 +157,7 @@ impl Model {
     /// The answer from the scores of a request's queries.
     fn answer(&self, request: &ScoreRequest, encoded: &Encoded, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
         let prompt_tokens = encoded.prompt_tokens;
-        let finite = scores.iter().flatten().all(|score| !score.logprob.is_nan());
+        let finite = scores.iter().flatten().all(|score| score.logprob.is_finite());
         let answer = finite.then(|| match &request.ask {
             Ask::Labels(set) => {
                 let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
@@ -277,10 +284,25 @@ impl LanguageModel for Model {
             Ok(())
         };
         let mut usage = generate(&self.decoder, &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)?;
-        let questions: Vec<ScoreRequest> = waiting.iter().map(|(_, _, question)| question.clone()).collect();
+        let mut questions = Vec::new();
+        let mut asked = Vec::new();
+        for (place, mut result, question) in waiting {
+            match self.check(&question) {
+                Ok(()) => {
+                    questions.push(question);
+                    asked.push((place, result));
+                }
+                // The text decides whether its labels can be told apart there; that is no reason to lose it.
+                Err(error) => {
+                    let outcome = Outcome::Unparsed { why: error.to_string() };
+                    result.verdict = Some(ScoreResult { outcome, prompt_tokens: result.prompt_tokens, answer: None });
+                    sink(place, result).map_err(LmError::Sink)?;
+                }
+            }
+        }
         usage += self.score(&questions, &mut |index, answer| {
-            let (place, mut result, _) = waiting[index].clone();
-            result.verdict = answer.labels().cloned();
+            let (place, mut result) = asked[index].clone();
+            result.verdict = Some(answer);
             sink(place, result)
         })?;
         Ok(usage)

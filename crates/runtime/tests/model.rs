@@ -183,7 +183,7 @@ fn wrong_requests_fail_before_anything_is_computed() {
     let same =
         LabelSet::new(vec![Label { name: "x".into(), variants: vec!["A".into()] }, Label { name: "y".into(), variants: vec!["A".into()] }]);
     for (request, expected) in [
-        (ask("same", Prompt::Text("q".into()), Ask::Labels(same.expect("names differ"))), "prefix"),
+        (ask("same", Prompt::Text("q".into()), Ask::Labels(same.expect("names differ"))), "tokens of"),
         (ask("ids", Prompt::Tokens(vec![1 << 30]), words(&["A", "B"])), "vocabulary"),
     ] {
         let good = ask("good", Prompt::Text("q".into()), words(&["A", "B"]));
@@ -306,7 +306,7 @@ fn a_verdict_in_generated_text_has_the_probabilities_of_its_place() {
     let mut tokens = model.encoder().encode_prompt(&request.prompt).expect("encodes");
     tokens.extend(&plain.token_ids[..count]);
     let expected = model.score_all(&[ask("v", Prompt::Tokens(tokens), Ask::Labels(set))]).expect("scores");
-    assert_eq!(result.verdict.as_ref(), expected[0].labels());
+    assert_eq!(result.verdict.as_ref(), expected.first());
     request.verdict = request.verdict.map(|(_, set)| ("no such marker".to_owned(), set));
     assert_eq!(run(&request).verdict, None);
 }
@@ -365,6 +365,9 @@ fn damaged_checkpoints_are_refused_by_name() {
     let cases: Vec<(Damage, &[&str])> = vec![
         (Box::new(config("hidden_act", "gelu".into())), &["hidden_act", "gelu", "hint:"]),
         (Box::new(config("logit_scale", 0.5.into())), &["logit_scale", "not honoured"]),
+        (Box::new(config("rope_interleaved", true.into())), &["rope_interleaved", "not honoured"]),
+        (Box::new(config("probity.rope_interleaved", true.into())), &["config.json", "probity.rope_interleaved"]),
+        (Box::new(config("num_hidden_layers", 1.into())), &["is not used", "model.layers.1.", "hint:"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),
         (Box::new(config("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}))), &["rope_scaling", "yarn"]),
         (Box::new(config("num_hidden_layers", 9.into())), &["model.layers.3.", "not found"]),

@@ -255,7 +255,7 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let scaled = read_config(&config).expect("supported");
     config["rope_scaling"] = serde_json::Value::Null;
-    config["rope_freq_factors"] = true.into();
+    config["probity.rope_freq_factors"] = true.into();
     let config = read_config(&config).expect("supported");
     // As a converter writes them: what the plain frequency is divided by.
     let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));

@@ -1,7 +1,6 @@
 //! Log-probabilities of tokens in context: the one question that labels and continuations come down to.
 
 use candle_core::{CpuStorage, Storage, Tensor};
-use probity_kernels::{Isa, log_sum_exp};
 use probity_lm::Usage;
 use probity_models::Decoder;
 
@@ -20,7 +19,7 @@ pub(crate) struct TokenQuery {
 /// The answer for one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TokenScore {
-    /// log P(token | before) under the full vocabulary; NaN where the model's logits were not finite.
+    /// log P(token | before) under the full vocabulary; not finite where the model's logits were not.
     pub(crate) logprob: f64,
     /// Whether it is the most probable token, the lowest id among equals.
     pub(crate) is_greedy: bool,
@@ -136,7 +135,7 @@ impl Logits {
         let logits = model.logits(&hidden.contiguous()?)?;
         let vocab_size = logits.dim(1)?;
         let values = into_f32(&logits)?;
-        let normalisers = log_sum_exp(Isa::best(), &values, vocab_size);
+        let normalisers = model.normalisers(&logits)?;
         Ok(Self { values, vocab_size, normalisers })
     }
 

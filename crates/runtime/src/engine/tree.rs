@@ -1,5 +1,6 @@
 //! The prefix tree of a work list: every token that several sequences begin with stands in it once.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Index of a node in its tree; 0 is the root, which holds no tokens.
@@ -29,13 +30,15 @@ pub(crate) struct Sequence<'a> {
 pub(crate) struct PrefixTree<'a> {
     sequences: Vec<Sequence<'a>>,
     nodes: Vec<Node>,
+    /// Children by parent, group and first token: a node may have as many as there are requests.
+    index: BTreeMap<(NodeId, usize, u32), NodeId>,
 }
 
 impl<'a> PrefixTree<'a> {
     /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
     pub(crate) fn new(sequences: Vec<Sequence<'a>>) -> Self {
         let root = Node { sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
-        let mut tree = Self { sequences, nodes: vec![root] };
+        let mut tree = Self { sequences, nodes: vec![root], index: BTreeMap::new() };
         for sequence in 0..tree.sequences.len() {
             tree.insert(sequence);
         }
@@ -46,6 +49,7 @@ impl<'a> PrefixTree<'a> {
         let id = self.nodes.len();
         self.nodes.push(Node { sequence, range, children: Vec::new(), ends: Vec::new() });
         self.nodes[parent].children.push(id);
+        self.index.insert(self.key(parent, id), id);
         id
     }
 
@@ -53,8 +57,7 @@ impl<'a> PrefixTree<'a> {
         let Sequence { tokens, group } = self.sequences[sequence];
         let (mut node, mut at) = (0, 0);
         while at < tokens.len() {
-            let meets = |child: &NodeId| self.tokens(*child)[0] == tokens[at] && self.group(*child) == group;
-            let Some(child) = self.nodes[node].children.iter().copied().find(meets) else {
+            let Some(&child) = self.index.get(&(node, group, tokens[at])) else {
                 node = self.add(node, sequence, at..tokens.len());
                 break;
             };
@@ -79,7 +82,17 @@ impl<'a> PrefixTree<'a> {
             ends: std::mem::take(&mut node.ends),
         };
         node.range.end = middle;
+        for child in second.children.clone() {
+            self.index.remove(&self.key(id, child));
+            self.index.insert(self.key(lower, child), child);
+        }
         self.nodes.push(second);
+        self.index.insert(self.key(id, lower), lower);
+    }
+
+    /// Where a child of `parent` stands in the index.
+    fn key(&self, parent: NodeId, child: NodeId) -> (NodeId, usize, u32) {
+        (parent, self.sequences[self.nodes[child].sequence].group, self.tokens(child)[0])
     }
 
     /// The node's own tokens.
@@ -87,10 +100,6 @@ impl<'a> PrefixTree<'a> {
         let node = &self.nodes[id];
         // The root of an empty tree stands for no sequence.
         self.sequences.get(node.sequence).map_or(&[], |sequence| &sequence.tokens[node.range.clone()])
-    }
-
-    fn group(&self, id: NodeId) -> usize {
-        self.sequences[self.nodes[id].sequence].group
     }
 
     /// The node's children.
