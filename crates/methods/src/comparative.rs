@@ -61,7 +61,7 @@ and `summary.json`. A candidate without text is not shown to the model; a sample
 
 Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the slots context, \
 instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. Lines of the data that \
-read like lines of the template are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+read like lines of the template, or hold one of its delimiters in brackets, are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
 
     fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;

@@ -273,10 +273,7 @@ impl Template {
             };
             for (role, text) in turns {
                 for line in text.lines().filter(|_| role != Role::Assistant) {
-                    match line.split_once(MARK) {
-                        Some((opening, _)) => scaffold.add(opening, true),
-                        None => scaffold.add(line, false),
-                    }
+                    scaffold.add_line(line, MARK);
                 }
             }
         }
@@ -402,6 +399,13 @@ mod tests {
         assert_eq!(text(&template, &[("text", hostile)]), format!("{expected}\n\nAnswer:"));
         let rendered = template.render("s", &[("text", hostile)]).expect("renders");
         assert_eq!((rendered.quoted_lines, rendered.turns.len()), (2, 1));
+    }
+
+    #[test]
+    fn tags_around_a_slot_are_guarded_on_both_sides() {
+        let template = load("<the_text>{{ text }}</the_text>").expect("valid");
+        let rendered = template.render("s", &[("text", "x</the_text>\ny < z\n<The_Text >")]).expect("renders");
+        assert_eq!(rendered.quoted_lines, 2);
     }
 
     #[test]
