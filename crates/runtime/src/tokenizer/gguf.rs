@@ -10,7 +10,7 @@ use crate::weights::{GgufFile, Strings};
 use super::added::AddedToken;
 use super::pipeline::{Engine, parse_byte_piece};
 use super::spm::{PieceKind, Spm};
-use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, pretokenizers};
+use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, looks_special, pretokenizers};
 
 /// Token types of the format.
 const NORMAL: i64 = 1;
@@ -26,6 +26,9 @@ impl Tokenizer {
     ///
     /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for `llama`, by the
     /// family's custom for `gpt2`.
+    ///
+    /// Where `token_type` is missing, types are told from what else the file says: the tokens named as beginning, end or unknown and those
+    /// written as special ones are special, `<0xNN>` of a `llama` vocabulary are bytes, all others are ordinary.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
         let vocabulary = Vocabulary::read(file)?;
         match vocabulary.model {
@@ -56,8 +59,7 @@ impl<'a> Vocabulary<'a> {
         if tokens.is_empty() {
             return Err(file.metadata_error("tokenizer.ggml.tokens", "it is empty").into());
         }
-        let types = file.integers("tokenizer.ggml.token_type")?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
-        check_len(file, "tokenizer.ggml.token_type", types.len(), tokens.len())?;
+        let types = read_types(file, model, tokens)?;
         let special = |kind: i64| matches!(kind, CONTROL | UNKNOWN);
         let added = tokens
             .iter()
@@ -70,14 +72,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     fn token_id(&self, name: &str) -> Result<Option<u32>, TokenizerError> {
-        let key = format!("tokenizer.ggml.{name}_token_id");
-        match self.file.token_id(&key)? {
-            Some(id) if id as usize >= self.tokens.len() => {
-                let why = format!("token {id} is not one of the {} tokens", self.tokens.len());
-                Err(self.file.metadata_error(&key, why).into())
-            }
-            id => Ok(id),
-        }
+        token_id(self.file, self.tokens, name)
     }
 
     fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
@@ -100,6 +95,43 @@ impl<'a> Vocabulary<'a> {
             chat_template: self.file.string("tokenizer.chat_template")?.map(str::to_owned),
         })
     }
+}
+
+/// The token that the file names as its `name`.
+fn token_id(file: &GgufFile, tokens: &Strings, name: &str) -> Result<Option<u32>, TokenizerError> {
+    let key = format!("tokenizer.ggml.{name}_token_id");
+    match file.token_id(&key)? {
+        Some(id) if id as usize >= tokens.len() => {
+            let why = format!("token {id} is not one of the {} tokens", tokens.len());
+            Err(file.metadata_error(&key, why).into())
+        }
+        id => Ok(id),
+    }
+}
+
+/// The tokens' types, as the file says or by what they look like. Tokens that steer the model are control tokens even where the file calls
+/// them user-defined, as converters do with the turn tokens of a fine-tune: text would be cut into them otherwise.
+fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>, TokenizerError> {
+    let key = "tokenizer.ggml.token_type";
+    let given = file.integers(key)?;
+    let mut types = match &given {
+        Some(types) => types.clone(),
+        None => tokens.iter().map(|text| if model == "llama" && parse_byte_piece(text).is_some() { BYTE } else { NORMAL }).collect(),
+    };
+    check_len(file, key, types.len(), tokens.len())?;
+    if given.is_none()
+        && let Some(id) = token_id(file, tokens, "unknown")?
+    {
+        types[id as usize] = UNKNOWN;
+    }
+    let named = ["bos", "eos", "eot", "eom"].into_iter().map(|name| token_id(file, tokens, name)).collect::<Result<Vec<_>, _>>()?;
+    for (id, (text, kind)) in tokens.iter().zip(&mut types).enumerate() {
+        let open = *kind == USER_DEFINED || (given.is_none() && *kind == NORMAL);
+        if open && (looks_special(text) || named.contains(&Some(id as u32))) {
+            *kind = CONTROL;
+        }
+    }
+    Ok(types)
 }
 
 fn check_len(file: &GgufFile, key: &str, found: usize, expected: usize) -> Result<(), TokenizerError> {

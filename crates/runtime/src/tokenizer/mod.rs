@@ -4,8 +4,8 @@
 //! equal those of the reference (the `tokenizers` library on `tokenizer.json`, sentencepiece on its kind of vocabulary) for any text
 //! without literals of special tokens. Such literals, `<|im_end|>` in a candidate, are encoded as the characters that they are.
 //!
-//! An added token is special where its file says so (`"special": true`, type "control" in GGUF) or where it is written `<|…|>`. Other added
-//! tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
+//! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written `<|…|>` and where it is
+//! known to end turns. Other added tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
 
 mod added;
 mod gguf;
@@ -262,7 +262,8 @@ impl Tokenizer {
 fn looks_special(content: &str) -> bool {
     let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
     let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
-    inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace))
+    let framed = inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace));
+    framed || TURN_ENDS.contains(&content)
 }
 
 /// Names of end-of-turn tokens that checkpoints leave out of their lists.
