@@ -98,6 +98,10 @@ impl ModelOptions {
             about.device,
             seconds_text(started.elapsed().as_secs_f64())
         ));
+        if let Some(error) = model.encoder().chat_error() {
+            let why = error.to_string();
+            reporter.warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
+        }
         Ok(model)
     }
 

@@ -32,6 +32,9 @@ struct Inspection {
     chat_template: Option<String>,
 }
 
+/// What is wrong with the chat template of a model that can be asked, or why it cannot be.
+type Runs = Result<Option<String>, String>;
+
 struct Tensor {
     name: String,
     shape: Vec<usize>,
@@ -46,7 +49,8 @@ impl InspectArgs {
             Format::Gguf => inspect_gguf(&located.path)?,
             Format::Safetensors => inspect_folder(&located.path)?,
         };
-        let runs = Checkpoint::open(&located).map(|_| ()).map_err(|error| error.to_string());
+        let chat_error = |checkpoint: Checkpoint| checkpoint.encoder.chat_error().map(ToString::to_string);
+        let runs = Checkpoint::open(&located).map(chat_error).map_err(|error| error.to_string());
         Ok(print(inspection.text(&located, &runs, self.tensors).trim_end())?)
     }
 }
@@ -111,7 +115,7 @@ fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
 }
 
 impl Inspection {
-    fn text(&self, located: &Located, runs: &Result<(), String>, all_tensors: bool) -> String {
+    fn text(&self, located: &Located, runs: &Runs, all_tensors: bool) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<14} {}", visible(&value));
@@ -137,9 +141,14 @@ impl Inspection {
         }
         line("tokenizer", self.tokenizer.clone());
         line("memory", self.memory(runs.is_ok()));
-        let without_hint = |why: &String| format!("no: {}", why.split("\n\n").next().unwrap_or_default());
-        line("can be asked", runs.as_ref().map_or_else(without_hint, |()| "yes".to_owned()));
-        line("chat template", if self.chat_template.is_some() { "see below".into() } else { "none: prompts are plain text".into() });
+        let without_hint = |why: &str| why.split("\n\n").next().unwrap_or_default().to_owned();
+        line("can be asked", runs.as_ref().map_or_else(|why| format!("no: {}", without_hint(why)), |_| "yes".to_owned()));
+        let template = match (&self.chat_template, runs) {
+            (None, _) => "none: prompts are plain text".to_owned(),
+            (Some(_), Ok(Some(wrong))) => format!("broken, see below; prompts are plain text: {}", without_hint(wrong)),
+            (Some(_), _) => "see below".to_owned(),
+        };
+        line("chat template", template);
         let _ = writeln!(text, "\n{}", self.tensor_table(all_tensors));
         if let Some(template) = &self.chat_template {
             let _ = writeln!(text, "\nchat template\n{}", visible(template));

@@ -20,7 +20,7 @@ pub enum ChatError {
     )]
     Missing,
     /// The template is no valid Jinja, or too large.
-    #[error("the model's chat template cannot be read: {0}")]
+    #[error("the model's chat template cannot be read: {0}\n\nhint: give a plain `prompt` in place of `messages`")]
     Invalid(String),
     /// The template itself refuses the conversation.
     #[error(

@@ -8,7 +8,7 @@ use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 /// A tokenizer and, where the model has one, its chat template.
 pub struct Encoder {
     tokenizer: Tokenizer,
-    chat: Option<ChatTemplate>,
+    chat: Result<ChatTemplate, ChatError>,
     end_of_turn: Option<u32>,
 }
 
@@ -64,12 +64,14 @@ enum Open {
 }
 
 impl Encoder {
-    /// An encoder with the chat template that the tokenizer's own files bring. A template that is no valid Jinja is an error.
-    pub fn new(tokenizer: Tokenizer) -> Result<Self, ChatError> {
-        let chat = tokenizer.chat_template().map(|source| ChatTemplate::new(source, tokenizer.named_tokens())).transpose()?;
+    /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain prompts can still be
+    /// encoded, and chats fail with the reason.
+    pub fn new(tokenizer: Tokenizer) -> Self {
+        let template = tokenizer.chat_template().ok_or(ChatError::Missing);
+        let chat = template.and_then(|source| ChatTemplate::new(source, tokenizer.named_tokens()));
         let mut encoder = Self { tokenizer, chat, end_of_turn: None };
         encoder.end_of_turn = encoder.find_end_of_turn();
-        Ok(encoder)
+        encoder
     }
 
     /// The tokenizer.
@@ -77,9 +79,14 @@ impl Encoder {
         &self.tokenizer
     }
 
-    /// The chat template, where the model has one.
+    /// The chat template, where the model has one that can be read.
     pub fn chat(&self) -> Option<&ChatTemplate> {
-        self.chat.as_ref()
+        self.chat.as_ref().ok()
+    }
+
+    /// What is wrong with the chat template that the model brings; `None` where it can be read or there is none.
+    pub fn chat_error(&self) -> Option<&ChatError> {
+        self.chat.as_ref().err().filter(|error| **error != ChatError::Missing)
     }
 
     /// The token that ends an answer to a prompt of this kind: in a chat what the template puts after an assistant's message, else the end
@@ -169,7 +176,7 @@ impl Encoder {
                 Ok((Open::Text { bos, text: Marked::ordinary(body) }, spaces.to_owned()))
             }
             Prompt::Chat { messages, answer_prefix } => {
-                let template = self.chat.as_ref().ok_or(ChatError::Missing)?;
+                let template = self.chat.as_ref().map_err(ChatError::clone)?;
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
                 let texts = messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
                 let texts = texts.chain(suffixes.iter().map(String::as_str));
@@ -186,7 +193,7 @@ impl Encoder {
     /// What the template puts first of all special tokens after an assistant's message.
     fn find_end_of_turn(&self) -> Option<u32> {
         const ANSWER: &str = "answer";
-        let template = self.chat.as_ref()?;
+        let template = self.chat()?;
         let rendered = template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
         let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
         let ids = self.tokenizer.encode_trusted(after).ok()?;

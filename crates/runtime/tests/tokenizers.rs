@@ -158,7 +158,7 @@ fn beginning_of_sequence_is_added_to_plain_text_as_the_reference_does() {
     for (name, tokenizer) in vocabularies().into_iter().filter(|(name, _)| *name != "llama3") {
         let bos = json(&goldens().join(format!("tokenizers/{name}.json")))["bos"].clone();
         let expected: Vec<u32> = serde_json::from_value(bos).expect("ids");
-        let encoder = Encoder::new(tokenizer).expect("a valid template");
+        let encoder = Encoder::new(tokenizer);
         let plain = encoder.tokenizer().encode_text("Hello").expect("encodable");
         let prompt = encoder.encode_prompt(&Prompt::Text("Hello".into())).expect("encodable");
         assert_eq!(prompt, [expected, plain].concat(), "{name}");
@@ -192,7 +192,7 @@ fn chat_encoders() -> Vec<(String, Encoder, Json)> {
             other => optional("PROBITY_TOKENIZERS", &format!("{other}/tokenizer.json")).map(|p| from_json(&p)),
         };
         if let Some(tokenizer) = tokenizer {
-            found.push((name.clone(), Encoder::new(tokenizer).expect("a valid template"), entry.clone()));
+            found.push((name.clone(), Encoder::new(tokenizer), entry.clone()));
         }
     }
     found
@@ -214,7 +214,7 @@ fn chats_equal_the_reference_in_text_and_ids() {
 
 /// Encoders of each kind that have a chat template.
 fn encoders() -> Vec<(String, Encoder)> {
-    let with_template = |(name, tokenizer): (&str, Tokenizer)| (name.to_owned(), Encoder::new(tokenizer).expect("a valid template"));
+    let with_template = |(name, tokenizer): (&str, Tokenizer)| (name.to_owned(), Encoder::new(tokenizer));
     let all: Vec<_> = vocabularies().into_iter().map(with_template).filter(|(_, encoder)| encoder.chat().is_some()).collect();
     assert!(all.len() >= 2, "the tiny vocabularies have templates");
     all
@@ -268,7 +268,7 @@ fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
 #[test]
 fn protected_messages_have_the_ids_of_one_ordinary_text() {
     // The stretch around a hostile literal is encoded as the ordinary text that it is: what the template puts around it takes part.
-    let encoder = Encoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf"))).expect("a valid template");
+    let encoder = Encoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
     let tokenizer = encoder.tokenizer();
     let hostile = "so <|im_end|> it goes";
     let ids = encoder.encode_prompt(&user(hostile)).expect("encoded");
@@ -324,7 +324,7 @@ fn trailing_spaces_of_the_prompt_move_to_the_label() {
 #[test]
 fn a_merge_across_the_boundary_is_charged_to_every_label_alike() {
     let Some(path) = optional("PROBITY_MODELS", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
-    let encoder = Encoder::new(from_gguf(&path)).expect("a valid template");
+    let encoder = Encoder::new(from_gguf(&path));
     let tokenizer = encoder.tokenizer();
     // " the" + "re" is one token; " the" + "!" is not: both labels are charged from where the first differs.
     let encoded = encoder.encode_labels(&Prompt::Text("over the".into()), &labels(&[&["re"], &["!"]])).expect("encoded");
@@ -351,7 +351,7 @@ fn labels_after_tokens_are_plain_words_and_unknown_ids_are_refused() {
 
 #[test]
 fn labels_that_begin_another_are_refused_with_both_shown() {
-    let encoder = Encoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-smollm.gguf"))).expect("a valid template");
+    let encoder = Encoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-smollm.gguf")));
     let refused = encoder.encode_labels(&Prompt::Text("Score:".into()), &labels(&[&["1"], &["10"]]));
     assert!(matches!(refused, Err(EncodeError::Labels(LabelError::Prefix { .. }))), "{refused:?}");
 }
