@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::line_error::{LineError, escape, nearest};
 
-/// The longest line that is read, in bytes, unless [`JsonLines::with_max_line`] says otherwise.
+/// The longest line that is read, in bytes.
 pub const MAX_LINE: usize = 64 << 20;
 
 /// Reads a value of `T` from each line: yields the line's number (from 1) and the value or what is wrong with the line.
@@ -29,9 +29,9 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
     }
 
-    /// Accepts lines of up to `bytes` bytes, without their ends.
-    #[must_use]
-    pub fn with_max_line(mut self, bytes: usize) -> Self {
+    /// Accepts lines of up to `bytes` bytes, without their ends: a limit that tests can reach.
+    #[cfg(test)]
+    fn with_max_line(mut self, bytes: usize) -> Self {
         self.max_line = bytes;
         self
     }

@@ -17,6 +17,6 @@ pub use agreement::{
 pub use correlation::{average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{Debias, PositionBias, order_gap};
 pub use ranking::{
-    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod,
-    RankingError, UnknownRankMethod,
+    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod, RankingError,
+    UnknownRankMethod,
 };

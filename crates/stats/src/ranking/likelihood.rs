@@ -4,7 +4,7 @@
 //! maximised here. Up to a constant its logarithm is a sum over ordered pairs of how much the evidence speaks for one being before the other, so
 //! the best ranks are a linear ordering problem.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Comparisons;
 
@@ -26,46 +26,22 @@ pub struct LikelihoodRanking {
     pub exact: bool,
 }
 
-/// P(the first position wins | which is better) of a judge whose probabilities are not known (eq. 13).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Conditionals {
-    better: f64,
-    worse: f64,
-}
-
-impl Conditionals {
-    /// `better`: P(first wins | first is better); `worse`: P(first wins | second is better). `None` unless 0 < `worse` < `better` < 1.
-    pub fn new(better: f64, worse: f64) -> Option<Self> {
-        (0.0 < worse && worse < better && better < 1.0).then_some(Self { better, worse })
-    }
-
-    /// A judge without positional bias: the ranks are those that agree with most decisions, whatever the conditional is as long as it is
-    /// above 0.5.
-    pub fn symmetric() -> Self {
-        // e / (1 + e): a decision weighs exactly one natural unit.
-        let better = 1.0 / (1.0 + (-1.0_f64).exp());
-        Self { better, worse: 1.0 - better }
-    }
-
-    /// From `better` and the share P(A) of wins of the first position over a symmetric set, where the first is the better one half of the
-    /// time: P(A) = (`better` + `worse`) / 2.
-    pub fn from_statistics(better: f64, p_a: f64) -> Option<Self> {
-        Self::new(better, 2.0 * p_a - better)
-    }
-}
-
 impl Comparisons {
     /// Eqs. 11–12: the ranks that maximise Π p^z (1 − p)^(1 − z), z = 1 where the first stands above the second.
     pub fn max_likelihood(&self) -> LikelihoodRanking {
         self.most_likely(|p| (p.max(PROBABILITY_FLOOR).ln(), (1.0 - p).max(PROBABILITY_FLOOR).ln()))
     }
 
-    /// Eq. 13: the same from hard decisions at `threshold` and how reliable they are. A probability at the threshold is no decision.
-    pub fn max_approximate_likelihood(&self, threshold: f64, conditionals: Conditionals) -> LikelihoodRanking {
-        let Conditionals { better, worse } = conditionals;
+    /// Eq. 13 for a judge without positional bias: the same from hard decisions at `threshold`. A probability at the threshold is no decision.
+    ///
+    /// The ranks are those that agree with most decisions, whatever P(first wins | first is better) is as long as it is above 0.5; it is set
+    /// to e / (1 + e), so that a decision weighs exactly one natural unit.
+    pub fn max_approximate_likelihood(&self, threshold: f64) -> LikelihoodRanking {
+        let right = 1.0 / (1.0 + (-1.0_f64).exp());
+        let (right, wrong) = (right.ln(), (1.0 - right).ln());
         self.most_likely(|p| match p.partial_cmp(&threshold) {
-            Some(std::cmp::Ordering::Greater) => (better.ln(), worse.ln()),
-            Some(std::cmp::Ordering::Less) => ((1.0 - better).ln(), (1.0 - worse).ln()),
+            Some(std::cmp::Ordering::Greater) => (right, wrong),
+            Some(std::cmp::Ordering::Less) => (wrong, right),
             _ => (0.0, 0.0),
         })
     }
@@ -298,14 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn a_biased_judge_weighs_less_where_it_follows_its_bias() {
-        // Says A nine times in ten: that 0 beats 1 from the first position means less than that 2 beats 0 from the second.
-        let biased = Conditionals::from_statistics(0.95, 0.9).expect("consistent");
+    fn decisions_that_contradict_each_other_leave_both_in_the_middle() {
         let c = comparisons(2, &[(0, 1, 0.9), (0, 1, 0.2)]);
-        assert_eq!(c.max_approximate_likelihood(0.5, Conditionals::symmetric()).scores, [Some(0.5), Some(0.5)]);
-        assert_eq!(c.max_approximate_likelihood(0.5, biased).scores, [Some(0.0), Some(1.0)]);
-        assert_eq!(Conditionals::from_statistics(0.6, 0.7), None);
-        assert_eq!(Conditionals::new(1.0, 0.5), None);
+        assert_eq!(c.max_approximate_likelihood(0.5).scores, [Some(0.5), Some(0.5)]);
+        assert_eq!(c.max_approximate_likelihood(0.1).scores, [Some(1.0), Some(0.0)]);
     }
 
     proptest! {
@@ -329,9 +301,9 @@ mod tests {
             };
             let most = orders(involved.len()).iter().map(|o| agreements(o)).max().unwrap_or(0);
             let decided = c.judged().iter().filter(|c| c.p != 0.5).count();
-            let conditionals = Conditionals::symmetric();
-            let expected = most as f64 * conditionals.better.ln() + (decided - most) as f64 * conditionals.worse.ln();
-            let found = c.max_approximate_likelihood(0.5, conditionals);
+            let right = std::f64::consts::E / (1.0 + std::f64::consts::E);
+            let expected = most as f64 * right.ln() + (decided - most) as f64 * (1.0 - right).ln();
+            let found = c.max_approximate_likelihood(0.5);
             prop_assert!((found.log_likelihood - expected).abs() < 1e-9);
         }
 

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use bradley_terry::BRADLEY_TERRY_PRIOR;
-pub use likelihood::{Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
+pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -193,7 +193,7 @@ impl RankMethod {
             Self::MeanProb => comparisons.mean_probability(),
             Self::BradleyTerry => comparisons.bradley_terry(BRADLEY_TERRY_PRIOR),
             Self::Likelihood => comparisons.max_likelihood().scores,
-            Self::HardLikelihood => comparisons.max_approximate_likelihood(0.5, Conditionals::symmetric()).scores,
+            Self::HardLikelihood => comparisons.max_approximate_likelihood(0.5).scores,
         }
     }
 }
