@@ -41,11 +41,10 @@ pub(crate) fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bo
 }
 
 fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
-    let near = |name: &&&str| strsim::jaro_winkler(name, attribute);
-    let nearest = known.iter().max_by(|a, b| near(a).total_cmp(&near(b))).expect("there are some");
     let shown = |name: &str| format!("`{}`", name.escape_debug());
     let go_on = "to judge without comparing with gold, add --no-gold";
-    let hint = if near(&nearest) > 0.8 { format!("did you mean {}? {go_on}", shown(nearest)) } else { go_on.to_owned() };
+    let nearest = probity_data::nearest(attribute, known.iter().copied());
+    let hint = nearest.map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
     let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
 }
