@@ -71,7 +71,8 @@ read like lines of the template, or hold one of its delimiters in brackets, are 
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;
         let signature = signature(params, &layout, &templates, run);
-        let judge = Judge { params, samples, labels, layout, templates };
+        let precision = run.model().description().precision;
+        let judge = Judge { params, samples, labels, layout, templates, precision };
         let judged = judge.judge(run)?;
         report(params, samples, &gold, &judged, signature, run)
     }
@@ -168,7 +169,7 @@ fn report(
         figures.push(&mut position);
     }
     figures::position_notes(params, &cell_figures, &mut position);
-    position.note(format!("outcomes: {}", outcomes.line()));
+    outcomes.notes(&signature.model, &mut position);
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }

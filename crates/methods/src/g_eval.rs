@@ -3,10 +3,11 @@
 use probity_data::Sample;
 use probity_lm::{Label, LabelAnswer, LabelSet, Termination};
 use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 use crate::attributes::{self, Words};
 use crate::pointwise::{Pointwise, Reading};
-use crate::question::{LayoutOptions, MATERIAL, all_words, text_or_file, word_settings};
+use crate::question::{LayoutOptions, MATERIAL, all_words, text_or_file, word, word_settings};
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -17,10 +18,10 @@ const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("promp
 pub struct GEvalParams {
     /// What to rate: coherence, consistency, fluency, relevance … Any word will do with --criteria; known ones have criteria of their own.
     /// May be given several times.
-    #[arg(long, required = true, value_name = "NAME")]
+    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_name = "WORD")]
+    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
     pub noun: String,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
     #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
@@ -117,14 +118,20 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let words = all_words(&params.attribute, None)?;
         let labels = params.scale.labels()?;
         let mut templates = Vec::new();
+        let (mut criteria, mut steps) = (Sha256::new(), Sha256::new());
         for words in &words {
             let settings = settings(params, words)?;
             let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
+            for (digest, name) in [(&mut criteria, "criteria"), (&mut steps, "steps")] {
+                digest.update(Sha256::digest(settings[name].as_bytes()));
+            }
         }
         let signature = Signature::new(Self::NAME, run.model())
             .with("scale", &params.scale)
+            .with("criteria", &short(criteria))
+            .with("steps", &short(steps))
             .with("termination", &format!("{:?}", labels.termination()))
             .with("noun", &params.noun)
             .with("format", layout.name())
@@ -143,6 +150,11 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         };
         pointwise.run(signature, run)
     }
+}
+
+/// Twelve digits of a hash over the attributes' texts, which are part of the prompt but not of its template.
+fn short(digest: Sha256) -> String {
+    format!("{:x}", digest.finalize())[..12].to_owned()
 }
 
 fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTreeMap<&'static str, String>, MethodError> {
@@ -217,6 +229,7 @@ mod tests {
         assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
         assert_eq!(summary.values["gold"][0]["figures"]["pairwise"]["accuracy"], 1.0);
         assert!((summary.values["scores"][0]["figures"]["mass"]["mean"].as_f64().expect("some") - 0.5).abs() < 1e-12);
+        assert!(output.rows("scores").iter().all(|row| row["precision"] == "exact"));
         assert_eq!(output.rows("scores")[0]["answers"][0]["probabilities"].as_object().expect("an object").len(), 5);
     }
 
@@ -230,6 +243,17 @@ mod tests {
         assert_eq!(termination("10..99"), Termination::Open);
         let (result, _) = run("g-eval --attribute coherence --scale 1..10", &[sample("a", &[10.0, 1.0])], &rater(1.0));
         assert_eq!(result.expect("runs").signature.settings["termination"], "EndOfTurn");
+    }
+
+    #[test]
+    fn what_the_prompt_says_of_the_attribute_is_in_the_signature() {
+        let signature = |more: &str| {
+            let (result, _) = run(&format!("g-eval --attribute coherence{more}"), &[sample("a", &[1.0])], &rater(1.0));
+            result.expect("runs").signature_line
+        };
+        let lines = ["", " --criteria one", " --criteria two", " --steps one", " --steps two"].map(signature);
+        assert!((1..lines.len()).all(|k| !lines[..k].contains(&lines[k])), "{lines:#?}");
+        assert_eq!(signature(" --steps one"), lines[3]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use probity_lm::{LabelAnswer, LabelSet, Outcome};
 use serde::Serialize;
 
 use crate::pointwise::{Other, Pointwise, Reading};
-use crate::question::LayoutOptions;
+use crate::question::{LayoutOptions, word};
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -34,7 +34,7 @@ pub struct ParaPluieParams {
     #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]
     pub label_words: crate::LabelWords,
     /// Compare the scores with these gold scores. May be given several times.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_parser = word, value_name = "NAME")]
     pub attribute: Vec<String>,
     /// Do not compare the result with gold scores even where --attribute is given.
     #[arg(long)]
@@ -165,8 +165,17 @@ mod tests {
         assert!(
             (row["score"].as_f64().expect("scored") - 2.0_f64.ln()).abs() < 1e-12 && row["answers"].as_array().expect("a list").len() == 2
         );
-        let (result, _) = run("parapluie --against reference", &samples(), &judge());
-        assert_eq!(result.expect("runs").outcomes.get("empty"), 2, "no reference, nothing to judge");
+        let error = run("parapluie --against reference", &samples(), &judge()).0.expect_err("none").to_string();
+        assert!(error.contains("no sample has references") && error.contains("--against context"), "{error}");
+        let [mut bare] = samples();
+        bare.id = "bare".into();
+        let (result, _) = run("parapluie --against reference", &[all[0].clone(), bare.clone()], &judge());
+        let summary = result.expect("runs");
+        assert_eq!(summary.outcomes.get("empty"), 2);
+        assert!(summary.sections[0].notes.iter().any(|note| note.contains("1 of 2 samples have no reference")), "{:?}", summary.sections);
+        bare.context = " ".into();
+        let error = run("parapluie", &[bare], &judge()).0.expect_err("none").to_string();
+        assert!(error.contains("no sample has a context"), "{error}");
     }
 
     #[test]

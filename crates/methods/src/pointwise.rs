@@ -1,7 +1,7 @@
 //! Methods that score each candidate by itself from label probabilities: the questions, the rows and the summary they have in common.
 
 use probity_data::{Candidate, Sample};
-use probity_lm::{Ask, LabelAnswer, LabelSet, Outcome, ScoreRequest, ScoreResult};
+use probity_lm::{Ask, LabelAnswer, LabelSet, Outcome, Precision, ScoreRequest, ScoreResult};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -80,6 +80,7 @@ struct Row<'a> {
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: Outcome,
+    precision: Precision,
     answers: Vec<Answer>,
 }
 
@@ -95,6 +96,8 @@ impl<'a> Pointwise<'a> {
     /// Asks everything, writes the rows and sums up.
     pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<Report, MethodError> {
         let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
+        let without = self.without_other()?;
+        let precision = run.model().description().precision;
         let places = self.places();
         let mut quoted_lines = 0;
         let mut questions = Vec::new();
@@ -115,7 +118,7 @@ impl<'a> Pointwise<'a> {
         run.table(SCORES, places.len())?;
         let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
-            let row = self.row(*place, Vec::new());
+            let row = self.row(*place, Vec::new(), precision);
             run.row(SCORES, index, &row)?;
             rows[index] = Some(row);
         }
@@ -126,13 +129,18 @@ impl<'a> Pointwise<'a> {
             if open.iter().any(Option::is_none) {
                 return Ok(());
             }
-            let row = self.row(places[question.row], std::mem::take(open).into_iter().flatten().collect());
+            let row = self.row(places[question.row], std::mem::take(open).into_iter().flatten().collect(), precision);
             write_row(output, SCORES, question.row, &row)?;
             rows[question.row] = Some(row);
             Ok(())
         })?;
         let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
-        Ok(self.report(&places, &rows, &gold, quoted_lines, signature))
+        let mut report = self.report(&places, &rows, &gold, quoted_lines, signature);
+        if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
+            let what = if other == Other::Context { "context" } else { "reference" };
+            section.note(format!("{without} of {} samples have no {what}: their candidates are not scored", self.samples.len()));
+        }
+        Ok(report)
     }
 
     fn places(&self) -> Vec<Place> {
@@ -166,6 +174,31 @@ impl<'a> Pointwise<'a> {
             }
         }
         Ok(questions)
+    }
+
+    /// Samples without anything to hold candidates against; that no sample has it is an error.
+    fn without_other(&self) -> Result<usize, MethodError> {
+        let Some(other) = self.other else { return Ok(0) };
+        let lacks = |sample: &&Sample| match other {
+            Other::Context => sample.context.trim().is_empty(),
+            Other::References => sample.references.iter().all(|text| text.trim().is_empty()),
+        };
+        let without = self.samples.iter().filter(lacks).count();
+        if without < self.samples.len() {
+            return Ok(without);
+        }
+        Err(match other {
+            Other::Context => MethodError::option(
+                "--against context",
+                "no sample has a context",
+                "give the samples a \"context\", or say --against reference",
+            ),
+            Other::References => MethodError::option(
+                "--against reference",
+                "no sample has references",
+                "give the samples \"references\", or say --against context",
+            ),
+        })
     }
 
     fn candidate(&self, place: Place) -> &'a Candidate {
@@ -203,7 +236,7 @@ impl<'a> Pointwise<'a> {
 
     /// The best answer per template over references, then the mean over templates. One template without a score leaves the row without:
     /// a mean over fewer templates would not compare with the others.
-    fn row(&self, place: Place, answers: Vec<Answer>) -> Row<'a> {
+    fn row(&self, place: Place, answers: Vec<Answer>, precision: Precision) -> Row<'a> {
         let mut best: Vec<&Answer> = Vec::new();
         for template in &self.templates[place.group] {
             let of_template = answers.iter().filter(|a| a.template == template.name());
@@ -219,7 +252,8 @@ impl<'a> Pointwise<'a> {
         let mass = mean(best.iter().filter_map(|a| a.mass));
         let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];
-        Row { item: &sample.id, attribute, candidate: &self.candidate(place).id, index: place.candidate, score, mass, outcome, answers }
+        let candidate = &self.candidate(place).id;
+        Row { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, precision, answers }
     }
 
     fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted_lines: usize, mut signature: Signature) -> Report {
@@ -253,7 +287,15 @@ impl<'a> Pointwise<'a> {
                 signature = signature.with_template(template.name(), template.sha256());
             }
         }
-        scores_table.note(format!("outcomes: {}", outcomes.line()));
+        scores_table.note(
+            "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass).",
+        );
+        let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
+        if low > 0 {
+            scores_table
+                .note(format!("for {low} of {} candidates the model hardly considers any of the labels; read them with care.", rows.len()));
+        }
+        outcomes.notes(&signature.model, &mut scores_table);
         gold::notes(quoted_lines, gold, &mut scores_table);
         let values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
         if self.other.is_none() {

@@ -84,20 +84,29 @@ pub(crate) fn all_words(attributes: &[String], adjective: Option<&str>) -> Resul
     Ok(attributes.iter().map(|attribute| words(attribute, adjective)).collect())
 }
 
+/// A word given on the command line; one that says nothing is refused.
+pub(crate) fn word(text: &str) -> Result<String, &'static str> {
+    if text.trim().is_empty() { Err("it is empty, and the prompt needs a word") } else { Ok(text.to_owned()) }
+}
+
 /// A word with a capital first letter.
 pub(crate) fn capitalised(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The text of an option, or of the file where it is `@FILE`.
+/// The text of an option, or of the file where it is `@FILE`; an empty one is refused.
 pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
-    match value.strip_prefix('@') {
-        None => Ok(value.to_owned()),
+    let text = match value.strip_prefix('@') {
+        None => value.to_owned(),
         Some(path) => std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|source| MethodError::File {
             option: option.to_owned(),
             path: path.to_owned(),
             source,
-        }),
+        })?,
+    };
+    if text.trim().is_empty() {
+        return Err(MethodError::option(option, "the text is empty", "leave it out for the built-in text"));
     }
+    Ok(text)
 }

@@ -169,6 +169,25 @@ impl Outcomes {
         self.0.iter().filter(|(name, _)| !matches!(**name, "scored" | "low_mass" | "tie")).map(|(_, count)| count).sum()
     }
 
+    /// The counts, and for each outcome that leaves a question open what it means and what helps.
+    pub(crate) fn notes(&self, model: &ModelDescription, table: &mut Section) {
+        table.note(format!("outcomes: {}", self.line()));
+        for name in self.0.keys() {
+            let hint = match *name {
+                "too_long" => format!(
+                    "the prompt does not fit the model's context of {} tokens; shorten the context or use a model with a longer one",
+                    model.context_length
+                ),
+                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
+                "one_candidate" => "there is nothing to compare it with".to_owned(),
+                "unparsed" => "no generated answer names a label; --decide prob needs none".to_owned(),
+                "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where".to_owned(),
+                _ => continue,
+            };
+            table.note(format!("{name}: {hint}"));
+        }
+    }
+
     /// `4 scored, 1 too_long`; `none` where nothing was asked.
     pub(crate) fn line(&self) -> String {
         if self.0.is_empty() {

@@ -1,7 +1,7 @@
 //! Verdicts by attribute and template: bias, debiasing, scores and their agreement with gold.
 
 use probity_data::Sample;
-use probity_lm::Outcome;
+use probity_lm::{Outcome, Precision};
 use probity_stats::{
     Comparison, Comparisons, Debias as Weight, PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
 };
@@ -44,16 +44,19 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
     };
     let items: Vec<Vec<Comparisons>> = comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
     let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
-    let cell = |(index, ((items, weighted), masses)): (usize, ((Vec<Comparisons>, Weighted), Vec<(f64, bool)>))| Cell {
-        attribute: index / templates,
-        attribute_name: params.attribute[index / templates].clone(),
-        template_name: params.template[index % templates].clone(),
-        items,
-        weighted,
-        rank: params.rank,
-        mass: Mass::of(masses.into_iter()),
-    };
-    items.into_iter().zip(weights).zip(masses).enumerate().map(cell).collect()
+    let mut cells = Vec::with_capacity(items.len());
+    for (index, ((items, weighted), masses)) in items.into_iter().zip(weights).zip(masses).enumerate() {
+        cells.push(Cell {
+            attribute: index / templates,
+            attribute_name: params.attribute[index / templates].clone(),
+            template_name: params.template[index % templates].clone(),
+            items,
+            weighted,
+            rank: params.rank,
+            mass: Mass::of(masses.into_iter()),
+        });
+    }
+    cells
 }
 
 /// A debiasing weight and what it rests on.
@@ -236,6 +239,7 @@ struct ScoreRow<'a> {
     rank: Option<f64>,
     /// Judged comparisons behind the score, over all templates.
     comparisons: usize,
+    precision: Precision,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
@@ -267,6 +271,7 @@ pub(super) fn write_scores(
                     score: scores[position],
                     rank: ranks[position],
                     comparisons,
+                    precision: run.model().description().precision,
                     reason: reason(sample, position, scores[position], comparisons),
                 };
                 run.row(SCORES, index, &row)?;

@@ -1,7 +1,9 @@
 //! Puts comparisons to the model and writes each verdict down as it comes.
 
 use probity_data::Sample;
-use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Prompt, Sampling, ScoreRequest, ScoreResult, SinkError};
+use probity_lm::{
+    Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Precision, Prompt, Sampling, ScoreRequest, ScoreResult, SinkError,
+};
 use serde::Serialize;
 
 use super::options::{ComparativeParams, Decide};
@@ -103,6 +105,7 @@ struct Row<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
     prompt_tokens: Option<usize>,
+    precision: Precision,
     #[serde(skip_serializing_if = "Option::is_none")]
     samples: Option<Tally>,
 }
@@ -115,6 +118,8 @@ pub(super) struct Judge<'a> {
     pub(super) layout: Layout,
     /// `templates[attribute][template]`.
     pub(super) templates: Vec<Vec<Template>>,
+    /// The model's arithmetic, for each row.
+    pub(super) precision: Precision,
 }
 
 /// What the judge said, in the order of the comparisons.
@@ -270,6 +275,7 @@ impl Judge<'_> {
             mass: verdict.mass,
             outcome: &verdict.outcome,
             prompt_tokens: verdict.prompt_tokens,
+            precision: self.precision,
             samples: verdict.samples,
         }
     }

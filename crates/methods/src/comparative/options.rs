@@ -9,20 +9,20 @@ use probity_stats::RankMethod;
 use serde::{Serialize, Serializer};
 
 use crate::pairs::Pairs;
-use crate::question::LayoutOptions;
+use crate::question::{LayoutOptions, word};
 
 /// Options of comparative assessment.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct ComparativeParams {
     /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
     /// May be given several times; each attribute is judged by itself.
-    #[arg(long, required = true, value_name = "NAME")]
+    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_name = "WORD")]
+    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
     pub noun: String,
     /// The attribute as an adjective, where the built-in form does not fit: the prompt asks which text is "more ADJECTIVE".
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_parser = word, value_name = "WORD")]
     pub adjective: Option<String>,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
     #[arg(long, default_value = "1", value_name = "NAME|FILE")]

@@ -22,6 +22,9 @@ pub(super) struct PreferenceFigures {
     /// Of these left out: people saw no difference, or there are more than two candidates.
     preferred_none: usize,
     not_a_pair: usize,
+    /// Pairs with a verdict in some order, and those with none (empty, too long …).
+    judged: usize,
+    not_judged: usize,
     /// The candidate that the file names first shown first.
     first_order: PairwiseAccuracy,
     /// Shown second.
@@ -54,6 +57,8 @@ fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, deb
         items: 0,
         preferred_none: 0,
         not_a_pair: 0,
+        judged: 0,
+        not_judged: 0,
         first_order: PairwiseAccuracy::default(),
         second_order: PairwiseAccuracy::default(),
         both_orders: PairwiseAccuracy::default(),
@@ -76,6 +81,7 @@ fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, deb
         // Reweighted probabilities decide at 0.5 as the others do at τ.
         let comparisons = if debiased { cell.reweighted(item) } else { cell.items[item].clone() };
         agreed.extend(agreements(&comparisons, 0.5));
+        *(if comparisons.judged().is_empty() { &mut figures.not_judged } else { &mut figures.judged }) += 1;
         figures.add(comparisons.judged(), gold);
     }
     figures.agreement = mean(agreed.into_iter().map(|same| f64::from(u8::from(same))));
@@ -102,7 +108,6 @@ pub(super) fn section(figures: &[PreferenceFigures]) -> Section {
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let decided = if one.debiased { "debiased" } else { "as judged" };
-        let pairs = one.items - one.preferred_none - one.not_a_pair;
         table.push([
             one.attribute.clone(),
             one.template.clone(),
@@ -111,8 +116,11 @@ pub(super) fn section(figures: &[PreferenceFigures]) -> Section {
             number(one.second_order.accuracy),
             number(one.both_orders.accuracy),
             number(one.agreement),
-            pairs.to_string(),
+            one.judged.to_string(),
         ]);
+    }
+    for one in figures.iter().filter(|one| !one.debiased && one.not_judged > 0) {
+        table.note(format!("{}, template {}: pairs not judged: {}", one.attribute, one.template, one.not_judged));
     }
     if let Some(one) = figures.first() {
         table.note("Order (1, 2) shows the file's first candidate first. Both orders: p averaged. Guessing has 0.5.");

@@ -170,6 +170,9 @@ fn one_candidate_is_counted_and_empty_text_is_not_sent_to_the_model() {
     let summary = result.expect("runs");
     assert_eq!((summary.outcomes.get("one_candidate"), summary.outcomes.get("empty"), summary.outcomes.get("scored")), (1, 4, 2));
     assert_eq!((summary.cost.requests, summary.outcomes.unscored()), (2, 5));
+    for hint in ["\none_candidate: there is nothing", "\nempty: a candidate without text"] {
+        assert!(notes(&summary).contains(hint), "{hint} in {}", notes(&summary));
+    }
     let empty = output.rows("comparisons").into_iter().filter(|row| row["outcome"] == "empty").collect::<Vec<_>>();
     assert!(empty.len() == 4 && empty.iter().all(|row| row["p"].is_null() && row["mass"].is_null()));
     let reasons: Vec<&Value> = output.rows("scores").into_iter().map(|row| &row["reason"]).collect();
@@ -198,7 +201,9 @@ fn too_long_passes_through_with_its_numbers() {
         ScoreResult { outcome: Outcome::Scored, prompt_tokens: 10, answer: Some(ScoreAnswer::Labels(answer)) }
     });
     let (result, output) = run(COMPARE, &[sample("a", &[1.0, 2.0, 3.0])], &model);
-    assert_eq!(result.expect("runs").outcomes.get("too_long"), 4);
+    let summary = result.expect("runs");
+    assert_eq!(summary.outcomes.get("too_long"), 4);
+    assert!(notes(&summary).contains("does not fit the model's context of 1048576 tokens"), "{}", notes(&summary));
     let row = output.rows("comparisons").into_iter().find(|row| row["outcome"] == "too_long").expect("there is one");
     assert_eq!((&row["tokens_needed"], &row["limit"], &row["p"]), (&Value::from(9000), &Value::from(8192), &Value::Null));
     assert_eq!(output.rows("scores")[2]["reason"], "no_comparison_judged");
@@ -210,13 +215,14 @@ fn rows_say_what_was_compared_in_their_final_order() {
     let summary = result.expect("runs");
     let rows = output.rows("comparisons");
     let keys: Vec<&String> = rows[0].as_object().expect("an object").keys().collect();
-    let expected = "item attribute template i j candidate_i candidate_j p logprob_i logprob_j mass outcome prompt_tokens";
+    let expected = "item attribute template i j candidate_i candidate_j p logprob_i logprob_j mass outcome prompt_tokens precision";
     assert_eq!(keys, expected.split(' ').collect::<Vec<_>>());
     assert_eq!((&rows[0]["i"], &rows[0]["candidate_j"], &rows[1]["i"]), (&Value::from(0), &Value::from("1"), &Value::from(1)));
     let p = crate::testing::sigmoid(-2.0);
     assert!((rows[0]["p"].as_f64().expect("scored") - p).abs() < 1e-12);
     assert!((rows[0]["logprob_i"].as_f64().expect("finite") - (0.9 * p).ln()).abs() < 1e-12);
     assert!((rows[0]["mass"].as_f64().expect("scored") - 0.9).abs() < 1e-12);
+    assert!(rows.iter().chain(&output.rows("scores")).all(|row| row["precision"] == "exact"));
     assert_eq!(output.progress, (2, 2));
     assert!(
         summary.signature_line.starts_with("compare|version:") && summary.signature_line.contains("|template:1@"),
@@ -354,6 +360,8 @@ fn preferences_are_counted_in_each_order_and_over_both() {
         one.candidates.iter_mut().for_each(|c| c.scores.clear());
     }
     all.push(Sample { preference: Some(Preference::Tie), ..sample("tie", &[1.0, 2.0]) });
+    all.push(Sample { preference: Some(Preference::Candidate("0".into())), ..sample("empty", &[1.0, 2.0]) });
+    all[5].candidates[1].text.clear();
     all.push(Sample { preference: Some(Preference::Candidate("0".into())), ..sample("three", &[1.0, 2.0, 3.0]) });
     all.iter_mut().flat_map(|s| &mut s.candidates).for_each(|c| c.scores.clear());
     let summary = summary(COMPARE, &all, &pair_judge(1.0, 2.0));
@@ -364,7 +372,11 @@ fn preferences_are_counted_in_each_order_and_over_both() {
     assert_eq!(figure(&summary, &path("both_orders/accuracy")), 1.0);
     assert_eq!(figure(&summary, &path("agreement")), 0.0);
     assert_eq!((figure(&summary, &path("preferred_none")), figure(&summary, &path("not_a_pair"))), (1.0, 1.0));
+    assert_eq!((figure(&summary, &path("judged")), figure(&summary, &path("not_judged"))), (4.0, 1.0));
     assert_eq!(figure(&summary, "/preference/1/agreement"), 1.0, "debiased");
+    let table = summary.sections.iter().find(|section| section.title == "Accuracy against preferences").expect("there is one");
+    assert_eq!(table.rows[0].last().map(String::as_str), Some("4"), "what was judged");
+    assert!(notes(&summary).contains("pairs not judged: 1"), "{}", notes(&summary));
     assert!(summary.sections.iter().any(|section| section.title == "Accuracy against preferences"));
 }
 
@@ -414,6 +426,12 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("compare --attribute coherence --rank best", "win-ratio"),
         ("compare --attribute coherence --decide samples:0", "at least one"),
         ("compare", "--attribute"),
+        ("compare --attribute ", "it is empty"),
+        ("compare --attribute coherence --noun ", "it is empty"),
+        ("compare --attribute coherence --adjective ", "it is empty"),
+        ("g-eval --attribute ", "it is empty"),
+        ("g-eval --attribute coherence --criteria ", "the text is empty"),
+        ("parapluie --attribute ", "it is empty"),
     ] {
         let error = run(args, &samples(), &untouched).0.expect_err(args).to_string();
         assert!(error.contains(part), "{args}: {error}");
