@@ -97,6 +97,21 @@ fn labels_that_the_model_cannot_tell_apart_are_refused_for_their_line_only() {
 }
 
 #[test]
+fn refused_requests_stand_among_the_broken_lines_by_line_with_their_hints_at_the_end() {
+    let world = World::new();
+    let begun = json!({"id": "2", "prompt": "x:", "labels": {"1": ["1"], "10": ["10"]}});
+    let same = json!({"id": "3", "prompt": "x:", "labels": {"one": ["q"], "two": ["q"]}});
+    let again = json!({"id": "4", "prompt": "x:", "labels": {"7": ["7"], "70": ["70"]}});
+    let text = format!("{begun}\n{same}\nbroken\n{again}");
+    let ran = run(&world, &world.file("r.jsonl", text), &[]).exits(2);
+    let (problems, hints) = ran.stderr.split_once("\n\n").expect("hints after the problems");
+    let places: Vec<Option<usize>> = (1..=4).map(|line| problems.find(&format!("\n  line {line}: "))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{}", ran.stderr);
+    assert!(problems.contains("share the tokens of `q`") && !problems.contains("hint:"), "{}", ran.stderr);
+    assert_eq!(hints.matches(r#"or add "termination": "end_of_turn""#).count(), 1, "{hints}");
+}
+
+#[test]
 fn a_prompt_longer_than_the_context_is_an_outcome_and_counts_as_unscored() {
     let world = World::new();
     let input = world.file("r.jsonl", lines(&[json!({"id": "1", "tokens": vec![5; 300], "continuation": " y"})]));

@@ -9,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use probity_data::{DataError, LineError, Record, read_lenient};
 use probity_lm::{
-    Ask, Label, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
+    Ask, Label, LabelError, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult,
+    Termination, Usage,
 };
 use probity_store::{StoreError, TableWriter};
 use serde::Deserialize;
@@ -192,7 +193,7 @@ impl LogprobsArgs {
         let usage = answers.ask(&model, requests, |request| model.check(request))?;
         let Tally { answered, unanswered, refused } = answers.finish()?;
         for (position, why) in refused {
-            report.problems.push(numbers[position], LineError::content("", why));
+            report.problems.push(numbers[position], why);
         }
         if let Some(path) = &self.manifest {
             let arguments: Vec<_> = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).collect();
@@ -218,7 +219,7 @@ struct Tally {
     /// Too long, not finite …: an outcome without numbers.
     unanswered: usize,
     /// Requests that this model cannot be asked, by position.
-    refused: Vec<(usize, String)>,
+    refused: Vec<(usize, LineError)>,
 }
 
 /// Asks a model and writes each answer as soon as those before it are there.
@@ -250,8 +251,8 @@ impl<'a> Answers<'a> {
                     positions.push(position);
                     asked.push(request);
                 }
-                Err(LmError::Labels { source, .. }) => self.refuse(position, source.to_string())?,
-                Err(LmError::Request { why, .. }) => self.refuse(position, why)?,
+                Err(LmError::Labels { source, .. }) => self.refuse(position, wrong_labels(&source))?,
+                Err(LmError::Request { why, .. }) => self.refuse(position, LineError::content("", why))?,
                 Err(other) => return Err(other.into()),
             }
         }
@@ -261,7 +262,7 @@ impl<'a> Answers<'a> {
         })?)
     }
 
-    fn refuse(&mut self, position: usize, why: String) -> Result<(), StoreError> {
+    fn refuse(&mut self, position: usize, why: LineError) -> Result<(), StoreError> {
         self.tally.refused.push((position, why));
         self.table.put_all(position, std::iter::empty::<()>())
     }
@@ -279,6 +280,12 @@ impl<'a> Answers<'a> {
         self.table.finish()?;
         Ok(self.tally)
     }
+}
+
+/// What is wrong with a request's labels, with what can be done about it in a request.
+fn wrong_labels(error: &LabelError) -> LineError {
+    let more = if matches!(error, LabelError::Prefix { .. }) { r#", or add "termination": "end_of_turn""# } else { "" };
+    LineError::content("labels", format!("{error}{more}"))
 }
 
 /// An answer's line.
@@ -370,7 +377,8 @@ mod tests {
         let line = |id: &str| format!("{{\"id\":\"{id}\",\"prompt\":\"x\",\"continuation\":\"y\"}}\n");
         let (lines, tally) = answered(&(line("a") + &line("bad") + &line("c")));
         assert_eq!(lines.iter().map(|line| line["id"].as_str().expect("id")).collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!(tally.refused, [(1, "not for this model".to_owned())]);
+        assert_eq!((tally.refused.len(), tally.refused[0].0), (1, 1));
+        assert_eq!(tally.refused[0].1.to_string(), "not for this model");
     }
 
     #[test]

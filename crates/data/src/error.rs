@@ -31,12 +31,14 @@ pub struct Problems {
     pub kept: Vec<Problem>,
     /// How many more there were.
     pub more: usize,
+    /// A line as it should be, for the hint where a line has another shape.
+    pub example: Option<&'static str>,
 }
 
 impl Problems {
     /// None yet, in `file`.
     pub fn new(file: impl Into<String>) -> Self {
-        Self { file: file.into(), kept: Vec::new(), more: 0 }
+        Self { file: file.into(), kept: Vec::new(), more: 0, example: None }
     }
 
     /// Whether there is none.
@@ -49,11 +51,14 @@ impl Problems {
         self.kept.len() + self.more
     }
 
-    /// Adds one.
+    /// Adds one; those of a line stay in the order in which they came.
     pub fn push(&mut self, line: usize, error: LineError) {
-        if self.kept.len() < KEPT {
-            self.kept.push(Problem { line, error });
-        } else {
+        let place = self.kept.partition_point(|problem| problem.line <= line);
+        if place < KEPT {
+            self.kept.insert(place, Problem { line, error });
+        }
+        if place == KEPT || self.kept.len() > KEPT {
+            self.kept.truncate(KEPT);
             self.more += 1;
         }
     }
@@ -64,6 +69,10 @@ impl Problems {
             if !hints.contains(&hint) {
                 hints.push(hint);
             }
+        }
+        let shapes = |p: &Problem| matches!(p.error, LineError::Shape { nearest: None, .. });
+        if let Some(example) = self.example.filter(|_| self.kept.iter().take(LISTED).any(shapes)) {
+            hints.push(format!("a good line: {example}"));
         }
         hints
     }
@@ -121,7 +130,11 @@ pub enum DataError {
         file: String,
     },
     /// A public file has not the form that its importer knows.
-    #[error("{file} is not a {importer} file: {}{why}", if path.is_empty() { String::new() } else { format!("at `{path}`: ") })]
+    #[error(
+        "{file} is not a {importer} file: {}{why}{}",
+        if path.is_empty() { String::new() } else { format!("at `{path}`: ") },
+        fits.map(|fits| format!("\n\nhint: probity import {fits} {file}")).unwrap_or_default()
+    )]
     Import {
         /// The file's name, as in messages.
         file: String,
@@ -131,6 +144,8 @@ pub enum DataError {
         path: String,
         /// What was expected and found.
         why: String,
+        /// The importer whose form the file has, where there is one.
+        fits: Option<&'static str>,
     },
     /// No importer has that name.
     #[error("there is no importer `{name}`\n\nhint: {}the importers are {known}", nearest.map(|n| format!("did you mean `{n}`? ")).unwrap_or_default())]
@@ -175,6 +190,27 @@ mod tests {
         problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
         let text = problems.to_string();
         assert!(text.starts_with("broken line 17 of demo.jsonl: expected `,` or `}` at column 34\n\nhint: each line must be"), "{text}");
+    }
+
+    #[test]
+    fn problems_are_listed_by_line_with_each_hint_once_at_the_end() {
+        let mut problems = Problems::new("demo.jsonl");
+        for line in [9, 11, 4, 9] {
+            problems.push(line, LineError::content("labels", format!("wrong {line}\n\nhint: choose others")));
+        }
+        let text = problems.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].starts_with("  line 4:") && lines[2].starts_with("  line 9:") && lines[4].starts_with("  line 11:"), "{text}");
+        assert!(text.ends_with("wrong 11\n\nhint: choose others") && text.matches("hint:").count() == 1, "{text}");
+    }
+
+    #[test]
+    fn of_too_many_problems_those_of_the_first_lines_are_kept() {
+        let mut problems = Problems::new("demo.jsonl");
+        for line in (1..=KEPT + 5).rev() {
+            problems.push(line, LineError::Utf8 { byte: 3 });
+        }
+        assert_eq!((problems.kept[0].line, problems.kept[KEPT - 1].line, problems.count()), (1, KEPT, KEPT + 5));
     }
 
     #[test]

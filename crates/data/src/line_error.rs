@@ -34,6 +34,8 @@ pub enum LineError {
         field: String,
         /// What is wrong.
         why: String,
+        /// What to do about it, where there is something to say.
+        hint: Option<String>,
     },
     /// The line is not UTF-8.
     #[error("byte {byte} of the line is not valid UTF-8")]
@@ -53,9 +55,14 @@ pub enum LineError {
 }
 
 impl LineError {
-    /// Wrong content in `field`.
+    /// Wrong content in `field`. A hint at the end of `why`, after an empty line and `hint: `, is kept apart.
     pub fn content(field: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::Content { field: field.into(), why: why.into() }
+        let why = why.into();
+        let (why, hint) = match why.split_once("\n\nhint: ") {
+            Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
+            None => (why, None),
+        };
+        Self::Content { field: field.into(), why, hint }
     }
 
     /// What to do about it, where there is something to say.
@@ -63,7 +70,8 @@ impl LineError {
         match self {
             Self::Syntax { .. } => Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into()),
             Self::Shape { nearest: Some(name), .. } => Some(format!("the nearest known name is `{name}`")),
-            Self::Shape { .. } | Self::Content { .. } | Self::Read(_) => None,
+            Self::Content { hint, .. } => hint.clone(),
+            Self::Shape { .. } | Self::Read(_) => None,
             Self::Utf8 { .. } => Some("convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8".into()),
             Self::TooLong { .. } => Some("write one object a line".into()),
         }

@@ -80,7 +80,7 @@ pub fn read_from<T: Record>(mut reader: impl BufRead, file: String, limit: Optio
     }
     let limit = limit.unwrap_or(usize::MAX);
     let mut records: Vec<(usize, T)> = Vec::new();
-    let mut problems = Problems::new(file);
+    let mut problems = Problems { example: Some(T::EXAMPLE), ..Problems::new(file) };
     let mut lines_of_ids = BTreeMap::new();
     let mut lines = JsonLines::<T, _>::new(reader);
     while records.len() < limit {
@@ -162,6 +162,13 @@ mod tests {
         let report = lenient(&format!("{GOOD}\n\n{GOOD}\n"), None).expect("readable");
         assert_eq!(report.records.len(), 1);
         assert_eq!(report.problems.to_string(), "broken line 3 of demo.jsonl: field `id`: sample `s1` was already on line 1");
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_told_with_a_good_line() {
+        let text = problem(r#"{"id":7,"context":"c","candidates":[]}"#);
+        assert!(text.contains("field `id`: invalid type: integer `7`") && text.contains("hint: a good line: {\"id\": \"1\""), "{text}");
+        assert!(!problem("{").contains("a good line"));
     }
 
     #[test]

@@ -57,7 +57,12 @@ impl Importer {
 
     /// As [`Importer::import`], from memory; `file` is the file's name in messages.
     pub fn import_bytes(&self, bytes: &[u8], file: &str) -> Result<Vec<Sample>, DataError> {
-        let fail = |m: Malformed| DataError::Import { file: file.to_owned(), importer: self.name, path: shown(&m.path), why: m.why };
+        let fits = || {
+            let reads = |other: &&Importer| other.name != self.name && (other.convert)(bytes).is_ok_and(|samples| !samples.is_empty());
+            importers().iter().find(reads).map(|other| other.name)
+        };
+        let fail =
+            |m: Malformed| DataError::Import { file: file.to_owned(), importer: self.name, path: shown(&m.path), why: m.why, fits: fits() };
         let samples = (self.convert)(bytes).map_err(fail)?;
         if samples.is_empty() {
             return Err(fail(Malformed { path: String::new(), why: "it holds no items".into() }));
@@ -74,10 +79,15 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
         let path = e.path().to_string();
-        Malformed { path: if path == "." { String::new() } else { path }, why: shown(&e.into_inner().to_string()) }
+        Malformed { path: if path == "." { String::new() } else { path }, why: shown(&without_place(e.into_inner().to_string())) }
     })?;
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
     Ok(value)
+}
+
+/// serde places what is wrong with the whole file at column 0 of line 1, where nothing is.
+fn without_place(why: String) -> String {
+    why.strip_suffix(" at line 1 column 0").map(str::to_owned).unwrap_or(why)
 }
 
 #[cfg(test)]
