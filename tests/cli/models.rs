@@ -85,6 +85,20 @@ fn a_wrong_size_and_a_wrong_hash_are_told_apart_from_a_missing_file() {
 }
 
 #[test]
+fn verify_hashes_a_file_that_is_given_by_its_path_and_says_whose_it_is() {
+    let world = World::new();
+    let file = world.file("abc.gguf", "abc");
+    // The refusal of a damaged file says to type just this.
+    let refused = ask(&world, &file).exits(2).stderr;
+    assert!(refused.contains(&format!("probity model verify {file}")), "{refused}");
+    let ran = world.run(&["model", "verify", &file]).exits(0);
+    assert_eq!(ran.stdout, format!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  {file}\n"));
+    assert!(ran.stderr.contains("not a file of a known model"), "{}", ran.stderr);
+    world.run(&["model", "verify", world.path("").to_str().expect("UTF-8")]).fails_with(&["is a folder", "hint: give the files in it"]);
+    world.run(&["model", "verify", "absent.gguf"]).fails_with(&["`absent.gguf` is not a model that probity knows"]);
+}
+
+#[test]
 fn inspect_shows_what_a_model_is_made_of() {
     let world = World::new();
     let folder = world.run(&["model", "inspect", tiny().to_str().expect("UTF-8")]).exits(0).stdout;
@@ -124,6 +138,26 @@ fn a_configuration_that_is_not_honoured_is_refused_by_name() {
     config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
     std::fs::write(&path, config.to_string()).expect("written");
     ask(&world, copy.to_str().expect("UTF-8")).fails_with(&["copy", "rope_scaling", "yarn", "hint:"]);
+}
+
+#[test]
+fn a_broken_chat_template_is_told_and_plain_prompts_are_answered() {
+    let world = World::new();
+    let copy = world.copy_of_tiny();
+    let path = copy.join("tokenizer_config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
+    config["chat_template"] = json!("{% for %}");
+    std::fs::write(&path, config.to_string()).expect("written");
+    let copy = copy.display().to_string();
+    let plain = ask(&world, &copy).exits(0);
+    assert!(plain.stderr.contains("warning: the model's chat template cannot be read"), "{}", plain.stderr);
+    let chat = json!({"id": "1", "messages": [{"role": "user", "content": "hi"}], "continuation": " c"});
+    let input = world.file("chat.jsonl", lines(&[chat]));
+    world
+        .run(&["logprobs", "--model", &copy, "--input", &input])
+        .fails_with(&["chat template cannot be read", "hint: give a plain `prompt`"]);
+    let shown = world.run(&["model", "inspect", &copy]).exits(0).stdout;
+    assert!(shown.contains("can be asked   yes") && shown.contains("chat template  broken"), "{shown}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use probity_runtime::hub::{self, KnownModel, Places, known_model, known_models, locate_in};
 use serde_json::json;
@@ -23,7 +24,10 @@ pub(crate) enum ModelCommand {
     Get(GetArgs),
     /// Show what a model is made of: files, architecture, tensors, context, chat template, memory
     Inspect(inspect::InspectArgs),
-    /// Hash the files of a known model again and compare
+    /// Hash the files of a known model again and compare, or hash any file
+    ///
+    /// The SHA-256 of each file goes to standard output. A file that is given by its path is looked up among the files of the known models;
+    /// that it is none of them is no error.
     Verify(VerifyArgs),
 }
 
@@ -46,7 +50,8 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// Names from `probity model list`; without one, every known model that is here
+    /// Names from `probity model list`, or files; without one, every known model that is here
+    #[arg(value_name = "NAME|FILE")]
     names: Vec<String>,
 }
 
@@ -170,22 +175,53 @@ pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result
 
 fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
     let places = Places::from_env()?;
-    let models: Vec<&KnownModel> = if names.is_empty() {
-        known_models().iter().filter(|model| locate_in(&places, model.name).is_ok()).collect()
-    } else {
-        names.iter().map(|name| known(name)).collect::<Result<_, _>>()?
-    };
     let mut reporter = Reporter::new(global.quiet);
-    if models.is_empty() {
-        anyhow::bail!("no known model is on this machine\n\nhint: probity model get {}", known_models()[0].name);
-    }
-    for model in models {
-        let reports = hub::verify(&places, model, &mut reporter)?;
-        reporter.finish();
-        for report in reports {
-            print(&format!("{}  {}", report.sha256, report.path.display()))?;
+    for name in names {
+        match known_model(name) {
+            Some(model) => verify_model(&places, model, &mut reporter)?,
+            None if Path::new(name).exists() => verify_file(Path::new(name), &mut reporter)?,
+            None => {
+                known(name)?;
+            }
         }
-        reporter.say(&format!("{}: as expected", model.name));
     }
+    if names.is_empty() {
+        let here: Vec<&KnownModel> = known_models().iter().filter(|model| locate_in(&places, model.name).is_ok()).collect();
+        if here.is_empty() {
+            anyhow::bail!("no known model is on this machine\n\nhint: probity model get {}", known_models()[0].name);
+        }
+        for model in here {
+            verify_model(&places, model, &mut reporter)?;
+        }
+    }
+    Ok(())
+}
+
+fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) -> anyhow::Result<()> {
+    let reports = hub::verify(places, model, reporter)?;
+    reporter.finish();
+    for report in reports {
+        print(&format!("{}  {}", report.sha256, report.path.display()))?;
+    }
+    reporter.say(&format!("{}: as expected", model.name));
+    Ok(())
+}
+
+/// The hash of a file, and whose it is.
+fn verify_file(path: &Path, reporter: &mut Reporter) -> anyhow::Result<()> {
+    let shown = path.display();
+    let found = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    if found.is_dir() {
+        anyhow::bail!("{shown} is a folder\n\nhint: give the files in it, such as {}", path.join("*.safetensors").display());
+    }
+    hub::Progress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
+    let sha256 = hub::hash_file(path, reporter).with_context(|| format!("cannot read {shown}"))?;
+    reporter.finish();
+    print(&format!("{sha256}  {shown}"))?;
+    let owners: Vec<String> = hub::known_files(&sha256).map(|(model, file)| format!("{} of {}", file.path, model.name)).collect();
+    reporter.say(&match owners.as_slice() {
+        [] => format!("{shown}: not a file of a known model; compare the hash with the publisher's"),
+        owners => format!("{shown}: {}", owners.join(", ")),
+    });
     Ok(())
 }

@@ -128,6 +128,12 @@ pub fn known_model(name: &str) -> Option<&'static KnownModel> {
     KNOWN.iter().find(|model| model.name == name)
 }
 
+/// The known models that have a file of this SHA-256 (lower-case hex), each with that file.
+pub fn known_files(sha256: &str) -> impl Iterator<Item = (&'static KnownModel, &'static KnownFile)> {
+    let files = KNOWN.iter().flat_map(|model| model.files.iter().map(move |file| (model, file)));
+    files.filter(move |(_, file)| file.sha256 == sha256)
+}
+
 static KNOWN: [KnownModel; 4] = [
     KnownModel {
         name: "smollm2-135m-instruct",
@@ -227,6 +233,14 @@ mod tests {
                 assert!(file.bytes > 0 && !file.path.starts_with('/') && !file.path.contains(".."));
             }
         }
+    }
+
+    #[test]
+    fn a_known_file_is_found_by_its_hash() {
+        let model = &known_models()[3];
+        let found: Vec<_> = known_files(model.files[2].sha256).map(|(model, file)| (model.name, file.path)).collect();
+        assert_eq!(found, [(model.name, "tokenizer.json")]);
+        assert_eq!(known_files(&"0".repeat(64)).count(), 0);
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub enum LocateError {
         found: u64,
     },
     /// A path at which nothing lies.
-    #[error("there is no file or folder {}", path.display())]
+    #[error("there is no file or folder {}\n\nhint: check the path, or give a name from `probity model list`", path.display())]
     NoSuchPath {
         /// The path.
         path: PathBuf,

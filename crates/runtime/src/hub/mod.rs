@@ -13,7 +13,7 @@ mod known;
 mod locate;
 mod verify;
 
-pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_model, known_models};
+pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models};
 pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
 pub use verify::{FileReport, VerifyError, hash_file, verify};
 

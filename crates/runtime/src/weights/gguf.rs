@@ -185,9 +185,9 @@ fn unsupported(ggml_type: GgmlType) -> String {
 
 fn malformed(path: &Path, error: HeaderError) -> WeightsError {
     let hint = if error.truncated {
-        format!("the download may have been cut short; `probity model verify {}` compares it with the known hash", path.display())
+        format!("the download may have been cut short; compare its hash with the publisher's: probity model verify {}", path.display())
     } else {
-        format!("the file is damaged or not a GGUF file; `probity model verify {}` compares it with the known hash", path.display())
+        format!("the file is damaged or not a GGUF file; compare its hash with the publisher's: probity model verify {}", path.display())
     };
     WeightsError::Malformed { path: path.to_owned(), what: error.what, why: error.why, hint }
 }
