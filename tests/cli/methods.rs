@@ -47,10 +47,11 @@ fn compare_writes_a_run_folder_and_prints_tables() {
 fn every_method_of_the_registry_runs_on_the_same_data() {
     let world = World::new();
     let data = data(&world);
-    run(&world, "g-eval", &data, "g", &COHERENCE).exits(0);
-    run(&world, "parapluie", &data, "p", &["--template", "direct"]).exits(0);
-    for folder in ["g", "p"] {
-        assert_eq!(world.rows(&format!("{folder}/scores.jsonl")).len(), 5, "{folder}");
+    for method in probity_methods::methods() {
+        let name = method.name();
+        let options: &[&str] = if name == "parapluie" { &["--template", "direct"] } else { &COHERENCE };
+        run(&world, name, &data, name, options).exits(0);
+        assert_eq!(world.rows(&format!("{name}/scores.jsonl")).len(), 5, "{name}");
     }
 }
 
@@ -90,6 +91,19 @@ fn a_run_is_not_written_over_unless_told_to() {
 }
 
 #[test]
+fn a_run_that_failed_before_its_first_row_is_not_in_the_way() {
+    let world = World::new();
+    let data = data(&world);
+    let wrong = ["--attribute", "coherence", "--label-words", "Yes,Yesterday", "--format", "text"];
+    for _ in 0..2 {
+        run(&world, "compare", &data, "run", &wrong).fails_with(&["is a prefix of", "hint: choose label words"]);
+    }
+    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
+    assert!(manifest["status"] == "failed" && !manifest["why"].as_str().expect("a reason").contains("hint:"), "{manifest}");
+    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+}
+
+#[test]
 fn a_broken_line_of_data_is_an_error_that_names_it() {
     let world = World::new();
     let mut text: Vec<String> = (1..=20).map(|n| sample(&format!("s{n}"), &["a", "b"]).to_string()).collect();
@@ -111,7 +125,8 @@ fn duplicate_ids_are_an_error_that_names_both_lines() {
 fn one_candidate_and_an_empty_text_are_outcomes_not_errors() {
     let world = World::new();
     let data = world.file("d.jsonl", lines(&[sample("lonely", &["a"]), sample("blank", &["a", "", "b"])]));
-    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    let told = run(&world, "compare", &data, "run", &COHERENCE).exits(0).stderr;
+    assert!(told.contains("warning: 5 results without a score"), "{told}");
     let outcomes: Vec<Value> = world.rows("run/comparisons.jsonl").into_iter().map(|row| row["outcome"].clone()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == "empty").count(), 4, "{outcomes:?}");
     run(&world, "compare", &data, "strict", &["--attribute", "coherence", "--strict"]).exits(1);
@@ -172,6 +187,7 @@ fn the_demo_ranks_its_sample_with_any_model_and_says_what_it_means() {
     let ran = world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
     assert!(ran.stdout.contains("Ranking, best first") && ran.stdout.contains("too_long"), "{}", ran.stdout);
     assert!(world.rows("demo/comparisons.jsonl").iter().all(|row| row["outcome"] == "too_long"));
+    assert!(world.rows("demo/likelihoods.jsonl").iter().all(|row| row["precision"] == "exact"));
     world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
 }
 

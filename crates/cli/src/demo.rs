@@ -114,6 +114,7 @@ impl DemoArgs {
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate))).collect();
         let requests: Vec<ScoreRequest> = places.iter().map(|(sample, candidate)| request(sample, candidate)).collect();
         let mut writer = folder.table(&format!("{LIKELIHOODS}.jsonl"))?;
+        let precision = model.description().precision;
         let mut done = 0;
         model.score(&requests, &mut |index, result| {
             let (sample, candidate) = places[index];
@@ -121,8 +122,8 @@ impl DemoArgs {
             let mean = result.continuation().map(|answer| answer.logprob / tokens.max(1) as f64);
             writer.put(
                 index,
-                &json!({"item": sample.id, "candidate": candidate.id, "outcome": result.outcome.name(), "tokens": tokens,
-                    "mean_logprob": mean}),
+                &json!({"item": sample.id, "candidate": candidate.id, "outcome": result.outcome.name(), "precision": precision,
+                    "tokens": tokens, "mean_logprob": mean}),
             )?;
             done += 1;
             reporter.questions("likelihoods", done, requests.len());

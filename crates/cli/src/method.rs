@@ -65,7 +65,8 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     reporter.say(&format!("results are in {}", args.out.display()));
     let unscored = summary.outcomes.unscored();
     if unscored > 0 {
-        reporter.warn(&format!("{} of the questions have no answer; see the outcomes", thousands(unscored as u64)));
+        let results = if unscored == 1 { "result" } else { "results" };
+        reporter.warn(&format!("{} {results} without a score; the outcomes say why", thousands(unscored as u64)));
     }
     Ok(if args.strict && unscored > 0 { Done::Unscored } else { Done::Success })
 }
@@ -124,7 +125,8 @@ pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::
             Ok(value)
         }
         Err(error) => {
-            let why = if was_interrupted(&error) { "interrupted".to_owned() } else { error.to_string() };
+            let text = error.to_string();
+            let why = if was_interrupted(&error) { "interrupted" } else { text.split("\n\nhint: ").next().unwrap_or_default() };
             // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
             let _ = folder.fail(why);
             Err(error)

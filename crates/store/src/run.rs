@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::atomic::{temporary, write_json};
+use crate::atomic::{overwrite_json, temporary, write_json};
 use crate::{MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
@@ -25,7 +25,7 @@ impl RunFolder {
     /// Makes the folder (its parents too) and writes a manifest that says `running`.
     ///
     /// An empty folder is taken as it is. One that holds a run of ours is refused unless `overwrite`, which removes the files that its manifest
-    /// lists and nothing else. One that holds anything else and no manifest of ours is always refused.
+    /// lists and nothing else; a run that failed before it had a row is replaced without that. One that holds anything else and no manifest of ours is always refused.
     pub fn create(path: &Path, overwrite: bool, info: RunInfo) -> Result<Self, StoreError> {
         // A file in its place is named as such: `AlreadyExists` would leave open what is there.
         if path.metadata().is_ok_and(|m| !m.is_dir()) {
@@ -33,7 +33,7 @@ impl RunFolder {
         }
         fs::create_dir_all(path).map_err(StoreError::io("created", path))?;
         if let Some(old) = earlier_run(path)? {
-            if !overwrite {
+            if !overwrite && !failed_without_a_row(path, &old) {
                 return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
             }
             for name in old.files.iter().filter(|name| is_plain(name)) {
@@ -78,10 +78,10 @@ impl RunFolder {
         self.write_manifest()
     }
 
-    /// Says in the manifest that the run ended early, and why.
+    /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has already.
     pub fn fail(mut self, why: impl Into<String>) -> Result<(), StoreError> {
         self.manifest.end(Status::Failed { why: why.into() });
-        self.write_manifest()
+        self.write_manifest().or_else(|refused| overwrite_json(&self.path.join(MANIFEST), &self.manifest, refused))
     }
 
     /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
@@ -103,6 +103,12 @@ impl RunFolder {
     fn write_manifest(&self) -> Result<(), StoreError> {
         write_json(&self.path.join(MANIFEST), &self.manifest)
     }
+}
+
+/// Whether a run failed and nothing of it would be lost. One that says `running` may still be at work.
+fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
+    let empty = |name: &String| fs::metadata(path.join(name)).map_or(true, |found| found.len() == 0);
+    matches!(run.status, Status::Failed { .. }) && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
 /// The manifest of the run that the folder holds; `None` where it is empty, an error where it holds something else.
@@ -204,6 +210,20 @@ mod tests {
         assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
         assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("left"), "mine");
         assert!(matches!(second.table("notes.txt"), Err(StoreError::FileExists { .. })));
+    }
+
+    #[test]
+    fn a_run_that_failed_before_its_first_row_is_replaced_without_being_asked() {
+        let (_folder, path) = temporary();
+        let mut first = RunFolder::create(&path, false, info()).expect("created");
+        drop(first.table("scores.jsonl").expect("created"));
+        first.fail("wrong labels").expect("written");
+        let mut second = RunFolder::create(&path, false, info()).expect("nothing is lost");
+        let mut table = second.table("scores.jsonl").expect("the empty one is gone");
+        table.put(0, &1).expect("taken");
+        drop(table);
+        second.fail("interrupted").expect("written");
+        assert!(matches!(RunFolder::create(&path, false, info()), Err(StoreError::Exists { status: "failed", .. })));
     }
 
     #[test]
