@@ -70,7 +70,10 @@ impl World {
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("PROBITY_MODELS", self.path("models")).env("HF_HUB_CACHE", self.path("hub"));
         // Port 9 of this machine: nobody answers there.
-        command.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_TOKEN").env_remove("HTTPS_PROXY").env_remove("https_proxy");
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_TOKEN");
+        for proxy in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
+            command.env_remove(proxy).env_remove(proxy.to_lowercase());
+        }
         command
     }
 

@@ -1,17 +1,20 @@
 //! Help, completions, manual pages, names that are not there, pipes that close.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const COMMANDS: [&str; 9] = ["compare", "g-eval", "parapluie", "model", "logprobs", "import", "demo", "completions", "man"];
+const OWN_COMMANDS: [&str; 6] = ["model", "logprobs", "import", "demo", "completions", "man"];
 
 #[test]
 fn help_lists_every_command_and_each_has_help_of_its_own() {
     let world = World::new();
     let help = world.run(&["--help"]).exits(0);
     assert!(help.stderr.is_empty());
-    for command in COMMANDS {
+    let methods = probity_methods::methods().iter().map(|method| method.name());
+    for command in methods.chain(OWN_COMMANDS) {
         assert!(help.stdout.contains(&format!("\n  {command} ")), "{command}\n{}", help.stdout);
         let own = world.run(&[command, "--help"]).exits(0);
         assert!(own.stdout.contains("Usage: probity ") && own.stdout.len() > 200, "{}", own.stdout);
@@ -38,6 +41,9 @@ fn a_mistyped_option_value_lists_the_right_ones() {
     world
         .run(&["compare", "--model", "m", "--data", "d", "--out", "o", "--attribute", "a", "--rank", "wins"])
         .fails_with(&["invalid value 'wins'", "win-ratio"]);
+    world
+        .run(&["compare", "--model", "m", "--data", "d", "--out", "o", "--attribute", "a", "--seed", "-1"])
+        .fails_with(&["invalid value '-1' for '--seed"]);
     world.run(&["logprobs", "--model", "m", "--input", "i", "--min-mass", "2"]).fails_with(&["expected a number from 0 to 1"]);
 }
 
@@ -100,12 +106,37 @@ fn a_public_file_becomes_samples_that_can_be_read_back() {
     assert!(told.stdout.is_empty() && told.stderr.contains("100 samples, 200 candidates in llmbar.jsonl"), "{}", told.stderr);
 }
 
+/// A public file in its importer's form, with one item.
+fn llmbar(world: &World) -> String {
+    world.file("llmbar.json", r#"[{"input": "Name a colour.", "output_1": "Blue.", "output_2": "Seven.", "label": 1}]"#)
+}
+
 #[test]
-fn import_to_a_full_disk_is_an_error_and_leaves_nothing() {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data/llmbar_natural.json");
-    if !std::path::Path::new(beside).is_file() || !std::path::Path::new("/dev/full").exists() {
-        eprintln!("skipped: llmbar_natural.json or /dev/full is not there");
+fn a_public_file_of_another_set_is_told_with_the_importer_that_fits() {
+    let world = World::new();
+    world.run(&["import", "summeval", &llmbar(&world)]).fails_with(&["is not a summeval file", "hint: probity import llmbar "]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_import_that_cannot_be_written_whole_is_an_error_and_leaves_nothing() {
+    let world = World::new();
+    let item = json!({"input": "Name a colour. ".repeat(500), "output_1": "Blue.", "output_2": "Seven.", "label": 1});
+    world.file("llmbar.json", json!([item]).to_string());
+    std::fs::create_dir(world.path("out")).expect("folder");
+    // A shell that allows files of 1 kB at most and turns the signal of a longer one into an error.
+    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" import llmbar llmbar.json --out out/data.jsonl";
+    let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_probity")]).current_dir(world.path("")).output();
+    Ran::from(output.expect("started")).fails_with(&["File too large"]);
+    assert_eq!(std::fs::read_dir(world.path("out")).expect("folder").count(), 0);
+}
+
+#[test]
+fn import_to_a_full_disk_is_an_error() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("skipped: this system has no /dev/full");
         return;
     }
-    World::new().run(&["import", "llmbar", beside, "--out", "/dev/full"]).fails_with(&["No space left"]);
+    let world = World::new();
+    world.run(&["import", "llmbar", &llmbar(&world), "--out", "/dev/full"]).fails_with(&["No space left"]);
 }

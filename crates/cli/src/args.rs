@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
@@ -88,7 +88,12 @@ pub(crate) fn command() -> clap::Command {
     for (order, method) in methods().iter().enumerate() {
         command = command.subcommand(method::command(*method).display_order(order));
     }
-    command
+    // `--seed -1` is a wrong number, not an unknown option.
+    let negative = |argument: Arg| {
+        let takes_value = !argument.is_positional() && argument.get_action().takes_values();
+        if takes_value { argument.allow_negative_numbers(true) } else { argument }
+    };
+    command.mut_subcommands(|sub| sub.mut_args(negative))
 }
 
 /// Understands a command line, the program's name first.
