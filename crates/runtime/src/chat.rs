@@ -5,10 +5,20 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::Message;
 use serde::Serialize;
 
-/// Templates of real models have a few thousand bytes.
-const MAX_TEMPLATE: usize = 1 << 20;
-/// Instructions of the template engine; real templates need some hundreds a message.
-const FUEL: u64 = 20_000_000;
+/// Bytes; templates of real models have some thousands.
+const MAX_TEMPLATE: usize = 64 << 10;
+/// Instructions of the template engine whatever the chat, for each message, and at most; real templates need some hundreds a message.
+const FUEL: u64 = 100_000;
+const MESSAGE_FUEL: u64 = 2_000;
+const MAX_FUEL: u64 = 500_000;
+/// Bytes that a template may write beyond what the messages hold.
+const MAX_WRITTEN: usize = 16 << 20;
+/// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression deeper, an instruction
+/// at most one value; the deepest recursions take under 2 KiB a level, in a build without optimisation. Pages never used cost nothing.
+const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
+const STACK_LEVEL: usize = 4 << 10;
+/// Levels of JSON that `tojson` writes: each is indented by all above it.
+const MAX_JSON_DEPTH: usize = 128;
 const NAME: &str = "chat template";
 
 /// Why a chat could not be laid out.
@@ -37,6 +47,9 @@ pub enum ChatError {
 ///
 /// Rendering is deterministic: there is no clock. `strftime_now` is not defined, so that a template which asks for it takes its own
 /// fallback date; one that calls it regardless fails.
+///
+/// A template comes with a model and is not trusted to end: its size, its steps, the depth of its values and what it writes are bounded,
+/// and beyond them it fails. What it holds in memory meanwhile is not bounded: one that doubles a string in a loop can exhaust it.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
@@ -55,16 +68,7 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE {
             return Err(ChatError::Invalid(format!("it has {} bytes, more than {MAX_TEMPLATE}", source.len())));
         }
-        let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
-        environment.set_fuel(Some(FUEL));
-        environment.set_recursion_limit(64);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_filter("tojson", tojson);
-        environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|e| ChatError::Invalid(describe(&e)))?;
+        let environment = on_stack(COMPILE_STACK, || compile(source))??;
         Ok(Self { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec() })
     }
 
@@ -84,10 +88,17 @@ impl ChatTemplate {
         messages: impl Iterator<Item = (&'a str, &'a str)>,
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        let template = self.environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?;
         let messages: Vec<TemplateMessage<'_>> = messages.map(|(role, content)| TemplateMessage { role, content }).collect();
+        let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
+        on_stack(fuel as usize * STACK_LEVEL, || self.render_bounded(&messages, add_generation_prompt, fuel))?
+    }
+
+    fn render_bounded(&self, messages: &[TemplateMessage<'_>], add_generation_prompt: bool, fuel: u64) -> Result<String, ChatError> {
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        let template = environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?;
         let given = [
-            ("messages", Value::from_serialize(&messages)),
+            ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", Value::from(add_generation_prompt)),
             ("tools", Value::from(())),
             ("documents", Value::from(())),
@@ -97,7 +108,56 @@ impl ChatTemplate {
             .map(|(name, value)| (name.to_owned(), value))
             .chain(self.named_tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))))
             .collect();
-        template.render(context).map_err(|error| failure(&error))
+        let limit = messages.iter().map(|message| message.content.len()).sum::<usize>() + MAX_WRITTEN;
+        let mut written = Bounded { bytes: Vec::new(), limit };
+        template.render_captured_to(context, &mut written).map(drop).map_err(|error| failure(&error))?;
+        String::from_utf8(written.bytes).map_err(|error| ChatError::Failed(error.to_string()))
+    }
+}
+
+fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_recursion_limit(64);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_filter("tojson", tojson);
+    // They indent nested values without a bound.
+    environment.remove_filter("pprint");
+    environment.remove_global("debug");
+    environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|e| ChatError::Invalid(describe(&e)))?;
+    Ok(environment)
+}
+
+/// What `work` returns, which has a stack of that many bytes.
+fn on_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, ChatError> {
+    let no_stack = |why: std::io::Error| ChatError::Failed(format!("no stack of {} MiB could be had for it: {why}", bytes >> 20));
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(bytes);
+        let running = thread.spawn_scoped(scope, work).map_err(no_stack)?;
+        running.join().map_err(|_| ChatError::Failed("the template engine panicked".to_owned()))
+    })
+}
+
+/// Takes no more than `limit` bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if text.len() > self.limit - self.bytes.len() {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -119,6 +179,9 @@ fn failure(error: &Error) -> ChatError {
     }
     if error.kind() == ErrorKind::OutOfFuel {
         return ChatError::Failed("it takes too long; a loop in it may not end".to_owned());
+    }
+    if error.kind() == ErrorKind::WriteFailure {
+        return ChatError::Failed(format!("it writes over {} MiB more than the messages hold", MAX_WRITTEN >> 20));
     }
     ChatError::Failed(describe(error))
 }
@@ -160,12 +223,15 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     options.assert_all_used()?;
     let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
     let mut text = String::new();
-    write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text);
+    write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text)?;
     Ok(Value::from_safe_string(text))
 }
 
-fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) {
+fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) -> Result<(), Error> {
     use serde_json::Value as Json;
+    if depth > MAX_JSON_DEPTH {
+        return Err(Error::new(ErrorKind::BadSerialization, format!("more than {MAX_JSON_DEPTH} values inside one another")));
+    }
     let line = |depth: usize, text: &mut String| {
         if let Some(indent) = indent {
             text.push('\n');
@@ -176,7 +242,10 @@ fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, tex
     let (open, close, count) = match json {
         Json::Array(items) => ('[', ']', items.len()),
         Json::Object(fields) => ('{', '}', fields.len()),
-        scalar => return text.push_str(&scalar.to_string()),
+        scalar => {
+            text.push_str(&scalar.to_string());
+            return Ok(());
+        }
     };
     text.push(open);
     let keys: Vec<Option<&String>> = json.as_object().map_or_else(|| vec![None; count], |fields| fields.keys().map(Some).collect());
@@ -193,12 +262,13 @@ fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, tex
             text.push_str(&Json::String(key.clone()).to_string());
             text.push_str(": ");
         }
-        write_json(value, indent, depth + 1, text);
+        write_json(value, indent, depth + 1, text)?;
     }
     if count > 0 {
         line(depth, text);
     }
     text.push(close);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -236,6 +306,40 @@ mod tests {
         assert!(matches!(render("{% for %}", &[]), Err(ChatError::Invalid(_))));
         assert!(matches!(render("{{ strftime_now('%d') }}", &[]), Err(ChatError::Failed(_))));
         assert_eq!(render("{% if strftime_now is defined %}now{% else %}then{% endif %}", &[]).as_deref(), Ok("then"));
+    }
+
+    #[test]
+    fn values_nested_as_deep_as_the_steps_allow_are_no_overflow() {
+        let nested = |depth: &str, end: &str| {
+            let loops =
+                format!("{{% for a in range(9) %}}{{% for b in range({depth}) %}}{{% set ns.x = [ns.x] %}}{{% endfor %}}{{% endfor %}}");
+            render(&format!("{{% set ns = namespace(x=1) %}}{loops}{end}"), &[])
+        };
+        assert!(matches!(nested("99999", ""), Err(ChatError::Failed(why)) if why.contains("too long")));
+        assert_eq!(nested("1000", "{{ ns.x | string | length }}").as_deref(), Ok("18001"));
+        assert!(
+            matches!(nested("1000", "{{ ns.x | tojson(indent=16) }}"), Err(ChatError::Failed(why)) if why.contains("inside one another"))
+        );
+        let lists = format!("{{% for a in range(9999) %}}{{% set ns.x = {}ns.x{} %}}{{% endfor %}}", "[".repeat(50), "]".repeat(50));
+        let deepest = render(&format!("{{% set ns = namespace(x=1) %}}{lists}"), &[]);
+        assert!(matches!(&deepest, Err(ChatError::Failed(why)) if why.contains("too long")), "{deepest:?}");
+    }
+
+    #[test]
+    fn expressions_as_deep_as_the_size_allows_are_no_overflow() {
+        let chain = |link: &str| render(&format!("{{{{ a{} }}}}", link.repeat((MAX_TEMPLATE - 16) / link.len())), &[]);
+        assert_eq!(chain("|e").as_deref(), Ok(""));
+        for link in ["()", ".a"] {
+            assert!(matches!(chain(link), Err(ChatError::Failed(_))), "{link}");
+        }
+    }
+
+    #[test]
+    fn what_a_template_writes_is_bounded() {
+        let endless = render("{% for i in range(6000) %}{{ 'x' * 1000000 }}{% endfor %}", &[]);
+        assert!(matches!(endless, Err(ChatError::Failed(why)) if why.contains("16 MiB")));
+        let long = "y".repeat(MAX_WRITTEN + 1);
+        assert_eq!(render("{{ messages[0].content }}", &[(Role::User, &long)]), Ok(long));
     }
 
     #[test]
