@@ -29,6 +29,36 @@ fn from_json(path: &Path) -> Tokenizer {
     Tokenizer::from_json(path).unwrap_or_else(|e| panic!("{e}"))
 }
 
+const TYPES: &[u8] = b"tokenizer.ggml.token_type";
+
+/// The file with what follows the key of the token types changed by `change`.
+fn retyped(name: &str, change: impl Fn(&GgufFile, &mut [u8])) -> Tokenizer {
+    let path = goldens().join("tokenizers").join(name);
+    let mut bytes = std::fs::read(&path).expect("a committed file");
+    let at = bytes.windows(TYPES.len()).position(|window| window == TYPES).expect("the file has types");
+    let file = GgufFile::from_bytes(&path, bytes.clone()).expect("a valid file");
+    change(&file, &mut bytes[at..]);
+    let file = GgufFile::from_bytes(&path, bytes).expect("a valid file");
+    Tokenizer::from_gguf(&file).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Its turn token has the type that converters give to tokens which a fine-tune added.
+fn spm_with_user_defined_turns() -> Tokenizer {
+    retyped("tiny-spm.gguf", |file, types| {
+        let tokens = file.strings("tokenizer.ggml.tokens").expect("strings").expect("tokens");
+        let turn = tokens.iter().position(|token| token == "<|turn|>").expect("the template's token");
+        // The key, the types of array and element, the count.
+        let at = TYPES.len() + 4 + 4 + 8 + 4 * turn;
+        assert_eq!(types[at..at + 4], 3i32.to_le_bytes(), "control");
+        types[at..at + 4].copy_from_slice(&4i32.to_le_bytes());
+    })
+}
+
+/// The types stand under a key that nothing reads.
+fn without_types(name: &str) -> Tokenizer {
+    retyped(name, |_, key| key[TYPES.len() - 1] = b'_')
+}
+
 /// The file under the folder that the variable names; `None`, said aloud, where it is not there.
 fn optional(variable: &str, relative: &str) -> Option<PathBuf> {
     let path = std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(relative)).filter(|path| path.exists());
@@ -45,6 +75,7 @@ fn vocabularies() -> Vec<(&'static str, Tokenizer)> {
         ("tiny-bpe-smollm", from_gguf(&folder.join("tiny-bpe-smollm.gguf"))),
         ("tiny-bpe-qwen2", from_gguf(&folder.join("tiny-bpe-qwen2.gguf"))),
         ("tiny-spm", from_gguf(&folder.join("tiny-spm.gguf"))),
+        ("tiny-spm", spm_with_user_defined_turns()),
         ("tiny-bpe-smollm", from_json(&folder.join("tiny-bpe-smollm/tokenizer.json"))),
         ("tiny-bpe-qwen2", from_json(&folder.join("tiny-bpe-qwen2/tokenizer.json"))),
         ("tiny-spm-json", from_json(&folder.join("tiny-spm-json/tokenizer.json"))),
@@ -215,7 +246,9 @@ fn chats_equal_the_reference_in_text_and_ids() {
 /// Encoders of each kind that have a chat template.
 fn encoders() -> Vec<(String, Encoder)> {
     let with_template = |(name, tokenizer): (&str, Tokenizer)| (name.to_owned(), Encoder::new(tokenizer));
-    let all: Vec<_> = vocabularies().into_iter().map(with_template).filter(|(_, encoder)| encoder.chat().is_some()).collect();
+    let untyped = ["tiny-spm.gguf", "tiny-bpe-qwen2.gguf"].map(|name| (name, without_types(name)));
+    let all: Vec<_> =
+        vocabularies().into_iter().chain(untyped).map(with_template).filter(|(_, encoder)| encoder.chat().is_some()).collect();
     assert!(all.len() >= 2, "the tiny vocabularies have templates");
     all
 }
@@ -242,6 +275,22 @@ fn special_literals_in_messages_are_text_while_the_templates_own_work() {
                 let text = tokenizer.decode(&ids).expect("decodable");
                 assert!(text.contains(content.trim()), "{name}: {content:?} is kept as text in {text:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn tokens_without_types_are_special_by_name_and_form() {
+    for name in ["tiny-spm.gguf", "tiny-bpe-qwen2.gguf"] {
+        let typed = Encoder::new(from_gguf(&goldens().join("tokenizers").join(name)));
+        let guessed = Encoder::new(without_types(name));
+        let specials = |encoder: &Encoder| -> Vec<u32> {
+            (0..encoder.tokenizer().vocab_size() as u32).filter(|&id| encoder.tokenizer().is_special(id)).collect()
+        };
+        assert_eq!(specials(&guessed), specials(&typed), "{name}");
+        assert_eq!(guessed.tokenizer().ends(), typed.tokenizer().ends(), "{name}");
+        for content in ["hello", "日本語 🙂 (bytes)", "a <|turn|> b <|im_end|></s>"] {
+            assert_eq!(guessed.encode_prompt(&user(content)), typed.encode_prompt(&user(content)), "{name}: {content:?}");
         }
     }
 }
