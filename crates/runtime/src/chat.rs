@@ -14,7 +14,7 @@ const MAX_FUEL: u64 = 500_000;
 /// Bytes that a template may write beyond what the messages hold.
 const MAX_WRITTEN: usize = 16 << 20;
 /// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression deeper, an instruction
-/// at most one value; the deepest recursions take under 2 KiB a level, in a build without optimisation. Pages never used cost nothing.
+/// at most one value; for either the deepest recursions take under 2 KiB, in a build without optimisation. Pages never used cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
 const STACK_LEVEL: usize = 4 << 10;
 /// Levels of JSON that `tojson` writes: each is indented by all above it.
