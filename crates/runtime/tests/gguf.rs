@@ -226,7 +226,7 @@ fn configuration_is_what_hugging_face_has() {
     let expected = json!({
         "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "intermediate_size": 64, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "vocab_size": 4, "rope_theta": 500_000.0,
-        "rope_interleaved": true, "model_type": "llama", "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 0
+        "probity.rope_interleaved": true, "model_type": "llama", "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 0
     });
     let sorted = |json: &Json| {
         json.as_object().expect("object").iter().map(|(k, v)| (k.clone(), v.clone())).collect::<std::collections::BTreeMap<_, _>>()
@@ -246,7 +246,7 @@ fn rope_scaling_window_and_untied_output_are_told() {
     let config = gguf_config(&open(&scaled).expect("valid")).expect("complete");
     assert_eq!(config["rope_scaling"], json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}));
     assert_eq!((&config["model_type"], &config["sliding_window"]), (&json!("mistral"), &json!(64)));
-    assert_eq!((&config["tie_word_embeddings"], &config["rope_freq_factors"]), (&json!(false), &json!(true)));
+    assert_eq!((&config["tie_word_embeddings"], &config["probity.rope_freq_factors"]), (&json!(false), &json!(true)));
 }
 
 #[test]

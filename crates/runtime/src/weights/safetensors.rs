@@ -218,7 +218,8 @@ fn malformed(path: &Path, what: &str, why: impl Into<String>, hint: &str) -> Wei
 }
 
 fn unreadable(path: &Path, len: usize, error: &SafeTensorError) -> WeightsError {
-    let cut = format!("the download may have been cut short; compare its hash with the publisher's: probity model verify {}", path.display());
+    let cut =
+        format!("the download may have been cut short; compare its hash with the publisher's: probity model verify {}", path.display());
     let why = match error {
         SafeTensorError::HeaderTooSmall => format!("the file has {len} bytes, fewer than the 8 of a header length"),
         SafeTensorError::InvalidHeaderLength => format!("the header claims to be longer than the file of {len} bytes"),
