@@ -5,7 +5,7 @@ use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet, Outcome};
 use serde::Serialize;
 
-use crate::pointwise::{Other, Pointwise, Reading};
+use crate::pointwise::{Asking, Other, Pointwise, Reading};
 use crate::question::{LayoutOptions, word};
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
@@ -95,10 +95,9 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
             samples,
             attributes: &params.attribute,
             templates: &templates,
-            labels,
+            asking: Asking::Labels { labels, read: &log_ratio },
             layout,
             other: Some(other),
-            read: &log_ratio,
             no_gold: params.no_gold,
             unit: "log P(Yes) − log P(No), nats",
         };

@@ -1,7 +1,10 @@
-//! Methods that score each candidate by itself from label probabilities: the questions, the rows and the summary they have in common.
+//! Methods that score each candidate by itself: the questions, the rows and the summary they have in common.
 
 use probity_data::{Candidate, Sample};
-use probity_lm::{Ask, LabelAnswer, LabelSet, Outcome, Precision, ScoreRequest, ScoreResult};
+use probity_lm::{
+    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Precision, Prompt, ScoreRequest, ScoreResult,
+    SinkError,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +13,7 @@ use crate::question::material;
 use crate::run::write_row;
 use crate::summary::{Mass, mean, number};
 use crate::template::{Layout, Rendered, Template, TemplateError};
-use crate::{MethodError, Outcomes, Report, Run, Section, Signature};
+use crate::{MethodError, Outcomes, Output, Report, Run, Section, Signature};
 
 /// The table of all scores.
 const SCORES: &str = "scores";
@@ -21,6 +24,20 @@ pub(crate) struct Reading {
     pub(crate) score: Result<f64, Outcome>,
     /// Normalised probability of each label.
     pub(crate) probabilities: Vec<(String, f64)>,
+}
+
+/// What is asked of the model about a candidate, and how its answer becomes a score.
+pub(crate) enum Asking<'a> {
+    /// How probable each label is.
+    Labels { labels: LabelSet, read: &'a dyn Fn(&LabelAnswer) -> Reading },
+    /// How probable the candidate itself is after the prompt, which does not show it.
+    Candidate { read: &'a dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> },
+    /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
+    Texts {
+        samples: usize,
+        request: &'a dyn Fn(&str, Prompt, usize) -> GenerateRequest,
+        read: &'a dyn Fn(&GenerateResult) -> Result<f64, Outcome>,
+    },
 }
 
 /// What a candidate is shown with, in the slot `other`.
@@ -38,10 +55,9 @@ pub(crate) struct Pointwise<'a> {
     pub(crate) attributes: &'a [String],
     /// The templates of each attribute, or of the one question where the prompt names no attribute.
     pub(crate) templates: &'a [Vec<Template>],
-    pub(crate) labels: LabelSet,
+    pub(crate) asking: Asking<'a>,
     pub(crate) layout: Layout,
     pub(crate) other: Option<Other>,
-    pub(crate) read: &'a dyn Fn(&LabelAnswer) -> Reading,
     pub(crate) no_gold: bool,
     /// What the score is, for the table's head.
     pub(crate) unit: &'static str,
@@ -50,6 +66,7 @@ pub(crate) struct Pointwise<'a> {
 /// One prompt: a candidate under one template, against one reference where there are several.
 #[derive(Debug, Clone, Copy)]
 struct Question {
+    position: usize,
     row: usize,
     template: usize,
     reference: Option<usize>,
@@ -60,12 +77,75 @@ struct Answer {
     template: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
+    #[serde(flatten)]
+    told: Told,
+}
+
+/// What the model told about one question, besides the score: probabilities of labels, tokens of a candidate, generated texts.
+#[derive(Debug, Clone, Serialize)]
+struct Told {
     score: Option<f64>,
+    #[serde(skip)]
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: Outcome,
-    probabilities: Map<String, Value>,
+    #[serde(flatten)]
+    shown: Map<String, Value>,
     prompt_tokens: Option<usize>,
+    /// Generated texts without a score.
+    #[serde(skip)]
+    unparsed: usize,
+}
+
+/// Takes what one question came to.
+type Keep<'k> = dyn FnMut(usize, Told, &mut dyn Output) -> Result<(), SinkError> + 'k;
+
+impl Told {
+    fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> Reading) -> Self {
+        let reading = result.labels().map(read);
+        let (score, mut outcome) = match &reading {
+            Some(Reading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
+            Some(Reading { score: Err(outcome), .. }) => (None, outcome.clone()),
+            None => (None, result.outcome.clone()),
+        };
+        // That two labels are equally probable is no tie of a score: the number stands.
+        if outcome == Outcome::Tie {
+            outcome = Outcome::Scored;
+        }
+        let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
+        let probabilities: Map<String, Value> = probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect();
+        let mass = result.labels().map(|l| l.mass);
+        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), Value::Object(probabilities))]);
+        Self { score, mass, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    }
+
+    fn from_continuation(result: &ScoreResult, read: &dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome>) -> Self {
+        let answer = result.continuation();
+        let (score, outcome) = match answer.map(read) {
+            Some(Ok(score)) => (Some(score), result.outcome.clone()),
+            Some(Err(outcome)) => (None, outcome),
+            None => (None, result.outcome.clone()),
+        };
+        let shown = Map::from_iter([("tokens".to_owned(), json!(answer.map(|a| a.token_logprobs.len())))]);
+        Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    }
+
+    /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing text is the model's
+    /// outcome, and then the question has no score.
+    fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
+        let failed =
+            results.iter().map(|result| &result.outcome).find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
+        let readings: Vec<Result<f64, Outcome>> = results.iter().map(read).collect();
+        let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
+        let (score, outcome) = match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
+            (Some(outcome), _) => (None, outcome.clone()),
+            (None, Some(score)) => (Some(score), Outcome::Scored),
+            (None, None) => (None, readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
+        };
+        let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
+        let shown = Map::from_iter([("texts".to_owned(), json!(texts))]);
+        Self { score, mass: None, outcome, shown, prompt_tokens: results.first().map(|result| result.prompt_tokens), unparsed }
+    }
 }
 
 /// A candidate's score under one question, once all of its answers are in.
@@ -77,10 +157,14 @@ struct Row<'a> {
     candidate: &'a str,
     index: usize,
     score: Option<f64>,
+    #[serde(skip)]
     mass: Option<f64>,
     #[serde(flatten)]
     outcome: Outcome,
     precision: Precision,
+    /// The mass, where labels are asked for.
+    #[serde(flatten)]
+    shown: Map<String, Value>,
     answers: Vec<Answer>,
 }
 
@@ -100,19 +184,14 @@ impl<'a> Pointwise<'a> {
         let precision = run.model().description().precision;
         let places = self.places();
         let mut quoted_lines = 0;
-        let mut questions = Vec::new();
-        let mut requests = Vec::new();
+        let (mut questions, mut prompts) = (Vec::new(), Vec::new());
         let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
             for (question, rendered) in self.questions(row, *place)? {
                 answers[row].push(None);
                 quoted_lines += rendered.quoted_lines;
-                requests.push(ScoreRequest {
-                    id: self.request_id(*place, question),
-                    prompt: rendered.prompt(&self.layout),
-                    ask: Ask::Labels(self.labels.clone()),
-                });
-                questions.push((question, answers[row].len() - 1));
+                prompts.push((self.request_id(*place, question), rendered.prompt(&self.layout)));
+                questions.push(question);
             }
         }
         run.table(SCORES, places.len())?;
@@ -122,10 +201,11 @@ impl<'a> Pointwise<'a> {
             run.row(SCORES, index, &row)?;
             rows[index] = Some(row);
         }
-        run.score(&requests, |request, result, output| {
-            let (question, position) = questions[request];
+        let texts: Vec<&str> = questions.iter().map(|question| self.candidate(places[question.row]).text.trim()).collect();
+        self.ask(prompts, &texts, run, &mut |asked, told, output| {
+            let question = questions[asked];
             let open = &mut answers[question.row];
-            open[position] = Some(self.answer(places[question.row], question, &result));
+            open[question.position] = Some(self.answer(places[question.row], question, told));
             if open.iter().any(Option::is_none) {
                 return Ok(());
             }
@@ -168,9 +248,13 @@ impl<'a> Pointwise<'a> {
                     filled.render(&sample.id, &[("candidate", text), ("other", other)])?
                 } else {
                     let [context, instruction] = material(sample);
-                    filled.render(&sample.id, &[("candidate", text), context, instruction])?
+                    let candidate = ("candidate", text);
+                    let shown = [context, instruction, candidate];
+                    // A candidate that is asked for is not shown.
+                    let shown = if matches!(self.asking, Asking::Candidate { .. }) { &shown[..2] } else { &shown[..] };
+                    filled.render(&sample.id, shown)?
                 };
-                questions.push((Question { row, template, reference }, rendered));
+                questions.push((Question { position: questions.len(), row, template, reference }, rendered));
             }
         }
         Ok(questions)
@@ -211,36 +295,50 @@ impl<'a> Pointwise<'a> {
         format!("{}/{}/{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 
-    fn answer(&self, place: Place, question: Question, result: &ScoreResult) -> Answer {
-        let reading = result.labels().map(self.read);
-        let (score, mut outcome) = match &reading {
-            Some(Reading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
-            Some(Reading { score: Err(outcome), .. }) => (None, outcome.clone()),
-            None => (None, result.outcome.clone()),
+    /// Puts the prompts to the model; `keep` gets what each came to, by position.
+    fn ask(&self, prompts: Vec<(String, Prompt)>, texts: &[&str], run: &mut Run<'_>, keep: &mut Keep<'_>) -> Result<(), MethodError> {
+        let score = |prompts: Vec<(String, Prompt)>, ask: &dyn Fn(usize) -> Ask| -> Vec<ScoreRequest> {
+            prompts.into_iter().enumerate().map(|(index, (id, prompt))| ScoreRequest { id, prompt, ask: ask(index) }).collect()
         };
-        // That two labels are equally probable is no tie of a score: the number stands.
-        if outcome == Outcome::Tie {
-            outcome = Outcome::Scored;
+        match &self.asking {
+            Asking::Labels { labels, read } => {
+                let requests = score(prompts, &|_| Ask::Labels(labels.clone()));
+                run.score(&requests, |index, result, output| keep(index, Told::from_labels(&result, *read), output))
+            }
+            Asking::Candidate { read } => {
+                let requests = score(prompts, &|index| Ask::Continuation(format!(" {}", texts[index])));
+                run.score(&requests, |index, result, output| keep(index, Told::from_continuation(&result, *read), output))
+            }
+            Asking::Texts { samples, request, read } => {
+                let one = |(id, prompt): &(String, Prompt)| (0..*samples).map(|k| request(id, prompt.clone(), k)).collect::<Vec<_>>();
+                let requests: Vec<GenerateRequest> = prompts.iter().flat_map(one).collect();
+                let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; *samples]; prompts.len()];
+                run.generate(&requests, |index, result, output| {
+                    let (prompt, sample) = (index / samples, index % samples);
+                    open[prompt][sample] = Some(result);
+                    if open[prompt].iter().any(Option::is_none) {
+                        return Ok(());
+                    }
+                    let results: Vec<GenerateResult> = std::mem::take(&mut open[prompt]).into_iter().flatten().collect();
+                    keep(prompt, Told::from_texts(&results, *read), output)
+                })
+            }
         }
-        let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
-        Answer {
-            template: self.templates[place.group][question.template].name().to_owned(),
-            reference: question.reference,
-            score,
-            mass: result.labels().map(|l| l.mass),
-            outcome,
-            probabilities: probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect(),
-            prompt_tokens: Some(result.prompt_tokens),
-        }
+    }
+
+    fn answer(&self, place: Place, question: Question, told: Told) -> Answer {
+        let template = self.templates[place.group][question.template].name().to_owned();
+        Answer { template, reference: question.reference, told }
     }
 
     /// The best answer per template over references, then the mean over templates. One template without a score leaves the row without:
     /// a mean over fewer templates would not compare with the others.
     fn row(&self, place: Place, answers: Vec<Answer>, precision: Precision) -> Row<'a> {
-        let mut best: Vec<&Answer> = Vec::new();
+        let mut best: Vec<&Told> = Vec::new();
         for template in &self.templates[place.group] {
             let of_template = answers.iter().filter(|a| a.template == template.name());
-            best.extend(of_template.max_by(|a, b| a.score.unwrap_or(f64::NEG_INFINITY).total_cmp(&b.score.unwrap_or(f64::NEG_INFINITY))));
+            let score = |told: &Told| told.score.unwrap_or(f64::NEG_INFINITY);
+            best.extend(of_template.map(|a| &a.told).max_by(|a, b| score(a).total_cmp(&score(b))));
         }
         let outcome = match best.iter().find(|a| a.score.is_none()) {
             Some(failed) => failed.outcome.clone(),
@@ -253,7 +351,9 @@ impl<'a> Pointwise<'a> {
         let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
         let sample = &self.samples[place.item];
         let candidate = &self.candidate(place).id;
-        Row { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, precision, answers }
+        let asked = matches!(self.asking, Asking::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
+        let shown = asked.into_iter().collect();
+        Row { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, precision, shown, answers }
     }
 
     fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted_lines: usize, mut signature: Signature) -> Report {
@@ -287,9 +387,14 @@ impl<'a> Pointwise<'a> {
                 signature = signature.with_template(template.name(), template.sha256());
             }
         }
-        scores_table.note(
-            "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass).",
-        );
+        scores_table.note(match self.asking {
+            Asking::Labels { .. } => {
+                "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
+            }
+            Asking::Candidate { .. } | Asking::Texts { .. } => {
+                "> 0: share of scores above zero. No labels are asked for: there is no mass."
+            }
+        });
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
         if low > 0 {
             scores_table
@@ -297,7 +402,14 @@ impl<'a> Pointwise<'a> {
         }
         outcomes.notes(&signature.model, &mut scores_table);
         gold::notes(quoted_lines, gold, &mut scores_table);
-        let values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
+        let mut values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
+        if let Asking::Texts { .. } = self.asking {
+            let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.told.unparsed).sum();
+            values["unparsed_samples"] = json!(unparsed);
+            if unparsed > 0 {
+                scores_table.note(format!("{unparsed} generated texts hold no score; a mean is over the others"));
+            }
+        }
         if self.other.is_none() {
             signature = signature.with("attributes", &self.attributes.join(","));
         }

@@ -2,10 +2,13 @@
 
 use crate::comparative::Comparative;
 use crate::g_eval::GEval;
+use crate::gpt_score::GptScore;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
+use crate::prompt_scoring::PromptScoring;
 
-const METHODS: &[&dyn DynMethod] = &[entry::<Comparative>(), entry::<GEval>(), entry::<ParaPluie>()];
+const METHODS: &[&dyn DynMethod] =
+    &[entry::<Comparative>(), entry::<GEval>(), entry::<PromptScoring>(), entry::<GptScore>(), entry::<ParaPluie>()];
 
 /// All methods, in the order in which they are listed.
 pub fn methods() -> &'static [&'static dyn DynMethod] {
@@ -25,7 +28,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::{run, sample};
+    use crate::testing::{generated, run, sample};
 
     #[test]
     fn names_are_unique_and_fit_for_a_command_line() {
@@ -60,12 +63,17 @@ mod tests {
                 let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
                 (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
+            .with_generation(|_| generated("7"))
         };
         let golden = [
             // p = 2/3 in both orders: everyone wins half.
             ("compare --attribute coherence", [0.5, 0.5]),
             // (1·16 + 2·8 + 3·4 + 4·2 + 5·1) / 31
             ("g-eval --attribute coherence", [57.0 / 31.0, 57.0 / 31.0]),
+            // the number that was generated
+            ("prompt-scoring --attribute coherence", [7.0, 7.0]),
+            // words of 9 + 2 + 3 + 7 + 2 + 4 + 1 characters, each as improbable as it is long
+            ("gpt-score --attribute coherence", [-4.0, -4.0]),
             // ln (0.5 / 0.25)
             ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
         ];
@@ -120,8 +128,15 @@ mod tests {
                 let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
                 (0..labels.labels().len()).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
             })
+            .with_generation(|request| generated(["3", "no", "10"][request.prompt.text().len() % 3]))
         };
-        for args in ["compare --attribute coherence", "g-eval --attribute coherence", "parapluie --template direct --template meaning"] {
+        for args in [
+            "compare --attribute coherence",
+            "g-eval --attribute coherence",
+            "prompt-scoring --attribute coherence --samples 2",
+            "gpt-score --attribute coherence",
+            "parapluie --template direct --template meaning",
+        ] {
             let (backward, rows) = run(args, &samples, &probabilities());
             let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
             let values = |summary: crate::Summary| -> Value {

@@ -180,7 +180,10 @@ impl Outcomes {
                 ),
                 "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
-                "unparsed" => "no generated answer names a label; --decide prob needs none".to_owned(),
+                "unparsed" => {
+                    "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) need no parsing"
+                        .to_owned()
+                }
                 "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where".to_owned(),
                 _ => continue,
             };

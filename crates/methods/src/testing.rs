@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
-use probity_lm::{LanguageModel, Prompt, ScoreRequest, ScriptedModel};
+use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
 
 use crate::{MemoryOutput, MethodError, Run, Summary, method};
 
@@ -49,6 +49,12 @@ pub(crate) fn qualities(prompt: &Prompt) -> Vec<f64> {
     let text = prompt.text();
     let values = text.split("quality=").skip(1).map(|rest| rest.split_whitespace().next().expect("a value"));
     values.map(|value| value.parse().expect("a number")).collect()
+}
+
+/// A text that the model generated before it ended its turn.
+pub(crate) fn generated(text: &str) -> GenerateResult {
+    let (outcome, finish) = (Outcome::Scored, Some(Finish::EndOfTurn));
+    GenerateResult { outcome, prompt_tokens: 7, text: text.to_owned(), token_ids: vec![1], finish, verdict: None }
 }
 
 pub(crate) fn sigmoid(x: f64) -> f64 {

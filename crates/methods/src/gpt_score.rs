@@ -1,0 +1,194 @@
+//! `GPTScore` (Fu et al. 2023): how probable a text is after an instruction to write a good one.
+
+use clap::ValueEnum;
+use probity_data::Sample;
+use probity_lm::{ContinuationAnswer, Outcome};
+use serde::Serialize;
+
+use crate::pointwise::{Asking, Pointwise};
+use crate::question::{MATERIAL, all_words, word, word_settings};
+use crate::template::{Builtin, Layout, Template};
+use crate::{Method, MethodError, Report, Run, Signature};
+
+const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2") }];
+
+/// Options of `GPTScore`.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct GptScoreParams {
+    /// What the text should be: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
+    /// May be given several times; each attribute is scored by itself.
+    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
+    pub attribute: Vec<String>,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
+    pub noun: String,
+    /// The attribute as an adjective, where the built-in form does not fit.
+    #[arg(long, value_parser = word, value_name = "WORD")]
+    pub adjective: Option<String>,
+    /// How the log-probabilities of a text's tokens become its score. A sum favours short texts.
+    #[arg(long, value_enum, default_value_t)]
+    pub reduce: Reduce,
+    /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given several times; scores are
+    /// averaged over templates.
+    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    pub template: Vec<String>,
+    /// Do not compare the result with the gold scores in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+}
+
+/// How the log-probabilities of a text's tokens become its score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reduce {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their sum: the log-probability of the text.
+    Sum,
+}
+
+/// `GPTScore`; see [`Method::LONG_ABOUT`].
+pub struct GptScore;
+
+impl Method for GptScore {
+    type Params = GptScoreParams;
+    const NAME: &'static str = "gpt-score";
+    const ABOUT: &'static str = "Score each candidate by its log-probability after an instruction to write a good one";
+    const LONG_ABOUT: &'static str = "\
+Score each candidate by its log-probability after an instruction to write a good one.
+
+The model is shown the source and an instruction to write, say, a coherent summary. The score is the mean over the candidate's tokens of \
+log P(token | prompt, tokens before), in nats, or their sum (Fu et al. 2023). It is at most 0; higher is better.
+
+The prompt is plain text for every model, and the candidate follows it after one space; white space around the candidate is not scored, nor \
+is the end of the text. The score is as much about how common a text's words are as about its quality: compare candidates for \
+one source, not across sources, and not across models.
+
+Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
+
+    fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let layout = Layout { chat: false, answer_prefix: String::new(), guarded: "" };
+        let mut templates = Vec::new();
+        for words in &all_words(&params.attribute, params.adjective.as_deref())? {
+            let settings = word_settings(words, &params.noun);
+            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &MATERIAL, &layout);
+            templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
+        }
+        let (name, unit) = match params.reduce {
+            Reduce::Mean => ("mean", "log P per token, nats"),
+            Reduce::Sum => ("sum", "log P, nats"),
+        };
+        let mut signature =
+            Signature::new(Self::NAME, run.model()).with("reduce", name).with("noun", &params.noun).with("format", layout.name());
+        if let Some(adjective) = &params.adjective {
+            signature = signature.with("adjective", adjective);
+        }
+        let reduce = params.reduce;
+        let read = move |answer: &ContinuationAnswer| score(answer, reduce);
+        let pointwise = Pointwise {
+            samples,
+            attributes: &params.attribute,
+            templates: &templates,
+            asking: Asking::Candidate { read: &read },
+            layout,
+            other: None,
+            no_gold: params.no_gold,
+            unit,
+        };
+        pointwise.run(signature, run)
+    }
+}
+
+/// A text without tokens has no score, nor has one that is impossible to the model.
+fn score(answer: &ContinuationAnswer, reduce: Reduce) -> Result<f64, Outcome> {
+    if answer.token_logprobs.is_empty() {
+        return Err(Outcome::Empty);
+    }
+    let sum: f64 = answer.token_logprobs.iter().sum();
+    if !sum.is_finite() {
+        return Err(Outcome::NotFinite { why: "a token of the text has no probability at all".into() });
+    }
+    Ok(match reduce {
+        Reduce::Mean => sum / answer.token_logprobs.len() as f64,
+        Reduce::Sum => sum,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::{Ask, ContinuationAnswer, Outcome, Prompt, ScriptedModel};
+
+    use super::{Reduce, score};
+    use crate::testing::{run, sample};
+
+    /// As probable as words are short.
+    fn model() -> ScriptedModel {
+        ScriptedModel::from_probabilities(|_| panic!("no labels are asked for"))
+    }
+
+    fn samples() -> [probity_data::Sample; 1] {
+        let mut one = sample("a", &[2.0, 3.0, 1.0]);
+        for (candidate, text) in one.candidates.iter_mut().zip(["aa bb cccc dd", " a b\n", "aaaa\n\nThe summary: bbbbbb"]) {
+            candidate.text = text.into();
+        }
+        [one]
+    }
+
+    fn scores(args: &str) -> Vec<f64> {
+        let (result, output) = run(args, &samples(), &model());
+        assert_eq!(result.expect("runs").values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
+        output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect()
+    }
+
+    #[test]
+    fn the_score_is_the_mean_or_the_sum_over_tokens() {
+        assert_eq!(scores("gpt-score --attribute coherence"), [-2.5, -1.0, -5.25]);
+        assert_eq!(scores("gpt-score --attribute coherence --reduce sum"), [-10.0, -2.0, -21.0]);
+        let (result, output) = run("gpt-score --attribute coherence --reduce sum", &samples(), &model());
+        let summary = result.expect("runs");
+        assert!(summary.signature_line.contains("|reduce:sum"), "{}", summary.signature_line);
+        let row = output.rows("scores")[0];
+        assert!(row["answers"][0]["tokens"] == 4 && row["precision"] == "exact" && row.get("mass").is_none(), "{row}");
+    }
+
+    #[test]
+    fn the_prompt_ends_where_the_text_follows_verbatim_and_does_not_show_it() {
+        let mut all = samples();
+        all[0].context = "c\nThe summary: bad\n[End of Context]".into();
+        let texts = ["aa bb cccc dd", "a b", "aaaa\n\nThe summary: bbbbbb"];
+        let model = ScriptedModel::from_results(move |request| {
+            let (Prompt::Text(prompt), Ask::Continuation(text)) = (&request.prompt, &request.ask) else { panic!("plain text") };
+            assert!(prompt.ends_with("[End of Context]\n\nThe summary:") && prompt.contains("must be coherent"), "{prompt}");
+            assert!(prompt.contains("c\n> The summary: bad\n> [End of Context]\n") && !prompt.contains("bb"), "{prompt}");
+            assert!(text.strip_prefix(' ').is_some_and(|text| texts.contains(&text)), "{text}");
+            let outcome = Outcome::TooLong { tokens_needed: 9, limit: 8 };
+            probity_lm::ScoreResult { outcome, prompt_tokens: 7, answer: None }
+        });
+        let summary = run("gpt-score --attribute coherence", &all, &model).0.expect("runs");
+        assert_eq!((summary.outcomes.get("too_long"), &summary.values["quoted_lines"]), (3, &serde_json::json!(6)));
+    }
+
+    #[test]
+    fn an_empty_text_is_explicit_and_not_asked_about() {
+        let mut all = samples();
+        all[0].candidates[1].text = " \n".into();
+        let (result, output) = run("gpt-score --attribute coherence", &all, &model());
+        let summary = result.expect("runs");
+        assert_eq!((summary.outcomes.get("empty"), summary.cost.requests), (1, 2));
+        assert!(output.rows("scores")[1]["score"].is_null());
+    }
+
+    #[test]
+    fn no_tokens_and_impossible_tokens_have_no_score() {
+        let answer = |token_logprobs: Vec<f64>| ContinuationAnswer {
+            logprob: token_logprobs.iter().sum(),
+            tokens: vec![String::new(); token_logprobs.len()],
+            token_ids: vec![0; token_logprobs.len()],
+            token_logprobs,
+            is_greedy: false,
+        };
+        assert_eq!(score(&answer(vec![]), Reduce::Mean), Err(Outcome::Empty));
+        assert!(matches!(score(&answer(vec![-1.0, f64::NEG_INFINITY]), Reduce::Sum), Err(Outcome::NotFinite { .. })));
+    }
+}

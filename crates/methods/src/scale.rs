@@ -1,0 +1,68 @@
+//! The ratings that a model may give.
+
+use probity_lm::{Label, LabelSet, Termination};
+use serde::{Serialize, Serializer};
+
+use crate::MethodError;
+
+/// Whole numbers from `min` to `max`, of which there are at least two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+}
+
+/// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
+const MAX_RATINGS: u32 = 101;
+
+impl std::str::FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 1..5")?;
+        let number = |part: &str| part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"));
+        let (min, max) = (number(min)?, number(max)?);
+        if min >= max {
+            return Err(format!("{min} is not below {max}"));
+        }
+        if max - min >= MAX_RATINGS {
+            return Err(format!("at most {MAX_RATINGS} ratings can be asked for"));
+        }
+        Ok(Self { min, max })
+    }
+}
+
+impl std::fmt::Display for Scale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.min, self.max)
+    }
+}
+
+impl Serialize for Scale {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Scale {
+    /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the answer.
+    pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
+        let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
+        let ambiguous = names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
+        let labels = LabelSet::new(names.iter().map(label).collect())?;
+        Ok(if ambiguous { labels.with_termination(Termination::EndOfTurn) } else { labels })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scale;
+
+    #[test]
+    fn malformed_scales_are_refused() {
+        for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "at most")] {
+            assert!(text.parse::<Scale>().expect_err("malformed").contains(part), "{text}");
+        }
+    }
+}
