@@ -292,7 +292,9 @@ impl<'a> Pointwise<'a> {
     fn request_id(&self, place: Place, question: Question) -> String {
         let template = self.templates[place.group][question.template].name();
         let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
-        format!("{}/{}/{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
+        // Sampled answers are seeded by the id: two attributes must not share one.
+        let attribute = if self.other.is_none() { format!("{}/", self.attributes[place.group]) } else { String::new() };
+        format!("{}/{}/{attribute}{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 
     /// Puts the prompts to the model; `keep` gets what each came to, by position.
