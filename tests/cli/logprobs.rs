@@ -161,9 +161,21 @@ fn an_empty_and_a_missing_input_are_errors() {
     run(&world, "absent.jsonl", &[]).fails_with(&["absent.jsonl could not be opened"]);
 }
 
+/// Whether this process was started with interrupts ignored, as a shell starts background jobs; its children ignore them too.
+#[cfg(unix)]
+fn interrupts_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 1) != 0)
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
+    if interrupts_are_ignored() {
+        println!("skipped: interrupts are ignored here, and probity leaves that as it is");
+        return;
+    }
     let world = World::new();
     let request = |id: usize| json!({"id": id.to_string(), "prompt": format!("{id} {}", "word ".repeat(40)), "continuation": " y"});
     let input = world.file("r.jsonl", lines(&(0..20_000).map(request).collect::<Vec<_>>()));
