@@ -60,11 +60,6 @@ impl DecoderConfig {
             window: self.sliding_window,
         }
     }
-
-    /// Bytes of keys and values per token in f32.
-    pub fn cache_bytes_per_token(&self) -> usize {
-        2 * self.num_layers * self.num_kv_heads * self.head_dim * size_of::<f32>()
-    }
 }
 
 /// What a batch shares in all layers.
@@ -252,9 +247,5 @@ impl Decoder for LlamaFamily {
         let layer = |index| join(&shape, &spans.iter().map(|span| (span.layer(index), span.len())).collect::<Vec<_>>());
         let layers = (0..self.layers.len()).map(layer).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
-    }
-
-    fn cache_bytes_per_token(&self) -> usize {
-        self.config.cache_bytes_per_token()
     }
 }

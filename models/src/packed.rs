@@ -75,7 +75,4 @@ pub trait Decoder: Send + Sync {
 
     /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
-
-    /// Bytes of cache per token.
-    fn cache_bytes_per_token(&self) -> usize;
 }

@@ -99,6 +99,20 @@ fn verify_hashes_a_file_that_is_given_by_its_path_and_says_whose_it_is() {
 }
 
 #[test]
+fn inspect_survives_absurd_sizes() {
+    let world = World::new();
+    let copy = world.copy_of_tiny();
+    let config = copy.join("config.json");
+    let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).expect("read")).expect("JSON");
+    for field in ["num_hidden_layers", "num_key_value_heads", "head_dim"] {
+        value[field] = u32::MAX.into();
+    }
+    std::fs::write(&config, value.to_string()).expect("written");
+    let shown = world.run(&["model", "inspect", copy.to_str().expect("UTF-8")]).exits(0).stdout;
+    assert!(shown.contains("of weights") && !shown.contains("keys and values"), "{shown}");
+}
+
+#[test]
 fn inspect_shows_what_a_model_is_made_of() {
     let world = World::new();
     let folder = world.run(&["model", "inspect", tiny().to_str().expect("UTF-8")]).exits(0).stdout;

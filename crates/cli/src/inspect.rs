@@ -165,14 +165,16 @@ impl Inspection {
     fn memory(&self, has_cache: bool) -> String {
         let weights: usize = self.tensors.iter().map(|tensor| tensor.bytes).sum();
         let number = |key: &str| self.config[key].as_u64();
-        let per_token = || {
+        // The fields are a stranger's: absurd ones have no product.
+        let per_thousand = || {
             let heads = number("num_attention_heads")?;
             let head_dim = number("head_dim").or_else(|| number("hidden_size")?.checked_div(heads))?;
-            Some(2 * 4 * number("num_hidden_layers")? * number("num_key_value_heads").unwrap_or(heads) * head_dim)
+            let factors = [1000, 2 * 4, number("num_hidden_layers")?, number("num_key_value_heads").unwrap_or(heads), head_dim];
+            factors.into_iter().try_fold(1, u64::checked_mul)
         };
         let weights = format!("{} of weights", size(weights as u64));
-        match per_token() {
-            Some(bytes) if has_cache => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes * 1000)),
+        match per_thousand() {
+            Some(bytes) if has_cache => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes)),
             _ => weights,
         }
     }

@@ -71,10 +71,6 @@ impl Decoder for Pooled {
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
         self.decoder.join(spans)
     }
-
-    fn cache_bytes_per_token(&self) -> usize {
-        self.decoder.cache_bytes_per_token()
-    }
 }
 
 impl Model {
