@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use probity_data::{importer, importers, write_samples};
+use probity_store::write_whole;
 
 use crate::args::Global;
 use crate::exit::Done;
-use crate::output::write_whole;
 use crate::progress::Reporter;
 use crate::terminal::thousands;
 
@@ -35,7 +35,7 @@ impl ImportArgs {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
         let samples = importer(&self.name)?.import(&self.file)?;
         if let Some(path) = &self.out {
-            write_whole(path, |writer| Ok(write_samples(writer, &samples)?))?;
+            write_whole(path, |writer| anyhow::Ok(write_samples(writer, &samples)?))?;
         } else {
             let mut out = io::BufWriter::new(io::stdout().lock());
             write_samples(&mut out, &samples)?;

@@ -12,7 +12,7 @@ use probity_lm::{
     Ask, Label, LabelError, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult,
     Termination, Usage,
 };
-use probity_store::{StoreError, TableWriter};
+use probity_store::{StoreError, TableWriter, write_whole};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ use crate::args::Global;
 use crate::compute::ModelArgs;
 use crate::exit::Done;
 use crate::interrupt;
-use crate::output::{Stdout, write_whole};
+use crate::output::Stdout;
 use crate::progress::Reporter;
 
 pub(crate) const LONG_ABOUT: &str = "\

@@ -89,7 +89,7 @@ pub(crate) fn known(name: &str) -> anyhow::Result<&'static KnownModel> {
     if let Some(model) = known_model(name) {
         return Ok(model);
     }
-    let nearest = probity_data::nearest(name, known_models().iter().map(|model| model.name));
+    let nearest = probity_lm::nearest(name, known_models().iter().map(|model| model.name));
     let suggestion = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     let names = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
     anyhow::bail!("`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity model list")

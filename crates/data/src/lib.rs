@@ -14,7 +14,7 @@ mod write;
 
 pub use error::{DataError, LISTED, Problem, Problems};
 pub use import::{Importer, importer, importers};
-pub use line_error::{LineError, nearest};
+pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE};
 pub use read::{ReadReport, Record, open, read_from, read_lenient, read_samples, read_strict};
 pub use sample::{Candidate, Preference, Sample, TIE};

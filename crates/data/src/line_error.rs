@@ -104,14 +104,6 @@ pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
     escaped.into_iter().flatten().chain(plain.then_some(c))
 }
 
-/// The name among `names` that is most like `name`, where one is near enough to be meant.
-pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    const LEAST: f64 = 0.6;
-    let folded = name.to_lowercase();
-    let scored = names.into_iter().map(|n| (strsim::normalized_damerau_levenshtein(&folded, &n.to_lowercase()), n));
-    scored.filter(|(s, _)| *s >= LEAST).max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(a.1))).map(|(_, n)| n)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,12 +114,5 @@ mod tests {
         assert_eq!(shown("it's \"fine\""), "it's \"fine\"");
         assert_eq!(shown(&"x".repeat(500)).chars().count(), 81);
         assert_eq!(shown("\u{202e}evil"), "\\u{202e}evil");
-    }
-
-    #[test]
-    fn nearest_name_needs_likeness() {
-        assert_eq!(nearest("contxt", ["id", "context", "candidates"]), Some("context"));
-        assert_eq!(nearest("Candidate", ["id", "context", "candidates"]), Some("candidates"));
-        assert_eq!(nearest("zebra", ["id", "context", "candidates"]), None);
     }
 }

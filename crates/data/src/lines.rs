@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
-use crate::line_error::{LineError, escape, nearest};
+use probity_lm::nearest;
+
+use crate::line_error::{LineError, escape};
 
 /// The longest line that is read, in bytes.
 pub const MAX_LINE: usize = 64 << 20;

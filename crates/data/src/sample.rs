@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::LineError;
-use crate::line_error::{nearest, shown};
+use probity_lm::nearest;
+
+use crate::line_error::shown;
 
 /// One context with the candidate texts that answer it: a line of our JSONL.
 ///

@@ -10,6 +10,7 @@
 mod answer;
 mod label;
 mod model;
+mod names;
 mod prompt;
 mod request;
 mod scripted;
@@ -17,6 +18,7 @@ mod scripted;
 pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use model::{LanguageModel, LmError, ModelDescription, Precision, Sink, SinkError};
+pub use names::nearest;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};
 pub use scripted::ScriptedModel;

@@ -19,7 +19,7 @@ pub use options::{ComparativeParams, Debias, Decide, LabelWords};
 use crate::attributes::Words;
 use crate::gold::{self, GoldUse};
 use crate::pairs::Pairs;
-use crate::question::{MATERIAL, all_words, capitalised, word_settings};
+use crate::question::{MATERIAL, capitalised, word_settings};
 use crate::summary::number;
 use crate::template::{Builtin, DataSlot, Layout, Template, TemplateError};
 use crate::{Method, MethodError, Outcomes, Report, Run, Section, Signature};
@@ -65,9 +65,9 @@ read like lines of the template, or hold one of its delimiters in brackets, are 
 
     fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;
-        let gold = gold::uses(samples, &params.attribute, params.no_gold)?;
+        let gold = gold::uses(samples, &params.subject.attribute, params.subject.no_gold)?;
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
-        let words = all_words(&params.attribute, params.adjective.as_deref())?;
+        let words = params.subject.words()?;
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;
         let signature = signature(params, &layout, &templates, run);
@@ -112,12 +112,12 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
 }
 
 fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) -> Result<Vec<Template>, TemplateError> {
-    let mut settings: BTreeMap<&'static str, String> = word_settings(words, &params.noun);
+    let mut settings: BTreeMap<&'static str, String> = word_settings(words, &params.subject.noun);
     let [label_a, label_b] = &params.label_words.0;
     // A label word that names the text itself (`Summary A`) is the text's name.
     let name = |label: &String| {
-        let names_it = label.to_lowercase().contains(&params.noun.to_lowercase());
-        if names_it { label.clone() } else { format!("{} {label}", capitalised(&params.noun)) }
+        let names_it = label.to_lowercase().contains(&params.subject.noun.to_lowercase());
+        if names_it { label.clone() } else { format!("{} {label}", capitalised(&params.subject.noun)) }
     };
     settings.insert("name_a", name(label_a));
     settings.insert("name_b", name(label_b));
@@ -128,9 +128,10 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
 }
 
 fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
-    let mut signature = Signature::new(Comparative::NAME, run.model())
-        .with("attributes", &params.attribute.join(","))
-        .with("noun", &params.noun)
+    let mut signature = params
+        .subject
+        .sign(Signature::new(Comparative::NAME, run.model()))
+        .with("attributes", &params.subject.attribute.join(","))
         .with("labels", &params.label_words)
         .with("format", layout.name())
         .with("answer-prefix", &layout.answer_prefix)
@@ -139,9 +140,6 @@ fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Templ
         .with("debias", params.debias.as_str())
         .with("decide", &params.decide)
         .with("seed", &params.seed);
-    if let Some(adjective) = &params.adjective {
-        signature = signature.with("adjective", adjective);
-    }
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
     }
@@ -175,10 +173,11 @@ fn report(
     }
     gold::notes(judged.quoted_lines, gold, &mut position);
 
-    let scores: Vec<Vec<Vec<Option<f64>>>> = (0..params.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
+    let scores: Vec<Vec<Vec<Option<f64>>>> =
+        (0..params.subject.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
     figures::write_scores(params, samples, &cells, &scores, run)?;
     let mut systems = gold::systems_section(params.rank.name());
-    for (attribute, scores) in params.attribute.iter().zip(&scores) {
+    for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
     let (averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);

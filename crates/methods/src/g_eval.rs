@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::attributes::{self, Words};
 use crate::pointwise::{Asking, Pointwise, Reading};
-use crate::question::{LayoutOptions, MATERIAL, all_words, text_or_file, word, word_settings};
+use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, text_or_file, word_settings};
 use crate::scale::Scale;
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
@@ -17,13 +17,10 @@ const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("promp
 /// Options of G-Eval.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct GEvalParams {
-    /// What to rate: coherence, consistency, fluency, relevance … Any word will do with --criteria; known ones have criteria of their own.
-    /// May be given several times.
-    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
-    pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
-    pub noun: String,
+    /// What is judged.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub subject: SubjectOptions,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
     #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
     pub criteria: Option<String>,
@@ -40,9 +37,6 @@ pub struct GEvalParams {
     #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Do not compare the result with the gold scores in the data.
-    #[arg(long)]
-    pub no_gold: bool,
 }
 
 /// G-Eval; see [`Method::LONG_ABOUT`].
@@ -66,7 +60,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
 
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
-        let words = all_words(&params.attribute, None)?;
+        let words = params.subject.words()?;
         let labels = params.scale.labels()?;
         let mut templates = Vec::new();
         let (mut criteria, mut steps) = (Sha256::new(), Sha256::new());
@@ -79,24 +73,25 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
                 digest.update(Sha256::digest(settings[name].as_bytes()));
             }
         }
-        let signature = Signature::new(Self::NAME, run.model())
+        let signature = params
+            .subject
+            .sign(Signature::new(Self::NAME, run.model()))
             .with("scale", &params.scale)
             .with("criteria", &short(criteria))
             .with("steps", &short(steps))
             .with("termination", &format!("{:?}", labels.termination()))
-            .with("noun", &params.noun)
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
         let min = params.scale.min;
         let read = move |answer: &LabelAnswer| expectation(answer, min);
         let pointwise = Pointwise {
             samples,
-            attributes: &params.attribute,
+            attributes: &params.subject.attribute,
             templates: &templates,
             asking: Asking::Labels { labels, read: &read },
             layout,
             other: None,
-            no_gold: params.no_gold,
+            no_gold: params.subject.no_gold,
             unit: "expected rating",
         };
         pointwise.run(signature, run)
@@ -110,7 +105,7 @@ fn short(digest: Sha256) -> String {
 
 fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTreeMap<&'static str, String>, MethodError> {
     let criteria = match (&params.criteria, attributes::lookup(&words.attribute)) {
-        (Some(_), _) if params.attribute.len() > 1 => {
+        (Some(_), _) if params.subject.attribute.len() > 1 => {
             let why = "one text cannot define several attributes";
             return Err(MethodError::option("--criteria", why, "rate each attribute in a run of its own"));
         }
@@ -124,9 +119,9 @@ fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTr
     };
     let steps = match &params.steps {
         Some(steps) => text_or_file("--steps", steps)?,
-        None => default_steps(words, &params.noun),
+        None => default_steps(words, &params.subject.noun),
     };
-    let mut settings = word_settings(words, &params.noun);
+    let mut settings = word_settings(words, &params.subject.noun);
     settings.insert("criteria", criteria);
     settings.insert("steps", steps);
     settings.insert("min", params.scale.min.to_string());

@@ -43,7 +43,7 @@ pub(crate) fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bo
 fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
     let shown = |name: &str| format!("`{}`", name.escape_debug());
     let go_on = "to judge without comparing with gold, add --no-gold";
-    let nearest = probity_data::nearest(attribute, known.iter().copied());
+    let nearest = probity_lm::nearest(attribute, known.iter().copied());
     let hint = nearest.map_or_else(|| go_on.to_owned(), |name| format!("did you mean {}? {go_on}", shown(name)));
     let known = known.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }

@@ -6,7 +6,7 @@ use probity_lm::{ContinuationAnswer, Outcome};
 use serde::Serialize;
 
 use crate::pointwise::{Asking, Pointwise};
-use crate::question::{MATERIAL, all_words, word, word_settings};
+use crate::question::{MATERIAL, SubjectOptions, word_settings};
 use crate::template::{Builtin, Layout, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -15,16 +15,10 @@ const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("promp
 /// Options of `GPTScore`.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct GptScoreParams {
-    /// What the text should be: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
-    /// May be given several times; each attribute is scored by itself.
-    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
-    pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
-    pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit.
-    #[arg(long, value_parser = word, value_name = "WORD")]
-    pub adjective: Option<String>,
+    /// What is judged.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub subject: SubjectOptions,
     /// How the log-probabilities of a text's tokens become its score. A sum favours short texts.
     #[arg(long, value_enum, default_value_t)]
     pub reduce: Reduce,
@@ -32,9 +26,6 @@ pub struct GptScoreParams {
     /// averaged over templates.
     #[arg(long, default_value = "1", value_name = "NAME|FILE")]
     pub template: Vec<String>,
-    /// Do not compare the result with the gold scores in the data.
-    #[arg(long)]
-    pub no_gold: bool,
 }
 
 /// How the log-probabilities of a text's tokens become its score.
@@ -70,8 +61,8 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
     fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = Layout { chat: false, answer_prefix: String::new(), guarded: "" };
         let mut templates = Vec::new();
-        for words in &all_words(&params.attribute, params.adjective.as_deref())? {
-            let settings = word_settings(words, &params.noun);
+        for words in &params.subject.words()? {
+            let settings = word_settings(words, &params.subject.noun);
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &MATERIAL, &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
@@ -79,21 +70,17 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             Reduce::Mean => ("mean", "log P per token, nats"),
             Reduce::Sum => ("sum", "log P, nats"),
         };
-        let mut signature =
-            Signature::new(Self::NAME, run.model()).with("reduce", name).with("noun", &params.noun).with("format", layout.name());
-        if let Some(adjective) = &params.adjective {
-            signature = signature.with("adjective", adjective);
-        }
+        let signature = params.subject.sign(Signature::new(Self::NAME, run.model())).with("reduce", name).with("format", layout.name());
         let reduce = params.reduce;
         let read = move |answer: &ContinuationAnswer| score(answer, reduce);
         let pointwise = Pointwise {
             samples,
-            attributes: &params.attribute,
+            attributes: &params.subject.attribute,
             templates: &templates,
             asking: Asking::Candidate { read: &read },
             layout,
             other: None,
-            no_gold: params.no_gold,
+            no_gold: params.subject.no_gold,
             unit,
         };
         pointwise.run(signature, run)

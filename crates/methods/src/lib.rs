@@ -34,7 +34,7 @@ pub use method::{DynMethod, Method};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
-pub use question::{Format, LayoutOptions};
+pub use question::{Format, LayoutOptions, SubjectOptions};
 pub use registry::{method, methods};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;

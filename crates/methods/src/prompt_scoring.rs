@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::pairs::seed_for;
 use crate::pointwise::{Asking, Pointwise};
-use crate::question::{LayoutOptions, MATERIAL, all_words, word, word_settings};
+use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, word_settings};
 use crate::scale::Scale;
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
@@ -20,16 +20,10 @@ const TEMPERATURE: f64 = 1.0;
 /// Options of prompt scoring.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct PromptScoringParams {
-    /// What to score: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
-    /// May be given several times; each attribute is scored by itself.
-    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
-    pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
-    pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit.
-    #[arg(long, value_parser = word, value_name = "WORD")]
-    pub adjective: Option<String>,
+    /// What is judged.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub subject: SubjectOptions,
     /// The scores: whole numbers from MIN (worst) to MAX (best).
     #[arg(long, default_value = "1..10", value_name = "MIN..MAX")]
     pub scale: Scale,
@@ -46,9 +40,6 @@ pub struct PromptScoringParams {
     /// Longest answer, in tokens.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
     pub max_tokens: u16,
-    /// Do not compare the result with the gold scores in the data.
-    #[arg(long)]
-    pub no_gold: bool,
     /// Seed of sampled answers.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -79,8 +70,8 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
         let mut templates = Vec::new();
-        for words in &all_words(&params.attribute, params.adjective.as_deref())? {
-            let mut settings = word_settings(words, &params.noun);
+        for words in &params.subject.words()? {
+            let mut settings = word_settings(words, &params.subject.noun);
             settings.insert("min", params.scale.min.to_string());
             settings.insert("max", params.scale.max.to_string());
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
@@ -91,27 +82,25 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
         let read = move |result: &GenerateResult| read(result, scale);
         let pointwise = Pointwise {
             samples,
-            attributes: &params.attribute,
+            attributes: &params.subject.attribute,
             templates: &templates,
             asking: Asking::Texts { samples: usize::from(params.samples.unwrap_or(1)), request: &request, read: &read },
             other: None,
-            no_gold: params.no_gold,
+            no_gold: params.subject.no_gold,
             unit: "written score",
             layout: layout.clone(),
         };
-        let mut signature = Signature::new(Self::NAME, run.model())
+        let signature = params
+            .subject
+            .sign(Signature::new(Self::NAME, run.model()))
             .with("scale", &params.scale)
-            .with("noun", &params.noun)
             .with("max-tokens", &params.max_tokens)
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
-        signature = match params.samples {
+        let signature = match params.samples {
             Some(k) => signature.with("decoding", &format!("samples:{k}")).with("temperature", &TEMPERATURE).with("seed", &params.seed),
             None => signature.with("decoding", "greedy"),
         };
-        if let Some(adjective) = &params.adjective {
-            signature = signature.with("adjective", adjective);
-        }
         pointwise.run(signature, run)
     }
 }

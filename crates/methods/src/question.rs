@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::MethodError;
 use crate::attributes::{Words, words};
+use crate::summary::Signature;
 use crate::template::{DataSlot, Layout};
 
 /// How prompts are put to the model.
@@ -22,6 +23,52 @@ pub enum Format {
     Chat,
     /// As plain text that ends in the answer prefix.
     Text,
+}
+
+/// What is judged: options of every method that judges candidates by an attribute.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct SubjectOptions {
+    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
+    /// May be given several times; each attribute is judged by itself.
+    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
+    pub attribute: Vec<String>,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
+    pub noun: String,
+    /// The attribute as an adjective, where the built-in form does not fit: the prompt then speaks of a text that is ADJECTIVE.
+    #[arg(long, value_parser = word, value_name = "WORD")]
+    pub adjective: Option<String>,
+    /// Do not compare the result with the gold scores or preferences in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+}
+
+impl SubjectOptions {
+    /// The word forms of each attribute; an adjective is given for one attribute only.
+    pub(crate) fn words(&self) -> Result<Vec<Words>, MethodError> {
+        let attributes = &self.attribute;
+        if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
+            return Err(MethodError::option(format!("--attribute {twice}"), "given twice", "name each attribute once"));
+        }
+        if let (Some(adjective), true) = (&self.adjective, attributes.len() > 1) {
+            let why = "an adjective stands for one attribute, and there are several";
+            return Err(MethodError::option(
+                format!("--adjective {adjective}"),
+                why,
+                "run each attribute by itself, or leave --adjective out",
+            ));
+        }
+        Ok(attributes.iter().map(|attribute| words(attribute, self.adjective.as_deref())).collect())
+    }
+
+    /// The part of the signature that is common to these methods.
+    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+        let signature = signature.with("noun", &self.noun);
+        match &self.adjective {
+            Some(adjective) => signature.with("adjective", adjective),
+            None => signature,
+        }
+    }
 }
 
 /// How prompts and answers are laid out: options of every method that asks.
@@ -70,18 +117,6 @@ pub(crate) fn word_settings(words: &Words, noun: &str) -> BTreeMap<&'static str,
         ("comparative", words.comparative.clone()),
         ("noun", noun.to_owned()),
     ])
-}
-
-/// The words of each attribute; an adjective is given for one attribute only.
-pub(crate) fn all_words(attributes: &[String], adjective: Option<&str>) -> Result<Vec<Words>, MethodError> {
-    if let Some(twice) = attributes.iter().enumerate().find_map(|(i, a)| attributes[..i].contains(a).then_some(a)) {
-        return Err(MethodError::option(format!("--attribute {twice}"), "given twice", "name each attribute once"));
-    }
-    if let (Some(adjective), true) = (adjective, attributes.len() > 1) {
-        let why = "an adjective stands for one attribute, and there are several";
-        return Err(MethodError::option(format!("--adjective {adjective}"), why, "run each attribute by itself, or leave --adjective out"));
-    }
-    Ok(attributes.iter().map(|attribute| words(attribute, adjective)).collect())
 }
 
 /// A word given on the command line; one that says nothing is refused.

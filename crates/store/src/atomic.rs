@@ -1,26 +1,44 @@
 //! Files that are there whole or not at all.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::StoreError;
 
-/// Replaces the file by `value` as indented JSON. Killed at any instant it leaves the old content or the new, never a part.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|source| StoreError::Json { path: path.to_owned(), source })?;
-    bytes.push(b'\n');
+/// Replaces the file by what `write` writes. Killed at any instant, or where `write` fails, it leaves the old content or the new, never a
+/// part. What is no regular file (a device, a pipe) is written to directly.
+pub fn write_whole<E: From<StoreError>>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+    let cannot = || StoreError::io("written", path);
+    let fill = |file: &File| -> Result<(), E> {
+        let mut writer = BufWriter::new(file);
+        write(&mut writer)?;
+        writer.flush().map_err(cannot())?;
+        Ok(())
+    };
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return fill(&fs::OpenOptions::new().write(true).open(path).map_err(cannot())?);
+    }
     let beside = temporary(path);
-    let written = write_through(&beside, &bytes).and_then(|()| fs::rename(&beside, path));
+    let file = File::create(&beside).map_err(cannot())?;
+    let finish = || file.sync_all().and_then(|()| fs::rename(&beside, path)).map_err(cannot());
+    let written = fill(&file).and_then(|()| Ok(finish()?));
     if written.is_err() {
         // The reason that is reported is the failed write, not that its rest could not be cleared away.
         let _ = fs::remove_file(&beside);
+    } else {
+        sync_folder(path);
     }
-    written.map_err(StoreError::io("written", path))?;
-    sync_folder(path);
-    Ok(())
+    written
+}
+
+/// [`write_whole`] of `value` as indented JSON.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|source| StoreError::Json { path: path.to_owned(), source })?;
+    bytes.push(b'\n');
+    write_whole(path, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
 }
 
 /// Overwrites the file in place by `value` as compact JSON, where it has room for it: a last resort on a full disk, which has no room for
@@ -39,12 +57,6 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
     name.push(path.file_name().unwrap_or_default());
     name.push(".part");
     path.with_file_name(name)
-}
-
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 /// Makes the renaming itself durable, where folders can be opened (not on Windows). The content is safe without it, so a failure is none.

@@ -9,6 +9,7 @@ mod manifest;
 mod run;
 mod table;
 
+pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};
 pub use run::{RunFolder, SUMMARY};

@@ -12,7 +12,9 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::line_error::{LineError, nearest, shown};
+use probity_lm::nearest;
+
+use crate::line_error::{LineError, shown};
 use crate::read::{file_name, open};
 use crate::{DataError, Sample};
 

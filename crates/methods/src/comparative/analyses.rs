@@ -53,7 +53,7 @@ struct Consistency {
 pub(super) fn analyse(params: &ComparativeParams, samples: &[Sample], gold: &[GoldUse<'_>], cells: &[Cell]) -> Analyses {
     let mut analyses = Analyses { runs: params.analysis_runs, subsets: Vec::new(), consistency: Vec::new() };
     for cell in cells {
-        let attribute = &params.attribute[cell.attribute];
+        let attribute = &params.subject.attribute[cell.attribute];
         let present = gold.iter().any(|one| one.present && one.attribute == attribute);
         let golds: Vec<Vec<Option<f64>>> =
             samples.iter().map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect()).collect();

@@ -30,7 +30,7 @@ pub(super) struct Cell {
 /// Groups verdicts and estimates the debiasing weights.
 pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
     let templates = params.template.len();
-    let mut comparisons: Vec<Vec<Vec<Comparison>>> = vec![vec![Vec::new(); samples.len()]; params.attribute.len() * templates];
+    let mut comparisons: Vec<Vec<Vec<Comparison>>> = vec![vec![Vec::new(); samples.len()]; params.subject.attribute.len() * templates];
     let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
     for (asked, verdict) in judged.comparisons.iter().zip(&judged.verdicts) {
         let cell = asked.attribute * templates + asked.template;
@@ -48,7 +48,7 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
     for (index, ((items, weighted), masses)) in items.into_iter().zip(weights).zip(masses).enumerate() {
         cells.push(Cell {
             attribute: index / templates,
-            attribute_name: params.attribute[index / templates].clone(),
+            attribute_name: params.subject.attribute[index / templates].clone(),
             template_name: params.template[index % templates].clone(),
             items,
             weighted,
@@ -253,10 +253,10 @@ pub(super) fn write_scores(
     run: &mut Run<'_>,
 ) -> Result<(), MethodError> {
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
-    run.table(SCORES, candidates * params.attribute.len())?;
+    run.table(SCORES, candidates * params.subject.attribute.len())?;
     let mut index = 0;
     for (item, sample) in samples.iter().enumerate() {
-        for (attribute, name) in params.attribute.iter().enumerate() {
+        for (attribute, name) in params.subject.attribute.iter().enumerate() {
             let scores = &scores[attribute][item];
             let ranks = ranks(scores);
             for (position, candidate) in sample.candidates.iter().enumerate() {

@@ -254,7 +254,7 @@ impl Judge<'_> {
         let Comparison { item, attribute, template, i, j } = *comparison;
         let sample = &self.samples[item];
         let (first, second) = (&sample.candidates[i].id, &sample.candidates[j].id);
-        format!("{}/{}/{}/{first}/{second}", sample.id, self.params.attribute[attribute], self.params.template[template])
+        format!("{}/{}/{}/{first}/{second}", sample.id, self.params.subject.attribute[attribute], self.params.template[template])
     }
 
     fn row<'r>(&'r self, comparison: &Comparison, verdict: &'r Verdict) -> Row<'r> {
@@ -262,7 +262,7 @@ impl Judge<'_> {
         let sample = &self.samples[item];
         Row {
             item: &sample.id,
-            attribute: &self.params.attribute[attribute],
+            attribute: &self.params.subject.attribute[attribute],
             template: &self.params.template[template],
             i,
             j,

@@ -9,21 +9,15 @@ use probity_stats::RankMethod;
 use serde::{Serialize, Serializer};
 
 use crate::pairs::Pairs;
-use crate::question::{LayoutOptions, word};
+use crate::question::{LayoutOptions, SubjectOptions};
 
 /// Options of comparative assessment.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct ComparativeParams {
-    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
-    /// May be given several times; each attribute is judged by itself.
-    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
-    pub attribute: Vec<String>,
-    /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
-    pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit: the prompt asks which text is "more ADJECTIVE".
-    #[arg(long, value_parser = word, value_name = "WORD")]
-    pub adjective: Option<String>,
+    /// What is judged.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub subject: SubjectOptions,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
     #[arg(long, default_value = "1", value_name = "NAME|FILE")]
     pub template: Vec<String>,
@@ -54,9 +48,6 @@ pub struct ComparativeParams {
     /// Longest answer of `--decide samples:K`, in tokens.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub max_tokens: usize,
-    /// Do not compare the result with the gold scores or preferences in the data.
-    #[arg(long)]
-    pub no_gold: bool,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer candidates.
     /// Uses the comparisons that were made; needs `--pairs full`.
     #[arg(long)]

@@ -37,7 +37,7 @@ pub(super) struct PreferenceFigures {
 
 /// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is not wanted.
 pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[Cell]) -> Vec<PreferenceFigures> {
-    if params.no_gold || samples.iter().all(|sample| sample.preference.is_none()) {
+    if params.subject.no_gold || samples.iter().all(|sample| sample.preference.is_none()) {
         return Vec::new();
     }
     let of_cell = |cell: &Cell| {
@@ -50,7 +50,7 @@ pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[C
 
 fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, debiased: bool) -> PreferenceFigures {
     let mut figures = PreferenceFigures {
-        attribute: params.attribute[cell.attribute].clone(),
+        attribute: params.subject.attribute[cell.attribute].clone(),
         template: cell.template_name.clone(),
         threshold: if debiased { cell.threshold() } else { 0.5 },
         debiased,

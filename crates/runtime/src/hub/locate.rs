@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::known::{KnownModel, known_model, known_models};
-use crate::weights::nearest;
+use probity_lm::nearest;
 
 /// Where models are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,7 +199,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
         Some(hub) if places.hf_cache.join(hub.folder()).is_dir() => locate_cached(places, &hub, name_or_path),
         _ if looks_like_path || is_gguf => Err(LocateError::NoSuchPath { path: path.to_owned() }),
         _ => {
-            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name));
+            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name)).map(str::to_owned);
             Err(LocateError::Unknown { name: name_or_path.to_owned(), nearest })
         }
     }
@@ -361,7 +361,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
         Some(file) if folder.join(file).is_file() => (folder.join(file), Format::Gguf),
         Some(file) => {
             let held = if ggufs.is_empty() { "no GGUF file".to_owned() } else { join(&ggufs) };
-            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())).as_deref());
+            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())));
             return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {held}")));
         }
         None if ggufs.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => {

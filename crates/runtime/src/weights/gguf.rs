@@ -7,7 +7,9 @@ use std::sync::Arc;
 use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
 
 use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
-use super::{WeightsError, gguf_names, map_file, nearest};
+use probity_lm::nearest;
+
+use super::{WeightsError, gguf_names, map_file};
 
 type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -150,7 +152,7 @@ impl WeightSource for GgufFile {
                 name: gguf_name.clone(),
                 path: self.path.clone(),
                 held: self.by_name.len(),
-                nearest: nearest(&gguf_name, self.by_name.keys().map(String::as_str)),
+                nearest: nearest(&gguf_name, self.by_name.keys().map(String::as_str)).map(str::to_owned),
             });
         };
         let info = &self.header.tensors[index];

@@ -73,11 +73,3 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
     let map = unsafe { Mmap::map(&file) }.map_err(io)?;
     Ok(map)
 }
-
-/// The name most like `name`, where one is near: by the measure of `probity_data::nearest`.
-pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
-    let folded = name.to_lowercase();
-    let scored = names.map(|other| (strsim::normalized_damerau_levenshtein(&folded, &other.to_lowercase()), other));
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))?;
-    (best.0 >= 0.6).then(|| best.1.to_owned())
-}

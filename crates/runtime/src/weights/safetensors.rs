@@ -9,7 +9,9 @@ use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
 use serde::Deserialize;
 
-use super::{WeightsError, map_file, nearest};
+use probity_lm::nearest;
+
+use super::{WeightsError, map_file};
 
 type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -181,7 +183,7 @@ impl WeightSource for SafetensorsFiles {
                 name: name.to_owned(),
                 path: self.path.clone(),
                 held: self.entries.len(),
-                nearest: nearest(name, self.entries.keys().map(String::as_str)),
+                nearest: nearest(name, self.entries.keys().map(String::as_str)).map(str::to_owned),
             });
         };
         let (path, owner) = &self.files[entry.file];
