@@ -1,26 +1,34 @@
-//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates`.
+//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates [ROWS [ISA [TYPE]]]`.
 
 use std::time::Instant;
 
-use probity_kernels::{Isa, Matrix, WeightType, matmul, matmul_fast};
+use probity_kernels::{Arithmetic, Form, Inputs, Isa, Matrix, PackedMatrix, Product, WeightType, matmul};
 
 fn main() {
-    let (m, n, k) = (512, 5632, 2048);
+    let mut arguments = std::env::args().skip(1);
+    let m = arguments.next().and_then(|m| m.parse().ok()).unwrap_or(512);
+    let isa = arguments.next().and_then(|name| Isa::ALL.into_iter().find(|isa| isa.name() == name)).unwrap_or(Isa::best());
+    let only = arguments.next();
+    let (n, k) = (5632, 2048);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 17) as f32 * 0.1 - 0.8).collect();
     let mut y = vec![0.0; m * n];
-    for weight_type in WeightType::ALL {
+    let mut inputs = Inputs::new();
+    for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for (name, product) in [("exact", matmul as fn(Isa, &[f32], Matrix<'_>, &mut [f32])), ("fast", matmul_fast)] {
-            let mut times: Vec<f64> = (0..5)
-                .map(|_| {
-                    let start = Instant::now();
-                    product(Isa::best(), &x, weights, &mut y);
-                    start.elapsed().as_secs_f64()
-                })
-                .collect();
-            times.sort_by(f64::total_cmp);
-            println!("{weight_type:>5} {name:>5}: {:7.1} Gop/s", 2.0 * (m * n * k) as f64 / times[2] / 1e9);
+        for (name, arithmetic) in [("exact", Arithmetic::Exact), ("fast", Arithmetic::Fast)] {
+            let form = Form::of(weight_type, arithmetic);
+            let weights = PackedMatrix::pack(weights, form).expect("memory");
+            let mut best = f64::INFINITY;
+            let begin = Instant::now();
+            while begin.elapsed().as_secs_f64() < 0.5 {
+                let start = Instant::now();
+                inputs.set(isa, &x, k, [form]);
+                matmul(isa, &inputs, &mut [Product { weights: &weights, bias: None, y: &mut y, add: false }]);
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let (rate, bandwidth) = (2.0 * (m * n * k) as f64 / best / 1e9, weights.bytes() as f64 / best / 1e9);
+            println!("{weight_type:>5} {name:>5} {:>10}: {rate:7.1} Gop/s {bandwidth:6.1} GB/s", form.name());
         }
     }
 }

@@ -9,19 +9,37 @@ use crate::WeightType;
 /// The longest block.
 pub(crate) const MAX_BLOCK: usize = 256;
 
-/// A decoded block.
+/// A decoded block. Which fields mean something depends on the weight type.
 pub(crate) struct Block {
     /// Unsigned integers, `block_len` of them.
     pub(crate) quants: [u8; MAX_BLOCK],
-    /// One scale per group.
-    pub(crate) scales: [f32; MAX_BLOCK / 16],
-    /// One minimum per group; zero where the format has none.
-    pub(crate) minima: [f32; MAX_BLOCK / 16],
+    /// The scale, an f16.
+    pub(crate) scale: u16,
+    /// The minimum, an f16; of `Q4_K` and `Q5_K` it is to be subtracted.
+    pub(crate) minimum: u16,
+    /// What each group multiplies the scale by: unsigned, but for `Q6_K`.
+    pub(crate) group_scales: [u8; MAX_BLOCK / 16],
+    /// What each group multiplies the minimum by.
+    pub(crate) group_minima: [u8; MAX_BLOCK / 32],
 }
 
 impl Block {
     pub(crate) fn new() -> Self {
-        Self { quants: [0; MAX_BLOCK], scales: [0.0; MAX_BLOCK / 16], minima: [0.0; MAX_BLOCK / 16] }
+        Self { quants: [0; MAX_BLOCK], scale: 0, minimum: 0, group_scales: [0; MAX_BLOCK / 16], group_minima: [0; MAX_BLOCK / 32] }
+    }
+
+    /// The scale `d` and the minimum `m` of a group; no minimum is zero.
+    #[inline(always)]
+    pub(crate) fn group(&self, weight_type: WeightType, group: usize) -> (f32, f32) {
+        let scale = f16::from_bits(self.scale).to_f32();
+        let minimum = f16::from_bits(self.minimum).to_f32();
+        match weight_type {
+            WeightType::Q4_K | WeightType::Q5_K => {
+                (scale * f32::from(self.group_scales[group]), -(minimum * f32::from(self.group_minima[group])))
+            }
+            WeightType::Q6_K => (scale * f32::from(self.group_scales[group].cast_signed()), 0.0),
+            _ => (scale, minimum),
+        }
     }
 }
 
@@ -49,8 +67,8 @@ impl WeightType {
 }
 
 #[inline(always)]
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+fn bits_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Nibbles: the low ones are the first half of `out`, the high ones the second.
@@ -74,13 +92,12 @@ fn fifth_bits(mask: &[u8], out: &mut [u8]) {
 
 /// The 6-bit scale and minimum of group `j` of a `Q4_K` or `Q5_K` block.
 #[inline(always)]
-fn scale_min(packed: &[u8], j: usize) -> (f32, f32) {
-    let (scale, min) = if j < 4 {
+fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
     } else {
         (packed[j + 4] & 15 | (packed[j - 4] >> 6) << 4, packed[j + 4] >> 4 | (packed[j] >> 6) << 4)
-    };
-    (f32::from(scale), f32::from(min))
+    }
 }
 
 /// Decodes one block of a quantised type; `bytes` holds exactly one.
@@ -89,28 +106,28 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Bl
     let q = &mut block.quants;
     match weight_type {
         WeightType::Q8_0 => {
-            block.scales[0] = half_at(bytes, 0);
+            block.scale = bits_at(bytes, 0);
             for (q, b) in q.iter_mut().zip(&bytes[2..34]) {
                 *q = b.wrapping_add(128);
             }
         }
         WeightType::Q4_0 => {
-            block.scales[0] = half_at(bytes, 0);
+            block.scale = bits_at(bytes, 0);
             nibbles(&bytes[2..18], &mut q[..32]);
         }
         WeightType::Q4_1 => {
-            block.scales[0] = half_at(bytes, 0);
-            block.minima[0] = half_at(bytes, 2);
+            block.scale = bits_at(bytes, 0);
+            block.minimum = bits_at(bytes, 2);
             nibbles(&bytes[4..20], &mut q[..32]);
         }
         WeightType::Q5_0 => {
-            block.scales[0] = half_at(bytes, 0);
+            block.scale = bits_at(bytes, 0);
             nibbles(&bytes[6..22], &mut q[..32]);
             fifth_bits(&bytes[2..6], &mut q[..32]);
         }
         WeightType::Q5_1 => {
-            block.scales[0] = half_at(bytes, 0);
-            block.minima[0] = half_at(bytes, 2);
+            block.scale = bits_at(bytes, 0);
+            block.minimum = bits_at(bytes, 2);
             nibbles(&bytes[8..24], &mut q[..32]);
             fifth_bits(&bytes[4..8], &mut q[..32]);
         }
@@ -122,11 +139,9 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Bl
 
 #[inline(always)]
 fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
-    let (d, d_min) = (half_at(bytes, 0), half_at(bytes, 2));
+    (block.scale, block.minimum) = (bits_at(bytes, 0), bits_at(bytes, 2));
     for j in 0..8 {
-        let (scale, min) = scale_min(&bytes[4..16], j);
-        block.scales[j] = d * scale;
-        block.minima[j] = -(d_min * min);
+        (block.group_scales[j], block.group_minima[j]) = scale_min(&bytes[4..16], j);
     }
     let high = &bytes[16..48];
     let low = if weight_type == WeightType::Q5_K { &bytes[48..176] } else { &bytes[16..144] };
@@ -144,10 +159,8 @@ fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
 #[inline(always)]
 fn decode_q6(bytes: &[u8], block: &mut Block) {
     let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
-    let d = half_at(bytes, 208);
-    for (scale, s) in block.scales.iter_mut().zip(scales) {
-        *scale = d * f32::from(s.cast_signed());
-    }
+    block.scale = bits_at(bytes, 208);
+    block.group_scales.copy_from_slice(scales);
     for part in 0..2 {
         let (low, high) = (&low[64 * part..64 * part + 64], &high[32 * part..32 * part + 32]);
         let out = &mut block.quants[128 * part..128 * part + 128];
@@ -176,12 +189,12 @@ pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [
         }
         WeightType::F16 => {
             for (x, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *x = half_at(b, 0);
+                *x = f16::from_bits(bits_at(b, 0)).to_f32();
             }
         }
         WeightType::BF16 => {
             for (x, b) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *x = f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
+                *x = f32::from_bits(u32::from(bits_at(b, 0)) << 16);
             }
         }
         _ => {
@@ -199,7 +212,7 @@ pub fn dequantise(weight_type: WeightType, row: &[u8], start: usize, out: &mut [
 fn expand(weight_type: WeightType, block: &Block, out: &mut [f32]) {
     let group = weight_type.group_len();
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
-        let (d, m) = (block.scales[g], block.minima[g]);
+        let (d, m) = block.group(weight_type, g);
         for (x, q) in out.iter_mut().zip(quants) {
             let product = (i32::from(*q) - weight_type.zero()) as f32 * d;
             *x = if weight_type.has_minima() { product + m } else { product };

@@ -123,7 +123,7 @@ fn silu_mul_part<S: Simd>(gate: &[f32], up: &[f32], y: &mut [f32]) {
 
 // A closure in its place would not be compiled for the caller's instruction set.
 #[inline(always)]
-fn silu_mul_lanes<S: Simd>(gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]) {
+pub(crate) fn silu_mul_lanes<S: Simd>(gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]) {
     let gate = S::load(gate);
     let sigmoid = S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), gate))));
     S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);

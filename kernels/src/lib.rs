@@ -8,17 +8,33 @@
     reason = "a generic body must be compiled inside the function that enables its instruction set, or its intrinsics stay calls"
 )]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
+mod buffer;
 mod decode;
 mod elementwise;
+mod form;
+mod inputs;
 mod isa;
 mod matmul;
+mod matrix;
+mod pack;
 mod simd;
+mod tiles;
+mod unpack;
 mod weight_type;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_keys, pack_values};
+pub use buffer::Buffer;
 pub use decode::dequantise;
 pub use elementwise::{RopeLayout, RopeTable, add_assign, log_sum_exp, rms_norm, silu_mul};
+pub use form::{Arithmetic, Form};
+pub use inputs::Inputs;
 pub use isa::Isa;
-pub use matmul::{Matrix, matmul, matmul_fast};
+pub use matmul::{Product, gated_matmul, matmul};
+pub use matrix::Matrix;
+pub use pack::PackedMatrix;
 pub use weight_type::WeightType;

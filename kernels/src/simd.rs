@@ -3,6 +3,8 @@
 //! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never meet but in
 //! [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
 
+use half::f16;
+
 /// Lanes in a vector.
 pub(crate) const LANES: usize = 16;
 
@@ -12,11 +14,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type F: Copy;
     /// Sixteen i32.
     type I: Copy;
-    /// Rows per register tile of the float matrix product.
-    const FLOAT_ROWS: usize;
-    /// Rows per register tile of the 8-bit matrix product.
-    const INT_ROWS: usize;
-
+    /// Sixty-four bytes.
+    type B: Copy;
     fn splat(x: f32) -> Self::F;
     fn load(from: &[f32; LANES]) -> Self::F;
     fn store(v: Self::F, to: &mut [f32; LANES]);
@@ -30,8 +29,33 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn min(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, rounded once.
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Denormals as zeros of their sign.
+    fn flush(v: Self::F) -> Self::F;
     /// `p · 2ⁿ` where `z` holds `n + 1.5 · 2²³`, −126 ≤ n ≤ 127.
     fn scale_by_power(p: Self::F, z: Self::F) -> Self::F;
+
+    /// Sixteen halves, widened exactly.
+    fn load_f16(from: &[u8; 2 * LANES]) -> Self::F;
+    /// Sixteen small unsigned integers.
+    fn load_u8(from: &[u8; LANES]) -> Self::F;
+    /// Sixteen small signed integers.
+    fn load_i8(from: &[u8; LANES]) -> Self::F;
+    /// Of sixteen pairs of upper halves of f32, the first and the second ones.
+    fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2];
+
+    fn load_b(from: &[u8; 4 * LANES]) -> Self::B;
+    fn store_b(v: Self::B, to: &mut [u8; 4 * LANES]);
+    fn and_b(a: Self::B, mask: u8) -> Self::B;
+    fn or_b(a: Self::B, b: Self::B) -> Self::B;
+    fn sub_b(a: Self::B, b: u8) -> Self::B;
+    /// Each byte shifted right by `n`, its upper bits those of the neighbour: mask them.
+    fn shr_b(a: Self::B, n: u32) -> Self::B;
+    /// Each byte shifted left by `n`, its lower bits those of the neighbour: mask them.
+    fn shl_b(a: Self::B, n: u32) -> Self::B;
+    /// Byte `i` of each of the sixteen words, as floats, for `i` in 0..4.
+    fn unzip(v: Self::B) -> [Self::F; 4];
+    /// Asks for the cache line at `at` ahead of its use. No effect on results, nor on memory that is not there.
+    fn prefetch(at: *const u8);
 
     fn splat_i(x: i32) -> Self::I;
     /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
@@ -97,8 +121,7 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
 impl Simd for Plain {
     type F = [f32; LANES];
     type I = [i32; LANES];
-    const FLOAT_ROWS: usize = 4;
-    const INT_ROWS: usize = 4;
+    type B = [u8; 4 * LANES];
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {
@@ -141,6 +164,10 @@ impl Simd for Plain {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
     #[inline(always)]
+    fn flush(v: Self::F) -> Self::F {
+        v.map(|x| if x.abs() < f32::MIN_POSITIVE { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x })
+    }
+    #[inline(always)]
     fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
         zip(p, z, |p, z| f32::from_bits(p.to_bits().wrapping_add(z.to_bits() << 23)))
     }
@@ -159,194 +186,55 @@ impl Simd for Plain {
     fn to_f(v: Self::I) -> Self::F {
         v.map(|x| x as f32)
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512};
-
-// The token types below exist only behind `dispatch!`, which runs them after it found the instruction set; every intrinsic relies on that.
-#[cfg(target_arch = "x86_64")]
-#[allow(clippy::wildcard_imports, reason = "a list of fifty intrinsics says nothing; clippy does not look in test builds")]
-#[expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
-mod x86 {
-    use std::arch::x86_64::*;
-
-    use super::{LANES, Simd};
-
-    /// Two 256-bit halves.
-    #[derive(Clone, Copy)]
-    pub(crate) struct Avx2;
-
-    /// One 512-bit register.
-    #[derive(Clone, Copy)]
-    pub(crate) struct Avx512;
-
-    macro_rules! both {
-        ($f:ident, $($v:expr),+) => {
-            // SAFETY: AVX2 and FMA were found before this type is used.
-            unsafe { [$f($($v[0]),+), $f($($v[1]),+)] }
-        };
+    #[inline(always)]
+    fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
+        std::array::from_fn(|i| f16::from_le_bytes([from[2 * i], from[2 * i + 1]]).to_f32())
     }
-
-    impl Simd for Avx2 {
-        type F = [__m256; 2];
-        type I = [__m256i; 2];
-        const FLOAT_ROWS: usize = 3;
-        const INT_ROWS: usize = 2;
-
-        #[inline(always)]
-        fn splat(x: f32) -> Self::F {
-            // SAFETY: AVX2 was found before this type is used.
-            unsafe { [_mm256_set1_ps(x); 2] }
-        }
-        #[inline(always)]
-        fn load(from: &[f32; LANES]) -> Self::F {
-            // SAFETY: AVX2 was found before this type is used.
-            unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
-        }
-        #[inline(always)]
-        fn store(v: Self::F, to: &mut [f32; LANES]) {
-            // SAFETY: AVX2 was found before this type is used.
-            unsafe {
-                _mm256_storeu_ps(to.as_mut_ptr(), v[0]);
-                _mm256_storeu_ps(to.as_mut_ptr().add(8), v[1]);
-            }
-        }
-        #[inline(always)]
-        fn add(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_add_ps, a, b)
-        }
-        #[inline(always)]
-        fn sub(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_sub_ps, a, b)
-        }
-        #[inline(always)]
-        fn mul(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_mul_ps, a, b)
-        }
-        #[inline(always)]
-        fn div(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_div_ps, a, b)
-        }
-        #[inline(always)]
-        fn max(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_max_ps, a, b)
-        }
-        #[inline(always)]
-        fn min(a: Self::F, b: Self::F) -> Self::F {
-            both!(_mm256_min_ps, a, b)
-        }
-        #[inline(always)]
-        fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-            both!(_mm256_fmadd_ps, a, b, c)
-        }
-        #[inline(always)]
-        fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
-            // SAFETY: AVX2 was found before this type is used.
-            std::array::from_fn(|h| unsafe {
-                let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(z[h]));
-                _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[h]), exponent))
-            })
-        }
-        #[inline(always)]
-        fn splat_i(x: i32) -> Self::I {
-            // SAFETY: AVX2 was found before this type is used.
-            unsafe { [_mm256_set1_epi32(x); 2] }
-        }
-        #[inline(always)]
-        fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
-            // 16-bit products cannot saturate, unlike those of `maddubs` with 8-bit unsigned weights.
-            // SAFETY: AVX2 was found before this type is used.
-            std::array::from_fn(|h| unsafe {
-                let signed = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
-                let at = unsigned.as_ptr().add(32 * h).cast::<__m128i>();
-                let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at)), signed);
-                let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(1))), signed);
-                let pairs = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high));
-                _mm256_add_epi32(acc[h], pairs)
-            })
-        }
-        #[inline(always)]
-        fn to_f(v: Self::I) -> Self::F {
-            both!(_mm256_cvtepi32_ps, v)
-        }
+    #[inline(always)]
+    fn load_u8(from: &[u8; LANES]) -> Self::F {
+        from.map(f32::from)
     }
-
-    macro_rules! one {
-        ($f:ident, $($v:expr),+) => {
-            // SAFETY: AVX-512 was found before this type is used.
-            unsafe { $f($($v),+) }
-        };
+    #[inline(always)]
+    fn load_i8(from: &[u8; LANES]) -> Self::F {
+        from.map(|byte| f32::from(byte.cast_signed()))
     }
-
-    impl Simd for Avx512 {
-        type F = __m512;
-        type I = __m512i;
-        const FLOAT_ROWS: usize = 12;
-        const INT_ROWS: usize = 6;
-
-        #[inline(always)]
-        fn splat(x: f32) -> Self::F {
-            one!(_mm512_set1_ps, x)
-        }
-        #[inline(always)]
-        fn load(from: &[f32; LANES]) -> Self::F {
-            // SAFETY: AVX-512 was found before this type is used.
-            unsafe { _mm512_loadu_ps(from.as_ptr()) }
-        }
-        #[inline(always)]
-        fn store(v: Self::F, to: &mut [f32; LANES]) {
-            // SAFETY: AVX-512 was found before this type is used.
-            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
-        }
-        #[inline(always)]
-        fn add(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_add_ps, a, b)
-        }
-        #[inline(always)]
-        fn sub(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_sub_ps, a, b)
-        }
-        #[inline(always)]
-        fn mul(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_mul_ps, a, b)
-        }
-        #[inline(always)]
-        fn div(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_div_ps, a, b)
-        }
-        #[inline(always)]
-        fn max(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_max_ps, a, b)
-        }
-        #[inline(always)]
-        fn min(a: Self::F, b: Self::F) -> Self::F {
-            one!(_mm512_min_ps, a, b)
-        }
-        #[inline(always)]
-        fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-            one!(_mm512_fmadd_ps, a, b, c)
-        }
-        #[inline(always)]
-        fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
-            // SAFETY: AVX-512 was found before this type is used.
-            unsafe {
-                let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(z));
-                _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent))
-            }
-        }
-        #[inline(always)]
-        fn splat_i(x: i32) -> Self::I {
-            one!(_mm512_set1_epi32, x)
-        }
-        #[inline(always)]
-        fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
-            // SAFETY: AVX-512 VNNI was found before this type is used.
-            unsafe { _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(unsigned.as_ptr().cast()), _mm512_set1_epi32(word)) }
-        }
-        #[inline(always)]
-        fn to_f(v: Self::I) -> Self::F {
-            one!(_mm512_cvtepi32_ps, v)
-        }
+    #[inline(always)]
+    fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2] {
+        let half = |i: usize| f32::from_bits(u32::from(u16::from_le_bytes([from[2 * i], from[2 * i + 1]])) << 16);
+        [std::array::from_fn(|i| half(2 * i)), std::array::from_fn(|i| half(2 * i + 1))]
     }
+    #[inline(always)]
+    fn load_b(from: &[u8; 4 * LANES]) -> Self::B {
+        *from
+    }
+    #[inline(always)]
+    fn store_b(v: Self::B, to: &mut [u8; 4 * LANES]) {
+        *to = v;
+    }
+    #[inline(always)]
+    fn and_b(a: Self::B, mask: u8) -> Self::B {
+        a.map(|a| a & mask)
+    }
+    #[inline(always)]
+    fn or_b(a: Self::B, b: Self::B) -> Self::B {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn sub_b(a: Self::B, b: u8) -> Self::B {
+        a.map(|a| a.wrapping_sub(b))
+    }
+    #[inline(always)]
+    fn shr_b(a: Self::B, n: u32) -> Self::B {
+        a.map(|a| a >> n)
+    }
+    #[inline(always)]
+    fn shl_b(a: Self::B, n: u32) -> Self::B {
+        a.map(|a| a << n)
+    }
+    #[inline(always)]
+    fn unzip(v: Self::B) -> [Self::F; 4] {
+        std::array::from_fn(|i| std::array::from_fn(|lane| f32::from(v[4 * lane + i])))
+    }
+    #[inline(always)]
+    fn prefetch(_: *const u8) {}
 }

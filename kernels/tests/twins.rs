@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use probity_kernels::{
-    AttentionShape, Isa, Matrix, RopeLayout, RopeTable, Segment, Span, WeightType, attention, dequantise, join_spans, log_sum_exp, matmul,
-    matmul_fast, pack_keys, pack_values, rms_norm, silu_mul,
+    AttentionShape, Form, Inputs, Isa, Matrix, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType, attention,
+    dequantise, gated_matmul, join_spans, log_sum_exp, matmul, pack_keys, pack_values, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -64,20 +64,28 @@ fn expanded(weights: Matrix<'_>) -> Vec<f32> {
     values
 }
 
-fn run(product: fn(Isa, &[f32], Matrix<'_>, &mut [f32]), isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> {
-    let mut y = vec![f32::NAN; x.len() / weights.in_features() * weights.out_features()];
-    product(isa, x, weights, &mut y);
+/// `x · Wᵀ` in a form.
+fn run(form: Form, isa: Isa, x: &[f32], weights: Matrix<'_>) -> Vec<f32> {
+    let packed = PackedMatrix::pack(weights, form).expect("memory");
+    run_packed(isa, x, &packed)
+}
+
+fn run_packed(isa: Isa, x: &[f32], weights: &PackedMatrix) -> Vec<f32> {
+    let mut inputs = Inputs::new();
+    inputs.set(isa, x, weights.in_features(), [weights.form()]);
+    let mut y = vec![f32::NAN; inputs.rows() * weights.out_features()];
+    matmul(isa, &inputs, &mut [Product { weights, bias: None, y: &mut y, add: false }]);
     y
 }
 
 /// Rows, outputs and columns that leave every kind of rest: tiles, panels, chunks.
 fn shapes(weight_type: WeightType) -> Vec<(usize, usize, usize)> {
     let k = if weight_type.block_len() == 1 { 37 } else { weight_type.block_len() };
-    vec![(1, 1, k), (5, 33, k), (13, 70, 3 * k), (12, 64, 512 + k.max(256)), (27, 31, 2 * k), (769, 3, k)]
+    vec![(1, 1, k), (5, 33, k), (13, 70, 3 * k), (12, 64, 512 + k.max(256)), (27, 31, 2 * k), (35, 300, k), (1201, 3, k)]
 }
 
 #[test]
-fn exact_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
+fn float_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
     let mut random = Random(1);
     for weight_type in WeightType::ALL {
         for (m, n, k) in shapes(weight_type) {
@@ -87,7 +95,7 @@ fn exact_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
             let chain = |i: usize, j: usize| (0..k).fold(0.0f32, |sum, t| x[i * k + t].mul_add(w[j * k + t], sum));
             let expected: Vec<f32> = (0..m * n).map(|at| chain(at / n, at % n)).collect();
             for isa in isas() {
-                let y = run(matmul, isa, &x, weights);
+                let y = run(Form::Float, isa, &x, weights);
                 assert_eq!(bits(&y), bits(&expected), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
             }
         }
@@ -95,16 +103,16 @@ fn exact_products_are_chains_of_fused_multiply_adds_on_every_instruction_set() {
 }
 
 #[test]
-fn fast_products_follow_their_definition_on_every_instruction_set() {
+fn integer_products_follow_their_definition_on_every_instruction_set() {
     let mut random = Random(2);
     for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
         for (m, n, k) in shapes(weight_type) {
             let bytes = random.weights(weight_type, n, k);
             let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
             let x = random.floats(m * k);
-            let plain = run(matmul_fast, Isa::Plain, &x, weights);
+            let plain = run(Form::Int8, Isa::Plain, &x, weights);
             for isa in isas() {
-                let y = run(matmul_fast, isa, &x, weights);
+                let y = run(Form::Int8, isa, &x, weights);
                 assert_eq!(bits(&y), bits(&plain), "{weight_type} ({m}, {n}, {k}) on {}", isa.name());
             }
             // Against dequantised weights and activations rounded in the same way, in f64.
@@ -123,22 +131,69 @@ fn fast_products_follow_their_definition_on_every_instruction_set() {
 }
 
 fn round_to_8_bits(x: &[f32]) -> Vec<f64> {
-    let scale = x.iter().fold(0.0f32, |a, b| a.max(b.abs())) / 127.0;
-    x.iter().map(|v| f64::from((v / scale).round_ties_even()) * f64::from(scale)).collect()
+    let largest = x.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+    let (scale, inverse) = (f64::from(largest / 127.0), f64::from(127.0 / largest));
+    x.iter().map(|v| (f64::from(*v) * inverse).round_ties_even() * scale).collect()
+}
+
+/// Denormals as zeros.
+fn flush(x: f32) -> f32 {
+    if x.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(x) } else { x }
+}
+
+/// The nearest bf16.
+fn to_bf16(x: f32) -> f32 {
+    flush(bf16::from_f32(x).to_f32())
+}
+
+fn pairs_by_definition(x: &[f32], w: &[f32]) -> f32 {
+    let at = |v: &[f32], i: usize| v.get(i).copied().unwrap_or(0.0);
+    (0..x.len()).step_by(2).fold(0.0, |y, i| {
+        let second = flush(at(x, i + 1).mul_add(at(w, i + 1), y));
+        flush(x[i].mul_add(w[i], second))
+    })
+}
+
+fn tiles_by_definition(x: &[f32], w: &[f32]) -> f32 {
+    let at = |v: &[f32], i: usize| v.get(i).copied().unwrap_or(0.0);
+    (0..x.len()).step_by(32).fold(0.0, |y, step| {
+        let chain = |first: usize| (step + first..step + 32).step_by(2).fold(0.0, |sum, i| flush(at(x, i).mul_add(at(w, i), sum)));
+        flush(y + flush(chain(0) + chain(1)))
+    })
+}
+
+#[test]
+fn bf16_products_follow_their_definition_on_every_instruction_set() {
+    let mut random = Random(12);
+    for (m, n, k) in [(1, 1, 1), (5, 33, 37), (13, 70, 111), (35, 64, 1100), (27, 31, 64), (1201, 3, 40)] {
+        let bytes = random.weights(WeightType::BF16, n, k);
+        let weights = Matrix::new(WeightType::BF16, &bytes, n, k).expect("sizes fit");
+        // Of very different sizes, so that the order of sums shows.
+        let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
+        let (rounded, w): (Vec<f32>, _) = (x.iter().map(|x| to_bf16(*x)).collect(), expanded(weights));
+        for (form, definition) in [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)] {
+            let expected: Vec<f32> = (0..m * n).map(|at| definition(&rounded[at / n * k..][..k], &w[at % n * k..][..k])).collect();
+            for isa in isas() {
+                let y = run(form, isa, &x, weights);
+                assert_eq!(bits(&y), bits(&expected), "{form:?} ({m}, {n}, {k}) on {}", isa.name());
+            }
+        }
+    }
 }
 
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
     let mut random = Random(3);
-    for weight_type in [WeightType::F32, WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K] {
+    for weight_type in [WeightType::F32, WeightType::BF16, WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K] {
         let (n, k) = (70, 768);
         let bytes = random.weights(weight_type, n, k);
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
         let x = random.floats(41 * k);
-        for product in [matmul, matmul_fast] {
-            let together = run(product, Isa::best(), &x, weights);
-            let alone: Vec<f32> = x.chunks(k).flat_map(|x| run(product, Isa::best(), x, weights)).collect();
-            assert_eq!(bits(&together), bits(&alone), "{weight_type}");
+        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
+            let packed = PackedMatrix::pack(weights, form).expect("memory");
+            let together = run_packed(Isa::best(), &x, &packed);
+            let alone: Vec<f32> = x.chunks(k).flat_map(|x| run_packed(Isa::best(), x, &packed)).collect();
+            assert_eq!(bits(&together), bits(&alone), "{weight_type} {form:?}");
         }
     }
 }
@@ -146,24 +201,22 @@ fn a_row_has_the_same_bits_alone_and_among_others() {
 #[test]
 fn infinities_nan_and_denormals_are_not_hidden() {
     let mut random = Random(4);
-    for weight_type in [WeightType::F32, WeightType::Q8_0, WeightType::Q5_1] {
+    for weight_type in [WeightType::F32, WeightType::BF16, WeightType::Q8_0, WeightType::Q5_1] {
         let bytes = random.weights(weight_type, 40, 64);
         let weights = Matrix::new(weight_type, &bytes, 40, 64).expect("sizes fit");
-        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut x = random.floats(3 * 64);
-            x[64 + 7] = special;
-            for product in [matmul, matmul_fast] {
+        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
+            for (special, rows) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().flat_map(|s| [(s, 3), (s, 20)]) {
+                let mut x = random.floats(rows * 64);
+                x[64 + 7] = special;
                 for isa in isas() {
-                    let y = run(product, isa, &x, weights);
-                    assert!(y[40..80].iter().all(|y| !y.is_finite()), "{weight_type}: {special} vanished on {}", isa.name());
-                    assert!(y[..40].iter().chain(&y[80..]).all(|y| y.is_finite()), "{weight_type}: {special} spread");
+                    let y = run(form, isa, &x, weights);
+                    assert!(y[40..80].iter().all(|y| !y.is_finite()), "{weight_type} {form:?}: {special} vanished on {}", isa.name());
+                    assert!(y[..40].iter().chain(&y[80..]).all(|y| y.is_finite()), "{weight_type} {form:?}: {special} spread");
                 }
             }
-        }
-        let tiny: Vec<f32> = (0..64).map(|i| f32::from_bits(i * 3)).collect();
-        for product in [matmul, matmul_fast] {
-            let plain = run(product, Isa::Plain, &tiny, weights);
-            assert!(isas().all(|isa| bits(&run(product, isa, &tiny, weights)) == bits(&plain)), "{weight_type}: denormals differ");
+            let tiny: Vec<f32> = (0..17 * 64).map(|i| f32::from_bits(i * 3000)).collect();
+            let plain = run(form, Isa::Plain, &tiny, weights);
+            assert!(isas().all(|isa| bits(&run(form, isa, &tiny, weights)) == bits(&plain)), "{weight_type} {form:?}: denormals differ");
         }
     }
 }
@@ -176,9 +229,43 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     let x = random.floats(50 * 512);
     let with = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        pool.install(|| (run(matmul, Isa::best(), &x, weights), run(matmul_fast, Isa::best(), &x, weights)))
+        pool.install(|| (run(Form::Float, Isa::best(), &x, weights), run(Form::Int8, Isa::best(), &x, weights)))
     };
     assert_eq!(with(1), with(5));
+}
+
+#[test]
+fn products_together_biased_added_and_gated_equal_those_apart() {
+    let mut random = Random(13);
+    let (m, k) = (19, 96);
+    let x = random.floats(m * k);
+    let kinds = [(WeightType::Q8_0, Form::Int8, 40), (WeightType::F16, Form::Float, 33), (WeightType::Q4_1, Form::Int8, 100)];
+    let bytes = kinds.map(|(weight_type, _, n)| random.weights(weight_type, n, k));
+    let biases = kinds.map(|(_, _, n)| random.floats(n));
+    let packed: Vec<PackedMatrix> = std::iter::zip(&kinds, &bytes)
+        .map(|((t, form, n), bytes)| PackedMatrix::pack(Matrix::new(*t, bytes, *n, k).expect("sizes fit"), *form).expect("memory"))
+        .collect();
+    for isa in isas() {
+        let mut inputs = Inputs::new();
+        inputs.set(isa, &x, k, packed.iter().map(PackedMatrix::form));
+        let mut together: Vec<Vec<f32>> = kinds.iter().map(|(_, _, n)| vec![0.5; m * n]).collect();
+        let targets = packed.iter().zip(&biases).zip(&mut together);
+        let mut products: Vec<Product<'_>> =
+            targets.map(|((weights, bias), y)| Product { weights, bias: Some(bias), y, add: true }).collect();
+        matmul(isa, &inputs, &mut products);
+        for ((weights, bias), y) in packed.iter().zip(&biases).zip(&together) {
+            let apart = run_packed(isa, &x, weights);
+            let expected: Vec<f32> = apart.iter().enumerate().map(|(at, y)| 0.5 + (y + bias[at % bias.len()])).collect();
+            assert_eq!(bits(y), bits(&expected), "{} on {}", weights.weight_type(), isa.name());
+        }
+        // Both factors of a gated layer are of one width.
+        let (gate, up) = (&packed[0], &packed[0]);
+        let apart: Vec<f32> = run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
+        let (mut expected, mut gated) = (vec![0.0; m * 40], vec![0.0; m * 40]);
+        silu_mul(isa, &apart, &apart, &mut expected);
+        gated_matmul(isa, &inputs, (gate, Some(&biases[0])), (up, Some(&biases[0])), &mut gated);
+        assert_eq!(bits(&gated), bits(&expected), "gated on {}", isa.name());
+    }
 }
 
 #[test]

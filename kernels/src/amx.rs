@@ -1,0 +1,271 @@
+//! Products on AMX tiles: sixteen rows by sixteen outputs at once, in the bits of their twins.
+//!
+//! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as [`Form::Tiles`](crate::Form) says.
+
+use std::arch::asm;
+use std::arch::x86_64::{
+    __cpuid_count, __m512, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps, _xgetbv,
+};
+use std::sync::OnceLock;
+
+use crate::inputs::{IntTile, TILE_ROWS};
+use crate::simd::LANES;
+use crate::tiles::Sums;
+use crate::unpack::IntPanel;
+
+/// Whether the machine has integer and bf16 tiles and the system lets this process use them.
+pub(crate) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| has_tiles() && permitted())
+}
+
+fn has_tiles() -> bool {
+    // SAFETY: every x86-64 machine has `cpuid`; `xgetbv` is asked only where the system has switched on extended states.
+    unsafe {
+        let os_saves_states = __cpuid_count(1, 0).ecx >> 27 & 1 == 1;
+        // Bits of leaf 7: bf16 tiles, tiles, integer tiles.
+        let features = __cpuid_count(7, 0).edx >> 22 & 0b111 == 0b111;
+        os_saves_states && features && tiles_are_saved()
+    }
+}
+
+#[target_feature(enable = "xsave")]
+fn tiles_are_saved() -> bool {
+    // SAFETY: the system has switched on extended states, or the caller would not ask.
+    let states = unsafe { _xgetbv(0) };
+    states >> 17 & 0b11 == 0b11
+}
+
+/// Asks the system for the state that tiles need: Linux grants it to a process once, for all of its threads.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XFEATURE_XTILEDATA: u64 = 18;
+    let result: i64;
+    // SAFETY: this system call takes two numbers and touches no memory of ours; `rcx` and `r11` are what every system call changes.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XFEATURE_XTILEDATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+/// The shapes of the tile registers.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// A thread's tile registers, configured: 0 to 3 hold results of 16 × 16, 4 and 5 rows of activations, 6 and 7 weights.
+pub(crate) struct Tiles(());
+
+impl Tiles {
+    /// For products over `k` of `quads · 4` bytes at a time. Tiles must be available.
+    pub(crate) fn configure(quads: usize) -> Self {
+        let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        for register in 0..8 {
+            let (rows, bytes) = match register {
+                0..4 => (TILE_ROWS, 64),
+                4..6 => (TILE_ROWS, 4 * quads),
+                _ => (quads, 64),
+            };
+            (config.rows[register], config.row_bytes[register]) = (rows as u8, bytes as u16);
+        }
+        assert!(is_available() && quads <= 16, "tiles of {quads} quads");
+        // SAFETY: tiles are available, and the configuration is one that the palette allows.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        Self(())
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: whoever holds a `Tiles` configured this thread's registers.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Groups whose products are under way together, each in a tile register of its own.
+const TOGETHER: usize = 4;
+/// A tile of integer results, each row a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Dots([[i32; LANES]; TILE_ROWS]);
+
+/// Multiplies a group of weights, `A` and `B` naming the registers for activations and weights, into register `C`.
+macro_rules! multiply {
+    ($words:expr, $weights:expr, $a:literal, $b:literal, $c:literal) => {
+        // SAFETY: the caller vouches for 16 rows of words 32 bytes apart and the weights' rows 128 bytes apart.
+        unsafe {
+            asm!(
+                concat!("tileloadd ", $a, ", [{words} + {row}]"),
+                concat!("tileloadd ", $b, ", [{weights} + {quad}]"),
+                concat!("tilezero ", $c),
+                concat!("tdpbssd ", $c, ", ", $a, ", ", $b),
+                words = in(reg) $words,
+                weights = in(reg) $weights,
+                row = in(reg) 32usize,
+                quad = in(reg) 128usize,
+                options(nostack, readonly),
+            )
+        }
+    };
+}
+
+/// Stores register `C`.
+macro_rules! store {
+    ($dots:expr, $c:literal) => {
+        // SAFETY: a tile is 16 rows of 64 bytes, and so is the array.
+        unsafe { asm!(concat!("tilestored [{dots} + {row}], ", $c), dots = in(reg) $dots.0.as_mut_ptr(), row = in(reg) 64usize, options(nostack)) }
+    };
+}
+
+/// `Form::Int8` with signed weights in groups of `4 · QUADS`; `tile` holds 16 rows, `sums` begin at zero where they are
+/// `fresh`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(crate) fn int_tile<const QUADS: usize, const MINIMA: bool>(
+    _: &Tiles,
+    panel: &IntPanel,
+    tile: IntTile<'_>,
+    sums: &mut [Sums; TILE_ROWS],
+    fresh: bool,
+) {
+    let groups = panel.scales.len();
+    assert!(panel.quants.len() == groups * QUADS && tile.words.len() == groups * QUADS * TILE_ROWS, "tile and panel are of one length");
+    let words = |group: usize| tile.words.as_ptr().wrapping_add(group * QUADS / 8 * 8 * TILE_ROWS + group * QUADS % 8);
+    let mut dots = [[Dots([[0; LANES]; TILE_ROWS]); TOGETHER]; 2];
+    for half in 0..2 {
+        let weights = |group: usize| panel.quants.as_ptr().wrapping_add(group * QUADS).cast::<u8>().wrapping_add(half * 4 * LANES);
+        let mut y = [_mm512_setzero_ps(); TILE_ROWS];
+        if !fresh {
+            for (y, sums) in y.iter_mut().zip(sums.iter()) {
+                // SAFETY: half a row of sums is sixteen f32.
+                *y = unsafe { _mm512_loadu_ps(sums[half].as_ptr()) };
+            }
+        }
+        // While one block of groups is multiplied, the one before it is scaled: a product takes longer than its turn.
+        let blocks = groups.div_ceil(TOGETHER);
+        for block in 0..=blocks {
+            let first = block * TOGETHER;
+            let count = groups.saturating_sub(first).min(TOGETHER);
+            if count == TOGETHER {
+                multiply!(words(first), weights(first), "tmm4", "tmm6", "tmm0");
+                multiply!(words(first + 1), weights(first + 1), "tmm5", "tmm7", "tmm1");
+                multiply!(words(first + 2), weights(first + 2), "tmm4", "tmm6", "tmm2");
+                multiply!(words(first + 3), weights(first + 3), "tmm5", "tmm7", "tmm3");
+            }
+            if block > 0 {
+                let dots = &dots[(block - 1) % 2];
+                for (group, dots) in (first - TOGETHER..groups.min(first)).zip(dots) {
+                    scale::<QUADS, MINIMA>(panel, tile, dots, (group, half), &mut y);
+                }
+            }
+            let dots = &mut dots[block % 2];
+            if count == TOGETHER {
+                store!(dots[0], "tmm0");
+                store!(dots[1], "tmm1");
+                store!(dots[2], "tmm2");
+                store!(dots[3], "tmm3");
+            } else {
+                for (group, dots) in (first..first + count).zip(dots) {
+                    multiply!(words(group), weights(group), "tmm4", "tmm6", "tmm0");
+                    store!(dots, "tmm0");
+                }
+            }
+        }
+        for (y, sums) in y.iter().zip(sums.iter_mut()) {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_ps(sums[half].as_mut_ptr(), *y) };
+        }
+    }
+}
+
+/// Adds a group's products, scaled.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[inline]
+fn scale<const QUADS: usize, const MINIMA: bool>(
+    panel: &IntPanel,
+    tile: IntTile<'_>,
+    dots: &Dots,
+    (group, half): (usize, usize),
+    y: &mut [__m512; TILE_ROWS],
+) {
+    let scales = &tile.scales.as_chunks::<TILE_ROWS>().0[group * QUADS / 8];
+    // SAFETY: scales of half a panel are sixteen f32.
+    let d = unsafe { _mm512_loadu_ps(panel.scales[group][half].as_ptr()) };
+    for r in 0..TILE_ROWS {
+        // SAFETY: a row of results is sixteen i32.
+        let dot = _mm512_cvtepi32_ps(unsafe { _mm512_loadu_si512(dots.0[r].as_ptr().cast()) });
+        y[r] = _mm512_fmadd_ps(dot, _mm512_mul_ps(d, _mm512_set1_ps(scales[r])), y[r]);
+    }
+    if MINIMA {
+        let sums = &tile.scaled_sums.as_chunks::<TILE_ROWS>().0[group];
+        // SAFETY: minima of half a panel are sixteen f32.
+        let m = unsafe { _mm512_loadu_ps(panel.minima[group][half].as_ptr()) };
+        for r in 0..TILE_ROWS {
+            y[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sums[r]), y[r]);
+        }
+    }
+}
+
+/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, `tile` `(k / 32, 16 rows, 16)` words of two.
+pub(crate) fn half_tile(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], sums: &mut [Sums; TILE_ROWS], fresh: bool) {
+    if fresh {
+        sums.fill([[0.0; LANES]; 2]);
+    }
+    let steps = panel.len() / 16;
+    if steps == 0 {
+        return;
+    }
+    assert!(panel.len() == 16 * steps && tile.len() == steps * 16 * TILE_ROWS, "tile and panel are of one length");
+    // SAFETY: the registers are configured for 16 quads; sums are 16 rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
+    // weights 16 rows 128 bytes apart, and the assertion above bounds the steps.
+    unsafe {
+        asm!(
+            "tileloadd tmm0, [{sums} + {far}]",
+            "tileloadd tmm1, [{sums} + {far} + 64]",
+            "2:",
+            "tileloadd tmm4, [{words} + {near}]",
+            "tileloadd tmm6, [{weights} + {far}]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{weights} + {far} + 64]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "add {words}, 1024",
+            "add {weights}, 2048",
+            "dec {steps}",
+            "jnz 2b",
+            "tilestored [{sums} + {far}], tmm0",
+            "tilestored [{sums} + {far} + 64], tmm1",
+            sums = in(reg) sums.as_mut_ptr(),
+            words = inout(reg) tile.as_ptr() => _,
+            weights = inout(reg) panel.as_ptr() => _,
+            steps = inout(reg) steps => _,
+            near = in(reg) 64usize,
+            far = in(reg) 128usize,
+            out("tmm0") _,
+            out("tmm1") _,
+            out("tmm4") _,
+            out("tmm6") _,
+            out("tmm7") _,
+            options(nostack),
+        );
+    }
+}

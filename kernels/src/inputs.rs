@@ -1,0 +1,290 @@
+//! Activations packed for products: rounded to the form's precision, rows of a register tile side by side.
+
+use rayon::prelude::*;
+
+use crate::buffer::Buffer;
+use crate::isa::dispatch;
+use crate::simd::Simd;
+use crate::{Form, Isa};
+
+/// Rows of an AMX tile.
+pub(crate) const TILE_ROWS: usize = 16;
+/// Rows from which a tile padded with zeros beats row after row.
+const PADDED_FROM: usize = 6;
+
+/// How rows are cut into register tiles. No cut changes a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// Rows per tile; the last tiles may have fewer.
+    most: usize,
+    /// Whether tiles are of 16 rows, row-major and padded, for AMX.
+    pub(crate) amx: bool,
+}
+
+impl Tiling {
+    fn of(isa: Isa, form: Form, rows: usize) -> Self {
+        let amx = isa == Isa::Amx && (form == Form::Tiles || (form == Form::Int8 && rows >= PADDED_FROM));
+        let most = match (form, isa) {
+            _ if amx => TILE_ROWS,
+            (Form::Float, Isa::Avx512 | Isa::Amx) => 12,
+            (Form::Float, Isa::Avx2) => 3,
+            (Form::Int8, Isa::Avx512 | Isa::Amx) => 6,
+            (Form::Int8, Isa::Avx2) => 2,
+            (Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
+            _ => 4,
+        };
+        Self { most, amx }
+    }
+
+    /// `(first row, rows)` of each tile.
+    pub(crate) fn tiles(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let left = rows - at;
+            let fits = |width: &usize| *width <= left && *width <= self.most;
+            let width = if self.amx { left.min(TILE_ROWS) } else { [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0) };
+            at += width;
+            (width > 0).then_some((at - width, width))
+        })
+    }
+}
+
+/// Activations `(rows, width)` in the forms that products ask for. Its memory is kept from one use to the next.
+#[derive(Default)]
+pub struct Inputs {
+    rows: usize,
+    width: usize,
+    packed: [Option<Tiling>; Form::ALL.len()],
+    floats: Buffer<f32>,
+    ints: Ints,
+    halves: Buffer<u32>,
+}
+
+/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for AMX; what follows is `(group, row)`.
+#[derive(Default)]
+struct Ints {
+    words: Buffer<i32>,
+    /// Per 32 activations.
+    scales: Buffer<f32>,
+    /// Sums of 16 activations.
+    sums16: Buffer<i32>,
+    /// Sums of 32 activations.
+    sums32: Buffer<i32>,
+    /// Scale times sum, per 32.
+    scaled_sums: Buffer<f32>,
+}
+
+/// A tile of 8-bit activations, some columns of it.
+#[derive(Clone, Copy)]
+pub(crate) struct IntTile<'a> {
+    pub(crate) words: &'a [i32],
+    pub(crate) scales: &'a [f32],
+    pub(crate) sums: &'a [i32],
+    pub(crate) scaled_sums: &'a [f32],
+}
+
+impl Inputs {
+    /// No activations yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes activations `(rows, width)`, packed for `forms`; what was held before is gone.
+    pub fn set(&mut self, isa: Isa, x: &[f32], width: usize, forms: impl IntoIterator<Item = Form>) {
+        assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
+        (self.rows, self.width) = (x.len() / width, width);
+        self.packed = [None; Form::ALL.len()];
+        for form in forms {
+            if self.packed[form as usize].is_none() {
+                let tiling = Tiling::of(isa, form, self.rows);
+                self.pack(isa, form, tiling, x);
+                self.packed[form as usize] = Some(tiling);
+            }
+        }
+    }
+
+    /// Rows held.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(crate) fn tiling(&self, form: Form) -> Tiling {
+        self.packed[form as usize].expect("activations were packed for this form")
+    }
+
+    fn pack(&mut self, isa: Isa, form: Form, tiling: Tiling, x: &[f32]) {
+        let padded = if tiling.amx { self.rows.next_multiple_of(TILE_ROWS) } else { self.rows };
+        let rows = x.par_chunks(tiling.most * self.width);
+        match form {
+            Form::Float => {
+                self.floats.set_len(padded * self.width);
+                rows.zip(self.floats.par_chunks_mut(tiling.most * self.width)).for_each(|(x, to)| pack_floats(x, self.width, tiling, to));
+            }
+            Form::Int8 => {
+                assert!(self.width.is_multiple_of(32), "quantised rows are whole groups of 32");
+                let (ints, per_row) = (&mut self.ints, self.width / 32);
+                let most = tiling.most * per_row;
+                ints.words.set_len(padded * per_row * 8);
+                ints.scales.set_len(padded * per_row);
+                ints.sums16.set_len(padded * per_row * 2);
+                ints.sums32.set_len(padded * per_row);
+                ints.scaled_sums.set_len(padded * per_row);
+                let sums = ints.sums16.par_chunks_mut(2 * most).zip(ints.sums32.par_chunks_mut(most));
+                let scales = ints.scales.par_chunks_mut(most).zip(ints.scaled_sums.par_chunks_mut(most));
+                let width = self.width;
+                rows.zip(ints.words.par_chunks_mut(8 * most)).zip(sums).zip(scales).for_each(|(((x, words), sums), scales)| {
+                    let mut to = IntRows { words, scales: scales.0, sums16: sums.0, sums32: sums.1, scaled_sums: scales.1 };
+                    let to = &mut to;
+                    dispatch!(isa, pack_ints(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>));
+                });
+            }
+            Form::Pairs | Form::Tiles => {
+                let words = half_words(form, self.width);
+                self.halves.set_len(padded * words);
+                let width = self.width;
+                rows.zip(self.halves.par_chunks_mut(tiling.most * words)).for_each(|(x, to)| {
+                    if tiling.amx { pack_half_tiles(x, width, words, to) } else { pack_halves(x, width, words, tiling, to) }
+                });
+            }
+        }
+    }
+
+    /// Columns `start..start + len` of a tile, `(k, row)`.
+    #[inline(always)]
+    pub(crate) fn float_tile(&self, (first, rows): (usize, usize), start: usize, len: usize) -> &[f32] {
+        &self.floats[first * self.width + start * rows..][..len * rows]
+    }
+
+    /// Columns `start..start + len` of a tile for weights in groups of `group`.
+    #[inline(always)]
+    pub(crate) fn int_tile(&self, (first, rows): (usize, usize), start: usize, len: usize, group: usize) -> IntTile<'_> {
+        let part = |per: usize| first * self.width / per + start / per * rows..first * self.width / per + (start + len) / per * rows;
+        IntTile {
+            words: &self.ints.words[part(4)],
+            scales: &self.ints.scales[part(32)],
+            sums: if group == 16 { &self.ints.sums16[part(16)] } else { &self.ints.sums32[part(32)] },
+            scaled_sums: &self.ints.scaled_sums[part(32)],
+        }
+    }
+
+    /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for AMX.
+    #[inline(always)]
+    pub(crate) fn half_tile(&self, form: Form, (first, rows): (usize, usize), start: usize, len: usize) -> &[u32] {
+        let words = half_words(form, self.width);
+        &self.halves[first * words + start / 2 * rows..][..len.div_ceil(2) * rows]
+    }
+}
+
+/// Words of two halves in a row, padded to what a product multiplies at a time.
+fn half_words(form: Form, width: usize) -> usize {
+    if form == Form::Tiles { width.next_multiple_of(32) / 2 } else { width.div_ceil(2) }
+}
+
+fn pack_floats(x: &[f32], width: usize, tiling: Tiling, to: &mut [f32]) {
+    for (first, rows) in tiling.tiles(x.len() / width) {
+        let tile = &mut to[first * width..][..rows * width];
+        for (r, x) in x[first * width..][..rows * width].chunks_exact(width).enumerate() {
+            for (value, to) in x.iter().zip(tile.iter_mut().skip(r).step_by(rows)) {
+                *to = *value;
+            }
+        }
+    }
+}
+
+/// Where a few rows of 8-bit activations go.
+struct IntRows<'a> {
+    words: &'a mut [i32],
+    scales: &'a mut [f32],
+    sums16: &'a mut [i32],
+    sums32: &'a mut [i32],
+    scaled_sums: &'a mut [f32],
+}
+
+/// Rounds 32 activations to 8 bits, to even; returns the scale, which is not finite where an activation is not.
+#[inline(always)]
+fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
+    // As bits, magnitudes order like their values, and infinities and NaN above them all.
+    let largest = f32::from_bits(x.iter().fold(0, |most, v| most.max(v.to_bits() & 0x7fff_ffff)));
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    // A largest magnitude near the smallest f32 has no finite inverse; such a group is zero to any weight.
+    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+    for (q, v) in q.iter_mut().zip(x) {
+        *q = (v.mul_add(inverse, 12_582_912.0).to_bits() & 0xff) as u8 as i8;
+    }
+    largest / 127.0
+}
+
+#[inline(always)]
+fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>) {
+    for (first, rows) in tiling.tiles(x.len() / width) {
+        // Rows of an AMX tile always stand 16 apart; those that are missing stay what they were, and no result reads them.
+        let stride = if tiling.amx { TILE_ROWS } else { rows };
+        for r in 0..rows {
+            for (index, x) in x[(first + r) * width..][..width].as_chunks::<32>().0.iter().enumerate() {
+                let mut q = [0; 32];
+                let scale = quantise(x, &mut q);
+                let at = first * width / 32 + index * stride + r;
+                for (quad, q) in q.as_chunks::<4>().0.iter().enumerate() {
+                    let word = if tiling.amx { 8 * r + quad } else { quad * rows + r };
+                    to.words[first * width / 4 + 8 * index * stride + word] = i32::from_le_bytes(q.map(i8::cast_unsigned));
+                }
+                let sums: [i32; 2] = std::array::from_fn(|half| q[16 * half..16 * half + 16].iter().map(|q| i32::from(*q)).sum());
+                for (half, sum) in sums.iter().enumerate() {
+                    to.sums16[first * width / 16 + (2 * index + half) * stride + r] = *sum;
+                }
+                to.scales[at] = scale;
+                to.sums32[at] = sums[0] + sums[1];
+                to.scaled_sums[at] = scale * (sums[0] + sums[1]) as f32;
+            }
+        }
+    }
+}
+
+/// The nearest bf16, to even, as the lower half of a word; denormals become zero.
+#[inline(always)]
+fn to_bf16(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return bits >> 16 | 0x40;
+    }
+    let rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    if rounded & 0x7f80 == 0 { rounded & 0x8000 } else { rounded }
+}
+
+/// A word of two bf16.
+#[inline(always)]
+fn pair(x: &[f32]) -> u32 {
+    to_bf16(x[0]) | to_bf16(x.get(1).copied().unwrap_or(0.0)) << 16
+}
+
+fn pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]) {
+    to.fill(0);
+    for (first, rows) in tiling.tiles(x.len() / width) {
+        let tile = &mut to[first * words..][..rows * words];
+        for (r, x) in x[first * width..][..rows * width].chunks_exact(width).enumerate() {
+            for (x, to) in x.chunks(2).zip(tile.iter_mut().skip(r).step_by(rows)) {
+                *to = pair(x);
+            }
+        }
+    }
+}
+
+fn pack_half_tiles(x: &[f32], width: usize, words: usize, to: &mut [u32]) {
+    for (first, x) in x.chunks(TILE_ROWS * width).enumerate() {
+        let tile = &mut to[first * TILE_ROWS * words..][..TILE_ROWS * words];
+        for (r, x) in x.chunks_exact(width).enumerate() {
+            for (step, x) in x.chunks(32).enumerate() {
+                let to = &mut tile[(step * TILE_ROWS + r) * 16..][..16];
+                to.fill(0);
+                for (x, to) in x.chunks(2).zip(to) {
+                    *to = pair(x);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Weights packed once, when a model is loaded: panels of 32 outputs, in the order in which a product reads them.
+//!
+//! A panel holds its outputs side by side, so that vectors run over outputs and the sum over `k` stays in one order. Quantised weights keep
+//! their bits: integers of up to 4 bits two to a byte, a fifth and sixth bit apart, scales behind them. A panel is a row of *units*, each of
+//! as many `k` as a block has.
+//!
+//! | part of a unit | bytes | what |
+//! |---|---|---|
+//! | low | 32 · unit, or half of that | `(k / 4, half, 16 outputs, 4)` bytes; of nibbles `(k / 8, half, 16, 4)`, the upper one 4 `k` later |
+//! | high | unit · 4 a bit | `(k / 32, half, 16, 4)` with a bit for each quad, or `(k / 16, half, 16, 4)` with two |
+//! | scales | 64, or 128 | f16 `d` of 32 outputs, then f16 `m` |
+//! | groups | 32 or 64 a group | a byte of each output for the scale, another for the minimum |
+
+use memmap2::MmapMut;
+use rayon::prelude::*;
+
+use crate::buffer::pages;
+use crate::decode::{Block, decode_block};
+use crate::matrix::Matrix;
+use crate::simd::LANES;
+use crate::{Form, WeightType};
+
+/// Outputs of a panel: two vectors.
+pub(crate) const PANEL: usize = 2 * LANES;
+
+/// How a weight type's units are laid out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    /// `k` per unit.
+    pub(crate) unit: usize,
+    /// Bits per weight in the low part, 4 or 8, where the weights are quantised.
+    pub(crate) low_bits: usize,
+    /// Bits per weight in the high part: 0, 1 or 2.
+    pub(crate) high_bits: usize,
+    low_bytes: usize,
+    high_bytes: usize,
+    scale_bytes: usize,
+    /// Bytes per unit.
+    pub(crate) unit_bytes: usize,
+}
+
+/// A unit's parts.
+pub(crate) struct Unit<'a> {
+    pub(crate) low: &'a [[u8; 4 * LANES]],
+    pub(crate) high: &'a [[u8; 4 * LANES]],
+    /// `d` of both halves, then `m` of both halves where there are minima.
+    pub(crate) scales: &'a [[u8; 2 * LANES]],
+    /// Per group the byte of each output, halves side by side; scales first, then minima.
+    pub(crate) groups: &'a [[u8; LANES]],
+}
+
+impl Layout {
+    pub(crate) const fn of(weight_type: WeightType, form: Form) -> Self {
+        let (unit, low_bits, high_bits, scale_bytes, group_bytes) = match weight_type {
+            WeightType::F32 => (1, 32, 0, 0, 0),
+            WeightType::F16 => (1, 16, 0, 0, 0),
+            // Tiles multiply 32 `k` at a time.
+            WeightType::BF16 => (if matches!(form, Form::Tiles) { 32 } else { 2 }, 16, 0, 0, 0),
+            WeightType::Q8_0 => (32, 8, 0, 64, 0),
+            WeightType::Q4_0 => (32, 4, 0, 64, 0),
+            WeightType::Q4_1 => (32, 4, 0, 128, 0),
+            WeightType::Q5_0 => (32, 4, 1, 64, 0),
+            WeightType::Q5_1 => (32, 4, 1, 128, 0),
+            WeightType::Q4_K => (256, 4, 0, 128, 2 * 8 * PANEL),
+            WeightType::Q5_K => (256, 4, 1, 128, 2 * 8 * PANEL),
+            WeightType::Q6_K => (256, 4, 2, 64, 16 * PANEL),
+        };
+        let (low_bytes, high_bytes) = (PANEL * unit * low_bits / 8, PANEL * unit * high_bits / 8);
+        let unit_bytes = low_bytes + high_bytes + scale_bytes + group_bytes;
+        Self { unit, low_bits, high_bits, low_bytes, high_bytes, scale_bytes, unit_bytes }
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts<'a>(&self, unit: &'a [u8]) -> Unit<'a> {
+        let (low, rest) = unit.split_at(self.low_bytes);
+        let (high, rest) = rest.split_at(self.high_bytes);
+        let (scales, groups) = rest.split_at(self.scale_bytes);
+        Unit { low: low.as_chunks().0, high: high.as_chunks().0, scales: scales.as_chunks().0, groups: groups.as_chunks().0 }
+    }
+}
+
+/// A weight matrix `(out_features, in_features)` in panels.
+pub struct PackedMatrix {
+    weight_type: WeightType,
+    out_features: usize,
+    in_features: usize,
+    form: Form,
+    layout: Layout,
+    panel_bytes: usize,
+    data: MmapMut,
+}
+
+impl PackedMatrix {
+    /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be had.
+    pub fn pack(weights: Matrix<'_>, form: Form) -> std::io::Result<Self> {
+        assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
+        let layout = Layout::of(weights.weight_type(), form);
+        let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
+        let panels = weights.out_features().div_ceil(PANEL);
+        let mut data = pages(panels * panel_bytes)?;
+        data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
+            let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);
+            match weights.weight_type() {
+                WeightType::F32 => pack_floats::<4>(weights, rows, panel),
+                WeightType::F16 => pack_floats::<2>(weights, rows, panel),
+                WeightType::BF16 => pack_pairs(weights, rows, panel),
+                _ => pack_blocks(weights, rows, &layout, panel),
+            }
+        });
+        let (out_features, in_features) = (weights.out_features(), weights.in_features());
+        Ok(Self { weight_type: weights.weight_type(), out_features, in_features, form, layout, panel_bytes, data })
+    }
+
+    /// Rows of the matrix.
+    pub fn out_features(&self) -> usize {
+        self.out_features
+    }
+
+    /// Columns of the matrix.
+    pub fn in_features(&self) -> usize {
+        self.in_features
+    }
+
+    /// How the weights are stored.
+    pub fn weight_type(&self) -> WeightType {
+        self.weight_type
+    }
+
+    /// How activations must be packed for a product with it.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.out_features.div_ceil(PANEL)
+    }
+
+    /// The units of a panel that hold columns `start..start + len`, `start` a multiple of the unit.
+    #[inline(always)]
+    pub(crate) fn units(&self, panel: usize, start: usize, len: usize) -> &[u8] {
+        let (first, count) = (start / self.layout.unit, len.div_ceil(self.layout.unit));
+        &self.data[panel * self.panel_bytes + first * self.layout.unit_bytes..][..count * self.layout.unit_bytes]
+    }
+}
+
+/// `(k, output)` elements of `SIZE` bytes.
+fn pack_floats<const SIZE: usize>(weights: Matrix<'_>, rows: std::ops::Range<usize>, panel: &mut [u8]) {
+    for (lane, row) in rows.enumerate() {
+        let to = panel.as_chunks_mut::<SIZE>().0.iter_mut().skip(lane).step_by(PANEL);
+        for (to, from) in to.zip(weights.row(row).as_chunks::<SIZE>().0) {
+            *to = *from;
+        }
+    }
+}
+
+/// `(k / 2, output, 2)`; a last odd `k` is followed by zeros.
+fn pack_pairs(weights: Matrix<'_>, rows: std::ops::Range<usize>, panel: &mut [u8]) {
+    for (lane, row) in rows.enumerate() {
+        let to = panel.as_chunks_mut::<4>().0.iter_mut().skip(lane).step_by(PANEL);
+        for (to, from) in to.zip(weights.row(row).chunks(4)) {
+            to[..from.len()].copy_from_slice(from);
+        }
+    }
+}
+
+fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layout, panel: &mut [u8]) {
+    let weight_type = weights.weight_type();
+    let (block_bytes, quads) = (weight_type.block_bytes(), layout.unit / 4);
+    let mut wide = [[0u8; 4 * PANEL]; 64];
+    let mut block = Block::new();
+    for (index, unit) in panel.chunks_exact_mut(layout.unit_bytes).enumerate() {
+        let (integers, rest) = unit.split_at_mut(layout.low_bytes + layout.high_bytes);
+        let (scales, groups) = rest.split_at_mut(layout.scale_bytes);
+        for (lane, row) in rows.clone().enumerate() {
+            decode_block(weight_type, &weights.row(row)[index * block_bytes..][..block_bytes], &mut block);
+            for (wide, quad) in wide.iter_mut().zip(block.quants[..layout.unit].as_chunks::<4>().0) {
+                wide[4 * lane..][..4].copy_from_slice(quad);
+            }
+            for (to, half) in scales.chunks_exact_mut(2 * PANEL).zip([block.scale, block.minimum]) {
+                to[2 * lane..][..2].copy_from_slice(&half.to_le_bytes());
+            }
+            let per_group = block.group_scales[..layout.unit / weight_type.group_len()].iter().chain(&block.group_minima);
+            for (to, byte) in groups.chunks_exact_mut(PANEL).zip(per_group) {
+                to[lane] = *byte;
+            }
+        }
+        let (low, high) = integers.split_at_mut(layout.low_bytes);
+        split_bits(&wide[..quads], layout, low, high);
+    }
+}
+
+/// Distributes the bits of `(quad, output, 4)` integers over the low and the high part.
+fn split_bits(wide: &[[u8; 4 * PANEL]], layout: &Layout, low: &mut [u8], high: &mut [u8]) {
+    if layout.low_bits == 8 {
+        low.copy_from_slice(wide.as_flattened());
+        return;
+    }
+    for (low, pair) in low.chunks_exact_mut(4 * PANEL).zip(wide.as_chunks::<2>().0) {
+        for ((low, a), b) in low.iter_mut().zip(pair[0]).zip(pair[1]) {
+            *low = a & 15 | b << 4;
+        }
+    }
+    if layout.high_bits > 0 {
+        high.fill(0);
+        for (high, quads) in high.chunks_exact_mut(4 * PANEL).zip(wide.chunks_exact(8 / layout.high_bits)) {
+            for (index, quad) in quads.iter().enumerate() {
+                for (high, q) in high.iter_mut().zip(quad) {
+                    *high |= (q >> 4) << (index * layout.high_bits);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The inner loops: one register tile of rows against a panel of 32 outputs, generic over the instruction set.
+//!
+//! Sums come in and go out as `(row, half of the panel, output)`, so that a long `k` is worked off in chunks.
+
+use crate::inputs::IntTile;
+use crate::simd::{LANES, Simd};
+use crate::unpack::IntPanel;
+
+/// Sums of a row over a panel.
+pub(crate) type Sums = [[f32; LANES]; 2];
+
+/// The sums of a tile's rows before a chunk of `k`.
+pub(crate) struct Before<'a> {
+    pub(crate) sums: &'a mut [Sums],
+    /// Whether this is the first chunk: the sums begin at zero, whatever stands there.
+    pub(crate) fresh: bool,
+}
+
+/// Calls `$f::<S, R, …>` for the tile's number of rows.
+macro_rules! by_rows {
+    ($rows:expr, $f:ident :: <$s:ident $(, $g:tt)*> ($($arg:expr),* $(,)?)) => {
+        match $rows {
+            12 => $f::<$s, 12 $(, $g)*>($($arg),*),
+            6 => $f::<$s, 6 $(, $g)*>($($arg),*),
+            4 => $f::<$s, 4 $(, $g)*>($($arg),*),
+            3 => $f::<$s, 3 $(, $g)*>($($arg),*),
+            2 => $f::<$s, 2 $(, $g)*>($($arg),*),
+            _ => $f::<$s, 1 $(, $g)*>($($arg),*),
+        }
+    };
+}
+pub(crate) use by_rows;
+
+#[inline(always)]
+pub(crate) fn load<S: Simd, const R: usize>(before: &Before<'_>) -> [[S::F; 2]; R] {
+    let sums = before.sums.first_chunk::<R>().expect("a sum for each row of the tile");
+    // A closure in place of the loop would not be compiled for the caller's instruction set.
+    let mut values = [[S::splat(0.0); 2]; R];
+    if !before.fresh {
+        for r in 0..R {
+            values[r] = [S::load(&sums[r][0]), S::load(&sums[r][1])];
+        }
+    }
+    values
+}
+
+#[inline(always)]
+pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: Before<'_>) {
+    for (to, value) in before.sums.iter_mut().zip(values) {
+        S::store(value[0], &mut to[0]);
+        S::store(value[1], &mut to[1]);
+    }
+}
+
+/// `Form::Float`: `tile` is `(k, row)`.
+#[inline(always)]
+pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], tile: &[f32], before: Before<'_>) {
+    let mut y = load::<S, R>(&before);
+    for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
+        let (w0, w1) = (S::load(&w[0]), S::load(&w[1]));
+        for r in 0..R {
+            let x = S::splat(x[r]);
+            y[r][0] = S::fma(x, w0, y[r][0]);
+            y[r][1] = S::fma(x, w1, y[r][1]);
+        }
+    }
+    store::<S, R>(y, before);
+}
+
+/// `Form::Int8` with unsigned weights, `zero` standing for zero, in groups of `4 · QUADS`.
+#[inline(always)]
+pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    panel: &IntPanel,
+    tile: IntTile<'_>,
+    zero: i32,
+    before: Before<'_>,
+) {
+    let mut y = load::<S, R>(&before);
+    let (row_scales, row_sums) = (tile.scales.as_chunks::<R>().0, tile.sums.as_chunks::<R>().0);
+    let groups = panel.quants.as_chunks::<QUADS>().0.iter().zip(tile.words.as_chunks::<R>().0.as_chunks::<QUADS>().0);
+    for (group, ((quants, words), d)) in groups.zip(panel.scales.iter()).enumerate() {
+        let mut dots = [[S::splat_i(0); 2]; R];
+        for r in 0..R {
+            dots[r] = [S::splat_i(-zero * row_sums[group][r]); 2];
+        }
+        for (w, x) in quants.iter().zip(words) {
+            for r in 0..R {
+                dots[r][0] = S::dot4(dots[r][0], &w[0], x[r]);
+                dots[r][1] = S::dot4(dots[r][1], &w[1], x[r]);
+            }
+        }
+        let scales = &row_scales[group * QUADS / 8];
+        for half in 0..2 {
+            let d = S::load(&d[half]);
+            for r in 0..R {
+                y[r][half] = S::fma(S::to_f(dots[r][half]), S::mul(d, S::splat(scales[r])), y[r][half]);
+            }
+            if MINIMA {
+                let m = S::load(&panel.minima[group][half]);
+                for r in 0..R {
+                    y[r][half] = S::fma(m, S::splat(tile.scaled_sums[group * R + r]), y[r][half]);
+                }
+            }
+        }
+    }
+    store::<S, R>(y, before);
+}
+
+/// Two bf16 of a word, as floats.
+#[inline(always)]
+fn halves<S: Simd>(word: u32) -> [S::F; 2] {
+    [S::splat(f32::from_bits(word << 16)), S::splat(f32::from_bits(word & 0xffff_0000))]
+}
+
+/// `Form::Pairs`: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
+#[inline(always)]
+pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+    let mut y = load::<S, R>(&before);
+    for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
+        for half in 0..2 {
+            let [w0, w1] = S::load_pairs(&w[half]);
+            for r in 0..R {
+                let [x0, x1] = halves::<S>(x[r]);
+                let second = S::flush(S::fma(x1, w1, y[r][half]));
+                y[r][half] = S::flush(S::fma(x0, w0, second));
+            }
+        }
+    }
+    store::<S, R>(y, before);
+}
+
+/// `Form::Tiles`: layouts as of [`pair_tile`], a whole number of steps of 32 `k`.
+#[inline(always)]
+pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+    let mut y = load::<S, R>(&before);
+    for (w, x) in panel.as_chunks::<16>().0.iter().zip(tile.as_chunks::<R>().0.as_chunks::<16>().0) {
+        for half in 0..2 {
+            let mut even = [S::splat(0.0); R];
+            let mut odd = [S::splat(0.0); R];
+            for (w, x) in w.iter().zip(x) {
+                let [w0, w1] = S::load_pairs(&w[half]);
+                for r in 0..R {
+                    let [x0, x1] = halves::<S>(x[r]);
+                    even[r] = S::flush(S::fma(x0, w0, even[r]));
+                    odd[r] = S::flush(S::fma(x1, w1, odd[r]));
+                }
+            }
+            for r in 0..R {
+                y[r][half] = S::flush(S::add(y[r][half], S::flush(S::add(even[r], odd[r]))));
+            }
+        }
+    }
+    store::<S, R>(y, before);
+}

@@ -1,0 +1,378 @@
+//! [`Simd`] on AVX2 and AVX-512.
+//!
+//! The token types exist only behind `dispatch!`, which runs them after it found the instruction set; every intrinsic relies on that.
+
+#![allow(clippy::wildcard_imports, reason = "a list of seventy intrinsics says nothing; clippy does not look in test builds")]
+#![expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
+
+use std::arch::x86_64::*;
+
+use crate::simd::{LANES, Simd};
+use crate::tiles::{Before, load, store};
+
+/// Two 256-bit halves.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// One 512-bit register.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+macro_rules! both {
+    ($f:ident, $($v:expr),+) => {
+        // SAFETY: AVX2 and FMA were found before this type is used.
+        unsafe { [$f($($v[0]),+), $f($($v[1]),+)] }
+    };
+}
+
+impl Simd for Avx2 {
+    type F = [__m256; 2];
+    type I = [__m256i; 2];
+    type B = [__m256i; 2];
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
+    }
+    #[inline(always)]
+    fn store(v: Self::F, to: &mut [f32; LANES]) {
+        // SAFETY: AVX2 was found before this type is used.
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), v[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), v[1]);
+        }
+    }
+    #[inline(always)]
+    fn add(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_add_ps, a, b)
+    }
+    #[inline(always)]
+    fn sub(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_sub_ps, a, b)
+    }
+    #[inline(always)]
+    fn mul(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_mul_ps, a, b)
+    }
+    #[inline(always)]
+    fn div(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_div_ps, a, b)
+    }
+    #[inline(always)]
+    fn max(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_max_ps, a, b)
+    }
+    #[inline(always)]
+    fn min(a: Self::F, b: Self::F) -> Self::F {
+        both!(_mm256_min_ps, a, b)
+    }
+    #[inline(always)]
+    fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        both!(_mm256_fmadd_ps, a, b, c)
+    }
+    #[inline(always)]
+    fn flush(v: Self::F) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        v.map(|v| unsafe {
+            let sign = _mm256_set1_ps(-0.0);
+            let tiny = _mm256_cmp_ps::<_CMP_LT_OQ>(_mm256_andnot_ps(sign, v), _mm256_set1_ps(f32::MIN_POSITIVE));
+            _mm256_blendv_ps(v, _mm256_and_ps(v, sign), tiny)
+        })
+    }
+    #[inline(always)]
+    fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        std::array::from_fn(|h| unsafe {
+            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(z[h]));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[h]), exponent))
+        })
+    }
+    #[inline(always)]
+    fn splat_i(x: i32) -> Self::I {
+        // SAFETY: AVX2 was found before this type is used.
+        unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+    #[inline(always)]
+    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
+        // 16-bit products cannot saturate, unlike those of `maddubs` with 8-bit unsigned weights.
+        // SAFETY: AVX2 was found before this type is used.
+        std::array::from_fn(|h| unsafe {
+            let signed = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
+            let at = unsigned.as_ptr().add(32 * h).cast::<__m128i>();
+            let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at)), signed);
+            let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(1))), signed);
+            let pairs = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high));
+            _mm256_add_epi32(acc[h], pairs)
+        })
+    }
+    #[inline(always)]
+    fn to_f(v: Self::I) -> Self::F {
+        both!(_mm256_cvtepi32_ps, v)
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
+        // SAFETY: F16C was found before this type is used.
+        unsafe {
+            let at = from.as_ptr().cast::<__m128i>();
+            [_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at.add(1)))]
+        }
+    }
+    #[inline(always)]
+    fn load_u8(from: &[u8; LANES]) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        std::array::from_fn(|h| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
+    }
+    #[inline(always)]
+    fn load_i8(from: &[u8; LANES]) -> Self::F {
+        // SAFETY: AVX2 was found before this type is used.
+        std::array::from_fn(|h| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
+    }
+    #[inline(always)]
+    fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2] {
+        // SAFETY: AVX2 was found before this type is used.
+        unsafe {
+            let at = from.as_ptr().cast::<__m256i>();
+            let (a, b) = (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1)));
+            let (first, second) = (|v| _mm256_slli_epi32::<16>(v), |v| _mm256_and_si256(v, _mm256_set1_epi32(-65536)));
+            [
+                [_mm256_castsi256_ps(first(a)), _mm256_castsi256_ps(first(b))],
+                [_mm256_castsi256_ps(second(a)), _mm256_castsi256_ps(second(b))],
+            ]
+        }
+    }
+    #[inline(always)]
+    fn load_b(from: &[u8; 4 * LANES]) -> Self::B {
+        let at = from.as_ptr().cast::<__m256i>();
+        // SAFETY: AVX2 was found before this type is used; the array is two vectors long.
+        unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] }
+    }
+    #[inline(always)]
+    fn store_b(v: Self::B, to: &mut [u8; 4 * LANES]) {
+        let at = to.as_mut_ptr().cast::<__m256i>();
+        // SAFETY: AVX2 was found before this type is used; the array is two vectors long.
+        unsafe {
+            _mm256_storeu_si256(at, v[0]);
+            _mm256_storeu_si256(at.add(1), v[1]);
+        }
+    }
+    #[inline(always)]
+    fn and_b(a: Self::B, mask: u8) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used.
+        a.map(|a| unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask.cast_signed())) })
+    }
+    #[inline(always)]
+    fn or_b(a: Self::B, b: Self::B) -> Self::B {
+        both!(_mm256_or_si256, a, b)
+    }
+    #[inline(always)]
+    fn sub_b(a: Self::B, b: u8) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used.
+        a.map(|a| unsafe { _mm256_sub_epi8(a, _mm256_set1_epi8(b.cast_signed())) })
+    }
+    #[inline(always)]
+    fn shr_b(a: Self::B, n: u32) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used.
+        a.map(|a| unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) })
+    }
+    #[inline(always)]
+    fn shl_b(a: Self::B, n: u32) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used.
+        a.map(|a| unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) })
+    }
+    #[inline(always)]
+    fn unzip(v: Self::B) -> [Self::F; 4] {
+        // SAFETY: AVX2 was found before this type is used.
+        std::array::from_fn(|i| {
+            v.map(|v| unsafe {
+                let byte = _mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * i as i32));
+                _mm256_cvtepi32_ps(_mm256_and_si256(byte, _mm256_set1_epi32(255)))
+            })
+        })
+    }
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+}
+
+macro_rules! one {
+    ($f:ident, $($v:expr),+) => {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { $f($($v),+) }
+    };
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        one!(_mm512_set1_ps, x)
+    }
+    #[inline(always)]
+    fn load(from: &[f32; LANES]) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store(v: Self::F, to: &mut [f32; LANES]) {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
+    }
+    #[inline(always)]
+    fn add(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_add_ps, a, b)
+    }
+    #[inline(always)]
+    fn sub(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_sub_ps, a, b)
+    }
+    #[inline(always)]
+    fn mul(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_mul_ps, a, b)
+    }
+    #[inline(always)]
+    fn div(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_div_ps, a, b)
+    }
+    #[inline(always)]
+    fn max(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_max_ps, a, b)
+    }
+    #[inline(always)]
+    fn min(a: Self::F, b: Self::F) -> Self::F {
+        one!(_mm512_min_ps, a, b)
+    }
+    #[inline(always)]
+    fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        one!(_mm512_fmadd_ps, a, b, c)
+    }
+    #[inline(always)]
+    fn flush(v: Self::F) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe {
+            let tiny = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(v), _mm512_set1_ps(f32::MIN_POSITIVE));
+            let sign = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(i32::MIN));
+            _mm512_mask_mov_ps(v, tiny, _mm512_castsi512_ps(sign))
+        }
+    }
+    #[inline(always)]
+    fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(z));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent))
+        }
+    }
+    #[inline(always)]
+    fn splat_i(x: i32) -> Self::I {
+        one!(_mm512_set1_epi32, x)
+    }
+    #[inline(always)]
+    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
+        // SAFETY: AVX-512 VNNI was found before this type is used.
+        unsafe { _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(unsigned.as_ptr().cast()), _mm512_set1_epi32(word)) }
+    }
+    #[inline(always)]
+    fn to_f(v: Self::I) -> Self::F {
+        one!(_mm512_cvtepi32_ps, v)
+    }
+    #[inline(always)]
+    fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used; the array is one 256-bit vector long.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_u8(from: &[u8; LANES]) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used; the array is one 128-bit vector long.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn load_i8(from: &[u8; LANES]) -> Self::F {
+        // SAFETY: AVX-512 was found before this type is used; the array is one 128-bit vector long.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2] {
+        // SAFETY: AVX-512 was found before this type is used; the array is one vector long.
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.as_ptr().cast());
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(-65536));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
+        }
+    }
+    #[inline(always)]
+    fn load_b(from: &[u8; 4 * LANES]) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used; the array is one vector long.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn store_b(v: Self::B, to: &mut [u8; 4 * LANES]) {
+        // SAFETY: AVX-512 was found before this type is used; the array is one vector long.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), v) }
+    }
+    #[inline(always)]
+    fn and_b(a: Self::B, mask: u8) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask.cast_signed())) }
+    }
+    #[inline(always)]
+    fn or_b(a: Self::B, b: Self::B) -> Self::B {
+        one!(_mm512_or_si512, a, b)
+    }
+    #[inline(always)]
+    fn sub_b(a: Self::B, b: u8) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_sub_epi8(a, _mm512_set1_epi8(b.cast_signed())) }
+    }
+    #[inline(always)]
+    fn shr_b(a: Self::B, n: u32) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn shl_b(a: Self::B, n: u32) -> Self::B {
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn unzip(v: Self::B) -> [Self::F; 4] {
+        // SAFETY: AVX-512 was found before this type is used.
+        std::array::from_fn(|i| unsafe {
+            let byte = _mm512_srl_epi32(v, _mm_cvtsi32_si128(8 * i as i32));
+            _mm512_cvtepi32_ps(_mm512_and_si512(byte, _mm512_set1_epi32(255)))
+        })
+    }
+    #[inline(always)]
+    fn prefetch(at: *const u8) {
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+}
+
+/// `Form::Pairs` on the bf16 dot product: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[inline]
+pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+    let mut y: [[__m512; 2]; R] = load::<Avx512, R>(&before);
+    for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
+        // SAFETY: both bit patterns are vectors of 512 bits.
+        let [w0, w1]: [__m512bh; 2] = unsafe { [std::mem::transmute(Avx512::load_b(&w[0])), std::mem::transmute(Avx512::load_b(&w[1]))] };
+        for r in 0..R {
+            // SAFETY: as above.
+            let x: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(x[r].cast_signed())) };
+            y[r][0] = _mm512_dpbf16_ps(y[r][0], x, w0);
+            y[r][1] = _mm512_dpbf16_ps(y[r][1], x, w1);
+        }
+    }
+    store::<Avx512, R>(y, before);
+}
