@@ -187,7 +187,8 @@ impl LlamaFamily {
     }
 }
 
-fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
+/// The rotary frequencies that configuration and checkpoint ask for.
+pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
         let name = "rope_freqs.weight";

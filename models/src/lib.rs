@@ -6,6 +6,7 @@
 
 mod config;
 mod decoder;
+mod device;
 mod family;
 mod linear;
 mod llama;
@@ -18,6 +19,7 @@ mod source;
 
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
+pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use family::{architectures, load_decoder, read_config};
 pub use linear::weight_types;
 pub use packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
