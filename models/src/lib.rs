@@ -32,6 +32,6 @@ pub use source::{Bytes, RawTensor, SourceError, WeightSource};
 pub enum Arithmetic {
     /// Dequantised weights, f32 throughout.
     Exact,
-    /// Activations of 8 bits, integer dot products.
+    /// Activations of 8 bits, integer dot products; on a device besides our kernels' CPU, bf16.
     Fast,
 }

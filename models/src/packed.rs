@@ -59,7 +59,7 @@ pub struct PackedOutput {
 }
 
 /// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past
-/// is cut into spans.
+/// is cut into spans: not in any bit with our kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait Decoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;

@@ -10,6 +10,9 @@ use candle_nn::ops::softmax_last_dim;
 use crate::DecoderConfig;
 use crate::packed::PackedSegment;
 
+#[cfg(feature = "flash-attn")]
+use super::flash::FlashPlan;
+
 /// Rows of a segment that attend at once, so that the scores of long segments stay small.
 const BLOCK_ROWS: usize = 512;
 
@@ -63,7 +66,7 @@ pub(super) struct AttentionPlan {
     /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees all of them.
     masks: BTreeMap<(usize, usize), Tensor>,
     #[cfg(feature = "flash-attn")]
-    flash: Option<super::flash::FlashPlan>,
+    flash: Option<FlashPlan>,
 }
 
 impl AttentionPlan {
@@ -76,7 +79,7 @@ impl AttentionPlan {
             segments: Vec::with_capacity(segments.len()),
             masks: BTreeMap::new(),
             #[cfg(feature = "flash-attn")]
-            flash: super::flash::FlashPlan::new(segments, config, device)?,
+            flash: FlashPlan::new(segments, config, device)?,
         };
         let mut row = 0;
         for segment in segments {
@@ -102,8 +105,10 @@ impl AttentionPlan {
     /// `spans` gives each segment's past in this layer; `new` the keys and values of the batch's tokens.
     pub(super) fn attend(&self, queries: &Tensor, spans: &[Vec<&LayerSpan>], new: &LayerSpan) -> Result<Tensor> {
         #[cfg(feature = "flash-attn")]
-        if let Some(flash) = self.flash.as_ref().filter(|_| queries.dtype() != DType::F32) {
-            return flash.attend(queries, &self.everything(spans, new)?);
+        if let Some(flash) = self.flash.as_ref().filter(|_| FlashPlan::takes(queries.dtype())) {
+            let own = self.segments.iter().map(|segment| new.narrow(&segment.rows)).collect::<Result<Vec<_>>>()?;
+            let all: Vec<&LayerSpan> = spans.iter().zip(&own).flat_map(|(past, own)| past.iter().copied().chain([own])).collect();
+            return flash.attend(queries, &LayerSpan::join(&all)?);
         }
         let mut parts = Vec::with_capacity(spans.len());
         for (segment, past) in self.segments.iter().zip(spans) {

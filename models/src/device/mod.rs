@@ -2,6 +2,8 @@
 
 mod attention;
 mod decoder;
+#[cfg(feature = "flash-attn")]
+mod flash;
 
 use std::fmt;
 use std::str::FromStr;

@@ -92,12 +92,9 @@ fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
         tokens: tokens.to_vec(),
         wanted: wanted.to_vec(),
     };
-    let (nothing, _, context) = {
-        let output = model.forward(&[segment(&[], &t[..20], &[])]).expect("runs");
-        (output.hidden, (), output.spans)
-    };
-    assert_eq!(nothing.dims()[0], 0, "nothing was asked for");
-    let context = &context[0];
+    let output = model.forward(&[segment(&[], &t[..20], &[])]).expect("runs");
+    assert_eq!(output.hidden.dims()[0], 0, "nothing was asked for");
+    let context = &output.spans[0];
     let children = [segment(&[context], &t[20..31], &[0, 10]), segment(&[], &t[5..9], &[3]), segment(&[context], &t[40..43], &[1])];
     let (mut logits, mut normalisers, spans) = run(model, &children);
     let joined = model.join(&[context.clone(), spans[0].clone()]).expect("joins");
