@@ -6,8 +6,8 @@ use candle_core::{Device, Result, Tensor};
 use probity_kernels::{AttentionShape, RopeLayout, RopeTable};
 
 use crate::linear::{Linear, Weight, load_vector};
-use crate::ops::{RmsNorm, SegmentSpans, add, attend, gated_silu, join, normalisers, pack_span, rotate};
-use crate::packed::{Decoder, KvSpan, LayerSpan, PackedOutput, PackedSegment};
+use crate::ops::{LayerSpan, RmsNorm, SegmentSpans, add, attend, gated_silu, join, normalisers, pack_span, rotate};
+use crate::packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
@@ -103,7 +103,7 @@ impl Attention {
         }
         let mut segments = Vec::with_capacity(plan.segments.len());
         for (segment, new) in plan.segments.iter().zip(&new) {
-            let mut spans: Vec<_> = segment.past.iter().map(|span| (span.layer(layer), span.len())).collect();
+            let mut spans: Vec<_> = segment.past.iter().map(|span| (&span.cache::<Vec<LayerSpan>>()[layer], span.len())).collect();
             spans.push((new, segment.tokens.len()));
             segments.push(SegmentSpans { spans, rows: segment.tokens.len() });
         }
@@ -187,7 +187,8 @@ impl LlamaFamily {
     }
 }
 
-fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
+/// The rotary frequencies that configuration and checkpoint ask for.
+pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
         let name = "rope_freqs.weight";
@@ -244,8 +245,9 @@ impl Decoder for LlamaFamily {
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
         let shape = self.config.attention_shape();
-        let layer = |index| join(&shape, &spans.iter().map(|span| (span.layer(index), span.len())).collect::<Vec<_>>());
-        let layers = (0..self.layers.len()).map(layer).collect::<Result<_>>()?;
+        let layer =
+            |index| join(&shape, &spans.iter().map(|span| (&span.cache::<Vec<LayerSpan>>()[index], span.len())).collect::<Vec<_>>());
+        let layers: Vec<LayerSpan> = (0..self.layers.len()).map(layer).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
     }
 }

@@ -6,6 +6,7 @@
 
 mod config;
 mod decoder;
+mod device;
 mod family;
 mod linear;
 mod llama;
@@ -18,6 +19,7 @@ mod source;
 
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
+pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use family::{architectures, load_decoder, read_config};
 pub use linear::weight_types;
 pub use packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
@@ -30,6 +32,6 @@ pub use source::{Bytes, RawTensor, SourceError, WeightSource};
 pub enum Arithmetic {
     /// Dequantised weights, f32 throughout.
     Exact,
-    /// Activations of 8 bits, integer dot products.
+    /// Activations of 8 bits, integer dot products; on a device besides our kernels' CPU, bf16.
     Fast,
 }

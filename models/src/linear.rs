@@ -54,7 +54,7 @@ impl Weight {
 }
 
 /// A tensor, refused where its shape is another than expected.
-fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> std::result::Result<RawTensor, SourceError> {
+pub(crate) fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> std::result::Result<RawTensor, SourceError> {
     let raw = source.tensor(name)?;
     if raw.shape == shape {
         return Ok(raw);

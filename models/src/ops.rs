@@ -9,7 +9,6 @@ use probity_kernels::{
 };
 
 use crate::linear::{contiguous, load_vector};
-use crate::packed::LayerSpan;
 use crate::{SourceError, WeightSource};
 
 /// Root-mean-square layer norm.
@@ -100,6 +99,13 @@ impl CustomOp2 for Add {
         add_assign(&mut sum, contiguous(y, l2)?);
         Ok((CpuStorage::F32(sum), l1.shape().clone()))
     }
+}
+
+/// One layer's part of a [`KvSpan`](crate::KvSpan), packed for the attention kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct LayerSpan {
+    keys: Tensor,
+    values: Tensor,
 }
 
 /// Packs rows `start..start + len` of keys and values, `(tokens, kv_heads · head_dim)`, as a span.

@@ -1,5 +1,6 @@
 //! The packed contract: one flat batch of tokens, the segments it is made of, and the cached spans that each of them sees.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -8,19 +9,14 @@ use candle_core::Tensor;
 #[derive(Debug)]
 pub struct KvSpan {
     len: usize,
-    layers: Vec<LayerSpan>,
-}
-
-/// One layer's part of a [`KvSpan`], packed for the attention kernel.
-#[derive(Debug, Clone)]
-pub(crate) struct LayerSpan {
-    pub(crate) keys: Tensor,
-    pub(crate) values: Tensor,
+    /// Of the type that its decoder keeps.
+    cache: Box<dyn Any + Send + Sync>,
 }
 
 impl KvSpan {
-    pub(crate) fn new(len: usize, layers: Vec<LayerSpan>) -> Self {
-        Self { len, layers }
+    /// A span of `len` tokens, at least one.
+    pub(crate) fn new(len: usize, cache: impl Any + Send + Sync) -> Self {
+        Self { len, cache: Box::new(cache) }
     }
 
     /// Tokens.
@@ -29,8 +25,9 @@ impl KvSpan {
         self.len
     }
 
-    pub(crate) fn layer(&self, index: usize) -> &LayerSpan {
-        &self.layers[index]
+    /// What its decoder put in. A span means nothing to another decoder.
+    pub(crate) fn cache<T: Any>(&self) -> &T {
+        self.cache.downcast_ref().expect("a span is read by the decoder that made it")
     }
 }
 
@@ -62,7 +59,7 @@ pub struct PackedOutput {
 }
 
 /// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past
-/// is cut into spans.
+/// is cut into spans: not in any bit with our kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait Decoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use clap::{Args, ValueEnum};
 use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, Precision};
 use probity_runtime::hub::locate;
-use probity_runtime::{LoadOptions, Model};
+use probity_runtime::{DeviceChoice, LoadOptions, Model};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -30,6 +30,10 @@ pub(crate) struct ModelOptions {
     /// The arithmetic in which quantised weights meet activations; recorded in every result
     #[arg(long, value_enum, default_value_t)]
     pub(crate) precision: PrecisionArg,
+    /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor as those do; scores
+    /// are the same bits from run to run on cpu alone, and every result's signature names the device
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub(crate) device: DeviceChoice,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
@@ -82,6 +86,7 @@ impl ModelOptions {
         let located = locate(name)?;
         let options = LoadOptions {
             precision: self.precision.into(),
+            device: self.device,
             threads: self.threads.map(NonZeroUsize::get),
             min_mass: self.min_mass,
             share_prefixes: !self.no_sharing,
@@ -109,6 +114,7 @@ impl ModelOptions {
     pub(crate) fn in_force(&self) -> Value {
         json!({
             "precision": self.precision,
+            "device": self.device.to_string(),
             "threads": self.threads.or(std::thread::available_parallelism().ok()),
             "min_mass": self.min_mass,
             "share_prefixes": !self.no_sharing,

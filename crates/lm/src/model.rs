@@ -11,7 +11,8 @@ pub enum Precision {
     /// Weights are dequantised to f32 and multiplied in f32. Weights that are not quantised are always exact.
     #[default]
     Exact,
-    /// Activations are rounded to 8 bits for products with quantised weights.
+    /// Activations are rounded to 8 bits for products with quantised weights; on a device with operations of its own (`cuda:0`, `metal`),
+    /// weights and activations are bf16.
     Fast,
 }
 
@@ -36,7 +37,7 @@ pub struct ModelDescription {
     pub fingerprint: String,
     /// The arithmetic in force.
     pub precision: Precision,
-    /// `cpu`, `cuda:0`, `metal`.
+    /// `cpu`, `candle-cpu`, `cuda:0`, `metal`. What a result does not depend on, it does not depend on down to its bits on `cpu` alone.
     pub device: String,
     /// The weights' types by share, such as `Q4_1, Q8_0, F32`.
     pub weights: String,

@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use probity_models::{Arithmetic, ConfigError, Decoder, DecoderConfig, RawTensor, SourceError, WeightSource, load_decoder, read_config};
+use probity_models::{
+    Arithmetic, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
+    read_config,
+};
 use rayon::prelude::*;
 use serde_json::Value;
 
@@ -74,6 +77,9 @@ pub enum LoadError {
         /// How many files there are.
         count: u64,
     },
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(DeviceError),
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
     Threads {
@@ -82,6 +88,15 @@ pub enum LoadError {
         /// The system's reason.
         why: String,
     },
+}
+
+impl From<DeviceError> for LoadError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Tensor(error) => Self::Tensor(error),
+            error => Self::Device(error),
+        }
+    }
 }
 
 /// A checkpoint whose files were opened and checked, but not yet loaded as a model.
@@ -129,11 +144,11 @@ impl Checkpoint {
         Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer), files })
     }
 
-    /// Loads the decoder. Refuses weights that are no numbers, and tensors that the architecture does not use: they would change the
+    /// Loads the decoder on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they would change the
     /// numbers of whoever does.
-    pub fn load(&self, arithmetic: Arithmetic) -> Result<Box<dyn Decoder>, LoadError> {
+    pub fn load(&self, arithmetic: Arithmetic, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
         let recording = Recording { source: &*self.source, taken: RefCell::default() };
-        let decoder = load_decoder(&recording, self.config.clone(), arithmetic)?;
+        let decoder = load_decoder_on(device, &recording, self.config.clone(), arithmetic)?;
         let taken = recording.taken.into_inner();
         let unused = self.source.names().into_iter().find(|name| !taken.contains(name) && !is_spare(name, &self.config));
         if let Some(name) = unused {

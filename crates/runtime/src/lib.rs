@@ -15,3 +15,4 @@ pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
 pub use model::{LoadOptions, Model};
+pub use probity_models::{DeviceChoice, DeviceError};

@@ -7,7 +7,7 @@ use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, Precision,
     Sampling, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
-use probity_models::{Arithmetic, Decoder, KvSpan, PackedOutput, PackedSegment, weight_types};
+use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -19,11 +19,15 @@ use crate::hub::Located;
 use crate::verdict::verdict_request;
 use crate::weights::fingerprint;
 
-/// How a model is loaded and run. Only `precision` changes results.
+/// How a model is loaded and run. Only `precision` and `device` change results.
+///
+/// Off [`DeviceChoice::Cpu`], what runs together may change their last bits too.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
     /// The arithmetic of quantised weights.
     pub precision: Precision,
+    /// Where the model computes.
+    pub device: DeviceChoice,
     /// Threads; all cores where absent.
     pub threads: Option<usize>,
     /// Label mass below which an answer is flagged.
@@ -37,7 +41,7 @@ pub struct LoadOptions {
 impl Default for LoadOptions {
     fn default() -> Self {
         let min_mass = probity_lm::DEFAULT_MIN_MASS;
-        Self { precision: Precision::Exact, threads: None, min_mass, share_prefixes: true, token_budget: 1024 }
+        Self { precision: Precision::Exact, device: DeviceChoice::Cpu, threads: None, min_mass, share_prefixes: true, token_budget: 1024 }
     }
 }
 
@@ -90,12 +94,12 @@ impl Model {
             architecture: checkpoint.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
             fingerprint: fingerprint(&checkpoint.files)?,
             precision: options.precision,
-            device: "cpu".into(),
+            device: options.device.to_string(),
             weights: types.join(", "),
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
-        let decoder = threads.install(|| checkpoint.load(arithmetic))?;
+        let decoder = threads.install(|| checkpoint.load(arithmetic, options.device))?;
         Ok(Self { decoder: Pooled { decoder, threads }, encoder: checkpoint.encoder, description, options })
     }
 

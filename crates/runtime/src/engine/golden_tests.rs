@@ -14,27 +14,27 @@ use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
 /// Largest difference allowed from transformers' f32 logits.
-const TOLERANCE: f32 = 2e-4;
+pub(super) const TOLERANCE: f32 = 2e-4;
 
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
 }
 
-fn load(name: &str) -> Box<dyn Decoder> {
+pub(super) fn load(name: &str) -> Box<dyn Decoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
     let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
     load_decoder(&source, config, Arithmetic::Exact).expect("complete checkpoint")
 }
 
-fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn Decoder> {
+pub(super) fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn Decoder> {
     let file = GgufFile::open(path).expect("valid GGUF");
     let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
     load_decoder(&file, config, arithmetic).expect("complete checkpoint")
 }
 
 /// The GGUF file of a known model, where it was fetched.
-fn known(name: &str) -> Option<PathBuf> {
+pub(super) fn known(name: &str) -> Option<PathBuf> {
     match locate(name) {
         Ok(located) => Some(located.path),
         Err(error) => {
@@ -66,28 +66,28 @@ impl Tensors {
     }
 }
 
-struct Golden {
-    tokens: Vec<u32>,
-    logits: Vec<Vec<f32>>,
+pub(super) struct Golden {
+    pub(super) tokens: Vec<u32>,
+    pub(super) logits: Vec<Vec<f32>>,
 }
 
-fn golden(name: &str) -> Golden {
+pub(super) fn golden(name: &str) -> Golden {
     let tensors = Tensors::open(&folder(name).join("golden.safetensors"));
     let (tokens, logits) = (tensors.ids("tokens"), tensors.floats("logits"));
     let vocab_size = logits.len() / tokens.len();
     Golden { logits: logits.chunks(vocab_size).map(<[f32]>::to_vec).collect(), tokens }
 }
 
-fn largest_difference<'a>(got: impl IntoIterator<Item = &'a f32>, expected: impl IntoIterator<Item = &'a f32>) -> f32 {
+pub(super) fn largest_difference<'a>(got: impl IntoIterator<Item = &'a f32>, expected: impl IntoIterator<Item = &'a f32>) -> f32 {
     got.into_iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn top(logits: &[f32]) -> u32 {
+pub(super) fn top(logits: &[f32]) -> u32 {
     logits.iter().enumerate().fold(0, |best, (id, logit)| if *logit > logits[best] { id } else { best }) as u32
 }
 
 /// Logits of all positions, the tokens run in pieces of these lengths.
-fn in_pieces(model: &dyn Decoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
+pub(super) fn in_pieces(model: &dyn Decoder, tokens: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
     let mut past: Vec<Arc<KvSpan>> = Vec::new();
     let mut logits = Vec::new();
     let mut start = 0;
@@ -283,7 +283,7 @@ fn joined_spans_change_no_bit() {
     assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0);
 }
 
-fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
+pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
     let result = score_tokens(model, queries, Schedule { token_budget, share_prefixes }, &mut |query, scores| {
         results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();

@@ -6,4 +6,6 @@ pub(crate) mod tree;
 pub(crate) mod walk;
 
 #[cfg(test)]
+mod device_tests;
+#[cfg(test)]
 mod golden_tests;

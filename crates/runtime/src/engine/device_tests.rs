@@ -1,0 +1,186 @@
+//! The forward pass over candle's operations, on candle's CPU device, against our kernels: what CUDA and Metal rest on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on, read_config};
+
+use super::golden_tests::{TOLERANCE, folder, golden, in_pieces, known, largest_difference, scores};
+use super::token_scores::TokenQuery;
+use crate::gguf_config;
+use crate::weights::{GgufFile, SafetensorsFiles};
+
+const SAFETENSORS: [&str; 5] = ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2"];
+const GGUF: [&str; 2] = ["tiny-gguf", "tiny-gguf-mixed"];
+
+/// The same checkpoint by our kernels and by candle's operations.
+struct Pair {
+    kernels: Box<dyn Decoder>,
+    candle: Box<dyn Decoder>,
+}
+
+impl Pair {
+    fn new(load: impl Fn(DeviceChoice) -> Box<dyn Decoder>) -> Self {
+        Self { kernels: load(DeviceChoice::Cpu), candle: load(DeviceChoice::CandleCpu) }
+    }
+
+    fn safetensors(name: &str) -> Self {
+        let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
+        let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+        let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
+        Self::new(|device| load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
+    }
+
+    fn gguf(path: &Path) -> Self {
+        let file = GgufFile::open(path).expect("valid GGUF");
+        let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+        Self::new(|device| load_decoder_on(device, &file, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
+    }
+
+    /// Every golden checkpoint.
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        let safetensors = SAFETENSORS.into_iter().map(|name| (name, Self::safetensors(name)));
+        safetensors.chain(GGUF.into_iter().map(|name| (name, Self::gguf(&folder(name).join("model.gguf")))))
+    }
+}
+
+#[track_caller]
+fn assert_close(what: &str, got: &[Vec<f32>], expected: &[Vec<f32>]) {
+    assert_eq!(got.len(), expected.len(), "{what}: rows");
+    let largest = largest_difference(got.iter().flatten(), expected.iter().flatten());
+    println!("{what}: {} rows, largest difference {largest:e}", got.len());
+    assert!(largest <= TOLERANCE, "{what} differs by {largest}");
+}
+
+#[test]
+fn candles_operations_give_the_logits_of_our_kernels_with_and_without_cache() {
+    for (name, pair) in Pair::all() {
+        let golden = golden(name);
+        let len = golden.tokens.len();
+        let expected = in_pieces(&*pair.kernels, &golden.tokens, &[len]);
+        assert_close(&format!("{name}, kernels against the reference"), &expected, &golden.logits);
+        for pieces in [vec![len], vec![30, 1, 17, len - 48], vec![1; len]] {
+            let got = in_pieces(&*pair.candle, &golden.tokens, &pieces);
+            assert_close(&format!("{name} in {} pieces", pieces.len()), &got, &expected);
+        }
+    }
+}
+
+#[test]
+fn long_segments_attend_in_blocks_with_and_without_a_window() {
+    for name in ["llama", "mistral-window"] {
+        let (pair, golden) = (Pair::safetensors(name), golden(name));
+        let tokens: Vec<u32> = golden.tokens.iter().copied().cycle().take(1100).collect();
+        let expected = in_pieces(&*pair.kernels, &tokens, &[1100]);
+        assert_close(name, &in_pieces(&*pair.candle, &tokens, &[1100]), &expected);
+        assert_close(&format!("{name} with a past"), &in_pieces(&*pair.candle, &tokens, &[40, 1060]), &expected);
+    }
+}
+
+/// The logits of all wanted rows and the new spans.
+fn run(model: &dyn Decoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f64>, Vec<Arc<KvSpan>>) {
+    let output = model.forward(segments).expect("runs");
+    let logits = model.logits(&output.hidden).expect("runs");
+    let normalisers = model.normalisers(&logits).expect("runs");
+    (logits.to_vec2().expect("a matrix"), normalisers, output.spans)
+}
+
+/// A context; two continuations of it beside a segment on its own; then a token below each, the path of the first joined.
+fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
+    let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
+        past: past.iter().map(|span| (*span).clone()).collect(),
+        tokens: tokens.to_vec(),
+        wanted: wanted.to_vec(),
+    };
+    let output = model.forward(&[segment(&[], &t[..20], &[])]).expect("runs");
+    assert_eq!(output.hidden.dims()[0], 0, "nothing was asked for");
+    let context = &output.spans[0];
+    let children = [segment(&[context], &t[20..31], &[0, 10]), segment(&[], &t[5..9], &[3]), segment(&[context], &t[40..43], &[1])];
+    let (mut logits, mut normalisers, spans) = run(model, &children);
+    let joined = model.join(&[context.clone(), spans[0].clone()]).expect("joins");
+    assert_eq!(joined.len(), 31);
+    let last =
+        [segment(&[&joined], &t[31..32], &[0]), segment(&[&spans[1]], &t[9..10], &[0]), segment(&[context, &spans[2]], &t[43..44], &[0])];
+    let (more, sums, _) = run(model, &last);
+    logits.extend(more);
+    normalisers.extend(sums);
+    (logits, normalisers)
+}
+
+#[test]
+fn packed_segments_of_several_pasts_agree_with_our_kernels() {
+    for (name, pair) in Pair::all() {
+        let tokens = golden(name).tokens;
+        let ((logits, normalisers), (expected, sums)) = (packed(&*pair.candle, &tokens), packed(&*pair.kernels, &tokens));
+        assert_eq!(logits.len(), 7);
+        assert_close(name, &logits, &expected);
+        let furthest = normalisers.iter().zip(&sums).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(furthest <= f64::from(TOLERANCE), "{name}: normalisers differ by {furthest}");
+    }
+}
+
+#[test]
+fn a_normaliser_of_logits_that_are_no_numbers_is_not_finite() {
+    let pair = Pair::safetensors("llama");
+    let logits = |values: [f32; 3]| candle_core::Tensor::new(&[values], &candle_core::Device::Cpu).expect("a row");
+    for model in [&pair.kernels, &pair.candle] {
+        let of = |values| model.normalisers(&logits(values)).expect("runs")[0];
+        assert!((of([0.0, 0.0, 0.0]) - 3f64.ln()).abs() < 1e-6);
+        assert!((of([100.0, f32::NEG_INFINITY, 100.0]) - (100.0 + 2f64.ln())).abs() < 1e-4);
+        for bad in [[0.0, f32::NAN, 1.0], [f32::NAN, 0.0, 1.0], [0.0, f32::INFINITY, 1.0], [f32::NEG_INFINITY; 3]] {
+            assert!(!of(bad).is_finite(), "{bad:?}");
+        }
+    }
+}
+
+#[test]
+fn token_scores_agree_with_our_kernels_shared_or_not() {
+    for name in ["llama3-rope", "mistral-window", "qwen2"] {
+        let (pair, golden) = (Pair::safetensors(name), golden(name));
+        let t = &golden.tokens;
+        let query = |parts: &[&[u32]], from: usize, request: usize| TokenQuery { tokens: parts.concat(), from, request };
+        let queries = [query(&[&t[..60]], 50, 0), query(&[&t[..40], &t[70..90]], 59, 1), query(&[&t[..40], &t[70..80], &t[3..9]], 1, 2)];
+        let expected = scores(&*pair.kernels, &queries, 4096, true);
+        for (budget, share) in [(4096, true), (7, true), (50, false)] {
+            let got = scores(&*pair.candle, &queries, budget, share);
+            for ((a, _), (b, _)) in got.iter().flatten().zip(expected.iter().flatten()) {
+                let (a, b) = (f64::from_bits(*a), f64::from_bits(*b));
+                assert!((a - b).abs() <= f64::from(TOLERANCE), "{name}: {a} and {b}");
+            }
+            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [10, 1, 55]);
+        }
+    }
+}
+
+#[test]
+fn bf16_on_a_device_is_near_and_not_the_same() {
+    for name in ["tiny-gguf", "tiny-gguf-mixed"] {
+        let golden = golden(name);
+        let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
+        let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+        let model = load_decoder_on(DeviceChoice::CandleCpu, &file, config, Arithmetic::Fast).expect("complete checkpoint");
+        let logits = in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]);
+        let largest = largest_difference(logits.iter().flatten(), golden.logits.iter().flatten());
+        println!("{name}: bf16 differs by {largest:e}");
+        assert!(largest > TOLERANCE && largest < 1.0, "{name}: bf16 differs by {largest}");
+    }
+}
+
+#[test]
+fn trained_weights_give_the_logits_of_our_kernels() {
+    for name in ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct"] {
+        let Some(path) = known(name) else { continue };
+        let pair = Pair::gguf(&path);
+        let tokens: Vec<u32> = (0..96).map(|i| 100 + i * 37 % 5000).collect();
+        let expected = in_pieces(&*pair.kernels, &tokens, &[96]);
+        assert_close(name, &in_pieces(&*pair.candle, &tokens, &[60, 1, 35]), &expected);
+    }
+}
+
+#[test]
+fn a_token_outside_the_vocabulary_is_an_error() {
+    let pair = Pair::safetensors("llama");
+    let segment = PackedSegment { past: Vec::new(), tokens: vec![1_000_000], wanted: vec![0] };
+    let error = pair.candle.forward(&[segment]).expect_err("no such token").to_string();
+    assert!(error.contains("1000000 is outside the vocabulary"), "{error}");
+}

@@ -1,0 +1,167 @@
+//! Attention of a packed batch over candle's operations: each segment over its cached spans and itself.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::ops::softmax_last_dim;
+
+use crate::DecoderConfig;
+use crate::packed::PackedSegment;
+
+#[cfg(feature = "flash-attn")]
+use super::flash::FlashPlan;
+
+/// Rows of a segment that attend at once, so that the scores of long segments stay small.
+const BLOCK_ROWS: usize = 512;
+
+/// Keys and values of one layer and span, `(kv_heads, tokens, head_dim)` each.
+#[derive(Debug)]
+pub(super) struct LayerSpan {
+    pub(super) keys: Tensor,
+    pub(super) values: Tensor,
+}
+
+impl LayerSpan {
+    /// A view of some of the tokens.
+    fn narrow(&self, range: &Range<usize>) -> Result<Self> {
+        let narrow = |x: &Tensor| x.narrow(1, range.start, range.len());
+        Ok(Self { keys: narrow(&self.keys)?, values: narrow(&self.values)? })
+    }
+
+    /// Some of the tokens in storage of their own, so that they do not keep the whole batch alive.
+    pub(super) fn copy(&self, range: &Range<usize>) -> Result<Self> {
+        let part = self.narrow(range)?;
+        Ok(Self { keys: part.keys.force_contiguous()?, values: part.values.force_contiguous()? })
+    }
+
+    /// Consecutive spans as one.
+    pub(super) fn join(spans: &[&Self]) -> Result<Self> {
+        let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&spans.iter().map(|span| of(span)).collect::<Vec<_>>(), 1);
+        Ok(Self { keys: cat(|span| &span.keys)?, values: cat(|span| &span.values)? })
+    }
+}
+
+/// A segment's rows of the batch, as a whole and in blocks.
+struct SegmentPlan {
+    rows: Range<usize>,
+    blocks: Vec<Block>,
+}
+
+/// Some rows of a segment and what they see.
+struct Block {
+    /// Rows of the batch.
+    rows: Range<usize>,
+    /// Positions that at least one of the rows sees.
+    seen: Range<usize>,
+}
+
+/// What is the same in all layers: who sees what.
+pub(super) struct AttentionPlan {
+    num_heads: usize,
+    num_kv_heads: usize,
+    head_dim: usize,
+    segments: Vec<SegmentPlan>,
+    /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees all of them.
+    masks: BTreeMap<(usize, usize), Tensor>,
+    #[cfg(feature = "flash-attn")]
+    flash: Option<FlashPlan>,
+}
+
+impl AttentionPlan {
+    pub(super) fn new(segments: &[PackedSegment], config: &DecoderConfig, device: &Device) -> Result<Self> {
+        let window = config.sliding_window.unwrap_or(usize::MAX);
+        let mut plan = Self {
+            num_heads: config.num_heads,
+            num_kv_heads: config.num_kv_heads,
+            head_dim: config.head_dim,
+            segments: Vec::with_capacity(segments.len()),
+            masks: BTreeMap::new(),
+            #[cfg(feature = "flash-attn")]
+            flash: FlashPlan::new(segments, config, device)?,
+        };
+        let mut row = 0;
+        for segment in segments {
+            let (start, len) = (segment.start(), segment.tokens.len());
+            let block = |first: usize| {
+                let last = (first + BLOCK_ROWS).min(len);
+                Block { rows: row + first..row + last, seen: (start + first + 1).saturating_sub(window)..start + last }
+            };
+            let blocks: Vec<Block> = (0..len).step_by(BLOCK_ROWS).map(block).collect();
+            for key in blocks.iter().map(|block| (block.rows.len(), block.seen.len())).filter(|(rows, _)| *rows > 1) {
+                if let Entry::Vacant(entry) = plan.masks.entry(key) {
+                    entry.insert(mask(key.0, key.1, window, device)?);
+                }
+            }
+            plan.segments.push(SegmentPlan { rows: row..row + len, blocks });
+            row += len;
+        }
+        Ok(plan)
+    }
+
+    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`.
+    ///
+    /// `spans` gives each segment's past in this layer; `new` the keys and values of the batch's tokens.
+    pub(super) fn attend(&self, queries: &Tensor, spans: &[Vec<&LayerSpan>], new: &LayerSpan) -> Result<Tensor> {
+        #[cfg(feature = "flash-attn")]
+        if let Some(flash) = self.flash.as_ref().filter(|_| FlashPlan::takes(queries.dtype())) {
+            let own = self.segments.iter().map(|segment| new.narrow(&segment.rows)).collect::<Result<Vec<_>>>()?;
+            let all: Vec<&LayerSpan> = spans.iter().zip(&own).flat_map(|(past, own)| past.iter().copied().chain([own])).collect();
+            return flash.attend(queries, &LayerSpan::join(&all)?);
+        }
+        let mut parts = Vec::with_capacity(spans.len());
+        for (segment, past) in self.segments.iter().zip(spans) {
+            let own = new.narrow(&segment.rows)?;
+            let all = LayerSpan::join(&past.iter().copied().chain([&own]).collect::<Vec<_>>())?;
+            for block in &segment.blocks {
+                parts.push(self.block(block, queries, &all)?);
+            }
+        }
+        Tensor::cat(&parts, 1)?.transpose(0, 1)?.flatten_from(1)
+    }
+
+    /// `(heads, rows, head_dim)` of one block.
+    fn block(&self, block: &Block, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
+        let (rows, seen) = (block.rows.len(), block.seen.len());
+        let groups = self.num_heads / self.num_kv_heads;
+        let see = |x: &Tensor| x.narrow(1, block.seen.start, seen);
+        // The query heads of a key head lie next to each other: (kv_heads, groups · rows, head_dim)
+        let queries = queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
+        let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
+        let scores = (scores * (1.0 / (self.head_dim as f64).sqrt()))?;
+        let scores = match self.masks.get(&(rows, seen)) {
+            Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
+            None => scores,
+        };
+        let weights = softmax_last_dim(&scores)?.to_dtype(queries.dtype())?.reshape((self.num_kv_heads, groups * rows, seen))?;
+        weights.matmul(&see(&all.values)?)?.reshape((self.num_heads, rows, self.head_dim))
+    }
+}
+
+/// The rows are the last ones of the positions that are seen.
+fn mask(rows: usize, seen: usize, window: usize, device: &Device) -> Result<Tensor> {
+    let mut mask = vec![0f32; rows * seen];
+    for (row, mask) in mask.chunks_exact_mut(seen).enumerate() {
+        let position = seen - rows + row;
+        mask[position + 1..].fill(f32::NEG_INFINITY);
+        mask[..(position + 1).saturating_sub(window)].fill(f32::NEG_INFINITY);
+    }
+    Tensor::from_vec(mask, (rows, seen), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_sees_its_window_up_to_itself() {
+        let seen = |rows, seen, window| -> Vec<String> {
+            let mask = mask(rows, seen, window, &Device::Cpu).and_then(|mask| mask.to_vec2::<f32>()).expect("a matrix");
+            mask.iter().map(|row| row.iter().map(|x| if *x == 0.0 { 'x' } else { '.' }).collect()).collect()
+        };
+        assert_eq!(seen(2, 4, usize::MAX), ["xxx.", "xxxx"]);
+        assert_eq!(seen(3, 4, 2), ["xx..", ".xx.", "..xx"]);
+        assert_eq!(seen(2, 2, 1), ["x.", ".x"]);
+    }
+}

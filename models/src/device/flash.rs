@@ -1,0 +1,76 @@
+//! Flash attention (Dao 2023) over a packed batch, for CUDA devices in half precision.
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_flash_attn::flash_attn_varlen_windowed;
+
+use super::attention::LayerSpan;
+use crate::DecoderConfig;
+use crate::packed::PackedSegment;
+
+/// Head lengths that its kernels exist for are multiples of 8 up to this.
+const MAX_HEAD_DIM: usize = 512;
+
+/// The segments' bounds among the batch's queries, and among all positions that are seen.
+pub(super) struct FlashPlan {
+    query_ends: Tensor,
+    key_ends: Tensor,
+    most_queries: usize,
+    most_keys: usize,
+    scale: f32,
+    window: Option<usize>,
+}
+
+impl FlashPlan {
+    /// `None` where there is no kernel for the device or the model's heads.
+    pub(super) fn new(segments: &[PackedSegment], config: &DecoderConfig, device: &Device) -> Result<Option<Self>> {
+        if !device.is_cuda() || !config.head_dim.is_multiple_of(8) || config.head_dim > MAX_HEAD_DIM {
+            return Ok(None);
+        }
+        let queries: Vec<usize> = segments.iter().map(|segment| segment.tokens.len()).collect();
+        let keys: Vec<usize> = segments.iter().map(|segment| segment.start() + segment.tokens.len()).collect();
+        let most = |lens: &[usize]| lens.iter().copied().max().unwrap_or(0);
+        Ok(Some(Self {
+            query_ends: ends(&queries, device)?,
+            key_ends: ends(&keys, device)?,
+            most_queries: most(&queries),
+            most_keys: most(&keys),
+            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            window: config.sliding_window,
+        }))
+    }
+
+    /// Whether there are kernels for elements of that type.
+    pub(super) fn takes(dtype: DType) -> bool {
+        matches!(dtype, DType::F16 | DType::BF16)
+    }
+
+    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds the positions that each segment sees, one
+    /// segment after another. A segment's queries are the last of its positions.
+    pub(super) fn attend(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
+        let rows = |x: &Tensor| x.transpose(0, 1); // (tokens, heads, head_dim)
+        let y = flash_attn_varlen_windowed(
+            &rows(queries)?,
+            &rows(&all.keys)?,
+            &rows(&all.values)?,
+            &self.query_ends,
+            &self.key_ends,
+            self.most_queries,
+            self.most_keys,
+            self.scale,
+            self.window.map(|window| window - 1),
+            Some(0),
+        )?;
+        y.flatten_from(1)
+    }
+}
+
+/// 0, then where each segment ends.
+fn ends(lens: &[usize], device: &Device) -> Result<Tensor> {
+    let sums = lens.iter().scan(0, |sum, len| {
+        *sum += *len as u32;
+        Some(*sum)
+    });
+    let ends: Vec<u32> = std::iter::once(0).chain(sums).collect();
+    let count = ends.len();
+    Tensor::from_vec(ends, count, device)
+}
