@@ -20,7 +20,7 @@ pub use config::ConfigError;
 pub use decoder::DecoderConfig;
 pub use family::{architectures, load_decoder, read_config};
 pub use linear::weight_types;
-pub use packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
+pub use packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 pub use probity_kernels::{RopeLayout, WeightType};
 pub use rope::{Rope, RopeScaling};
 pub use source::{Bytes, RawTensor, SourceError, WeightSource};

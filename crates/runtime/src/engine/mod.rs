@@ -1,6 +1,7 @@
 //! Questions about tokens, answered on the packed contract: the prefix tree, the walk over it, scores and generation.
 
 pub(crate) mod generate;
+pub(crate) mod scheduler;
 pub(crate) mod token_scores;
 pub(crate) mod tree;
 pub(crate) mod walk;
