@@ -48,6 +48,8 @@ struct Decoding<'a> {
     index: usize,
     random: Option<(f64, ChaCha8Rng)>,
     path: Vec<Arc<KvSpan>>,
+    /// How many spans of the path are the prompt's.
+    prompt_spans: usize,
     generated: Vec<u32>,
 }
 
@@ -57,7 +59,7 @@ impl<'a> Decoding<'a> {
             Sampling::Greedy => None,
             Sampling::Random { temperature, seed } => Some((temperature, ChaCha8Rng::seed_from_u64(seed))),
         };
-        Self { prompt, index, random, path, generated: Vec::new() }
+        Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
     }
 
     /// Takes the next token from its logits; the result where that ends the text.
@@ -118,7 +120,7 @@ pub(crate) fn generate<E>(
     let mut generation = Generation { model, vocabulary, schedule, done, active: Vec::new(), usage: Usage::default() };
     let mut begun = 0;
     while begun < prompts.len() || !generation.active.is_empty() {
-        if generation.active.len() <= SIDE_BY_SIDE / 2 {
+        if generation.active.len() <= SIDE_BY_SIDE / 2 && begun < prompts.len() {
             let count = generation.admit(&prompts[begun..]);
             generation.begin(&prompts[begun..begun + count], begun)?;
             begun += count;
@@ -159,12 +161,12 @@ impl<'a, E> Generation<'a, '_, E> {
         count
     }
 
-    /// Bytes of cache that the active texts hold, and may come to hold.
+    /// Bytes of cache that are set aside for the active texts: their prompts' spans, and all that they may come to hold besides.
     fn set_aside(&self) -> u64 {
-        let spans: BTreeMap<*const KvSpan, usize> =
-            self.active.iter().flat_map(|d| &d.path).map(|span| (Arc::as_ptr(span), span.len())).collect();
+        let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
+        let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
         let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
-        held + self.active.iter().map(|d| growth_bytes(self.model, d.prompt.max_tokens - d.generated.len())).sum::<u64>()
+        held + self.active.iter().map(|text| growth_bytes(self.model, text.prompt.max_tokens)).sum::<u64>()
     }
 
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.

@@ -21,7 +21,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
 }
 
-fn load(name: &str) -> Box<dyn Decoder> {
+pub(super) fn load(name: &str) -> Box<dyn Decoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
     let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");

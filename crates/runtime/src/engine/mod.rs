@@ -7,4 +7,6 @@ pub(crate) mod tree;
 pub(crate) mod walk;
 
 #[cfg(test)]
+mod counting_tests;
+#[cfg(test)]
 mod golden_tests;

@@ -188,3 +188,114 @@ impl<'t> Scheduler<'t> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tree::Sequence;
+    use super::*;
+
+    fn tree_of(sequences: &[Vec<u32>]) -> PrefixTree<'_> {
+        PrefixTree::new(sequences.iter().map(|tokens| Sequence { tokens, group: 0 }).collect())
+    }
+
+    /// As spans are padded: whole blocks of four tokens, and something for each span.
+    fn bytes(tokens: usize) -> u64 {
+        10 * tokens.next_multiple_of(4) as u64 + 3
+    }
+
+    /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its parent or after it was
+    /// freed, and that no group has more tokens than it may.
+    fn run(tree: &PrefixTree<'_>, limits: Limits) -> (Vec<Vec<Stretch>>, u64) {
+        let mut scheduler = Scheduler::new(tree, limits, &bytes);
+        let mut lives: Vec<u64> = vec![0; tree.len()];
+        let (mut groups, mut peak) = (Vec::new(), 0);
+        while let Some(group) = scheduler.next_group() {
+            assert!(!group.is_empty() && group.iter().map(|s| s.range.len()).sum::<usize>() <= limits.tokens);
+            for stretch in &group {
+                for above in scheduler.ancestors(stretch.node) {
+                    assert!(lives[above] > 0, "the cache above a node is there");
+                }
+                lives[stretch.node] += bytes(stretch.range.len());
+            }
+            peak = peak.max(lives.iter().sum());
+            scheduler.finish(&group, &mut |node| {
+                assert!(lives[node] > 0, "a node is freed once");
+                lives[node] = 0;
+            });
+            groups.push(group);
+        }
+        assert!(lives.iter().all(|bytes| *bytes == 0), "nothing is left");
+        assert_eq!(scheduler.peak(), peak);
+        (groups, peak)
+    }
+
+    /// Bytes of the heaviest path, which must be possible whatever the limit.
+    fn heaviest_path(tree: &PrefixTree<'_>, limits: Limits, node: NodeId) -> u64 {
+        let below = tree.children(node).iter().map(|child| heaviest_path(tree, limits, *child)).max().unwrap_or(0);
+        let tokens = tree.tokens(node).len();
+        let whole = (0..tokens / limits.tokens).map(|_| bytes(limits.tokens)).sum::<u64>();
+        below + whole + if tokens.is_multiple_of(limits.tokens) { 0 } else { bytes(tokens % limits.tokens) }
+    }
+
+    proptest! {
+        #[test]
+        fn every_token_runs_once_and_the_cache_keeps_to_its_limit_or_to_one_path(
+            sequences in prop::collection::vec(prop::collection::vec(0u32..3, 1..24), 1..40),
+            tokens in 1usize..40,
+            share in 0.0f64..1.5,
+        ) {
+            let tree = tree_of(&sequences);
+            let unlimited = run(&tree, Limits { tokens, cache: u64::MAX }).1;
+            let limits = Limits { tokens, cache: (unlimited as f64 * share) as u64 };
+            let (groups, peak) = run(&tree, limits);
+            let mut done: Vec<Vec<bool>> = (0..tree.len()).map(|node| vec![false; tree.tokens(node).len()]).collect();
+            for stretch in groups.iter().flatten() {
+                for row in stretch.range.clone() {
+                    prop_assert!(!std::mem::replace(&mut done[stretch.node][row], true), "twice");
+                    prop_assert!(row == 0 || done[stretch.node][row - 1], "out of order");
+                }
+            }
+            prop_assert!(done.iter().flatten().all(|done| *done));
+            prop_assert!(peak <= limits.cache.max(heaviest_path(&tree, limits, 0)), "{peak} bytes under {limits:?}");
+        }
+    }
+
+    /// A context, 16 candidates after it, and after each the 15 others with the question: all ordered pairs.
+    fn comparisons() -> Vec<Vec<u32>> {
+        let candidate = |k: u32| (0..60).map(move |t| 1000 + 60 * k + t);
+        let pairs = (0..16).flat_map(|i| (0..16).filter(move |j| *j != i).map(move |j| (i, j)));
+        pairs.map(|(i, j)| (0..400).chain(candidate(i)).chain(candidate(j)).chain(0..40).collect()).collect()
+    }
+
+    #[test]
+    fn many_small_nodes_run_together() {
+        let sequences = comparisons();
+        let tree = tree_of(&sequences);
+        assert_eq!(tree.token_count(), 400 + 16 * 60 + 240 * 100);
+        let (groups, _) = run(&tree, Limits { tokens: 1024, cache: u64::MAX });
+        assert_eq!(groups.len(), 1 + 1 + 24, "the context, the first candidates, and the rest by tens");
+    }
+
+    #[test]
+    fn shallower_work_fills_a_group_up() {
+        // Two contexts of a different length: the second runs with what lies below the first.
+        let below = |context: u32, len: u32, end: u32| (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>();
+        let sequences = [below(1, 9, 0), below(1, 9, 1), below(2, 5, 0), below(2, 5, 1)];
+        let tree = tree_of(&sequences);
+        let (groups, _) = run(&tree, Limits { tokens: 9, cache: u64::MAX });
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 2]);
+    }
+
+    #[test]
+    fn a_tight_cache_goes_one_path_at_a_time_and_leaves_still_run_together() {
+        let sequences = comparisons();
+        let tree = tree_of(&sequences);
+        let path = heaviest_path(&tree, Limits { tokens: 1024, cache: 0 }, 0);
+        let limits = Limits { tokens: 1024, cache: path + bytes(100) };
+        let (groups, peak) = run(&tree, limits);
+        assert!(peak <= limits.cache);
+        assert_eq!(groups.len(), 1 + 16 * (1 + 8), "each first candidate by itself, what follows it by twos");
+    }
+}
