@@ -33,12 +33,12 @@ impl AttentionShape {
     }
 
     /// Elements of packed keys of `len` tokens.
-    fn keys_len(&self, len: usize) -> usize {
+    pub fn keys_len(&self, len: usize) -> usize {
         self.kv_heads * len.next_multiple_of(LANES) * self.head_dim
     }
 
     /// Elements of packed values of `len` tokens.
-    fn values_len(&self, len: usize) -> usize {
+    pub fn values_len(&self, len: usize) -> usize {
         self.kv_heads * len * self.padded_dim()
     }
 }

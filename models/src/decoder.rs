@@ -160,6 +160,9 @@ impl DecoderLayer {
     }
 }
 
+/// Rows of logits that are held at a time.
+const HEAD_ROWS: usize = 64;
+
 /// A loaded model of the family.
 pub(crate) struct LlamaFamily {
     embed_tokens: Weight,
@@ -237,6 +240,24 @@ impl Decoder for LlamaFamily {
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.lm_head.as_ref().unwrap_or(&self.embed_tokens).matmul(hidden)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        let mut rows = Vec::with_capacity(asked.len());
+        for (part, asked) in asked.chunks(HEAD_ROWS).enumerate() {
+            let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?.contiguous()?)?;
+            let normalisers = normalisers(&logits)?;
+            for ((row, normaliser), asked) in logits.to_vec2::<f32>()?.iter().zip(normalisers).zip(asked) {
+                let greedy = row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best }) as u32;
+                rows.push(HeadRow { normaliser, greedy, logits: asked.iter().map(|id| row[*id as usize]).collect() });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        let shape = self.config.attention_shape();
+        self.layers.len() * (shape.keys_len(tokens) + shape.values_len(tokens)) * size_of::<f32>()
     }
 
     fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {

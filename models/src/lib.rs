@@ -22,7 +22,7 @@ pub use decoder::DecoderConfig;
 pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use family::{architectures, load_decoder, read_config};
 pub use linear::weight_types;
-pub use packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
+pub use packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 pub use probity_kernels::{RopeLayout, WeightType};
 pub use rope::{Rope, RopeScaling};
 pub use source::{Bytes, RawTensor, SourceError, WeightSource};

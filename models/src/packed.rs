@@ -58,6 +58,17 @@ pub struct PackedOutput {
     pub spans: Vec<Arc<KvSpan>>,
 }
 
+/// A row of logits in short.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadRow {
+    /// log Σ exp over the whole vocabulary; not finite where a logit is NaN or +∞.
+    pub normaliser: f64,
+    /// The token with the largest logit, the lowest id among equals; any where the normaliser is not finite.
+    pub greedy: u32,
+    /// The logits that were asked for.
+    pub logits: Vec<f32>,
+}
+
 /// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past
 /// is cut into spans: not in any bit with our kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait Decoder: Send + Sync {
@@ -66,6 +77,13 @@ pub trait Decoder: Send + Sync {
 
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
+
+    /// What is asked of the output head: for each row of hidden states `(rows, hidden_size)` its [`HeadRow`], with the logits of the token
+    /// ids in `asked`, one list per row, in their order.
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
+
+    /// Bytes that a new span of that many tokens, at least one, takes over all layers.
+    fn cache_bytes(&self, tokens: usize) -> usize;
 
     /// log Σ exp over the vocabulary of each row of logits; not finite where a logit is NaN or +∞.
     fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>>;

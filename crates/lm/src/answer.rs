@@ -190,11 +190,14 @@ pub struct Usage {
     pub tokens_unshared: u64,
     /// Tokens that went through the model.
     pub tokens_computed: u64,
+    /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
+    pub peak_cache_bytes: u64,
 }
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.tokens_unshared += other.tokens_unshared;
         self.tokens_computed += other.tokens_computed;
+        self.peak_cache_bytes = self.peak_cache_bytes.max(other.peak_cache_bytes);
     }
 }

@@ -7,12 +7,13 @@ use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, Precision,
     Sampling, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
-use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedOutput, PackedSegment, weight_types};
+use probity_models::{Arithmetic, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::encoder::{EncodeError, Encoder};
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use crate::engine::scheduler::Limits;
 use crate::engine::token_scores::{Schedule, TokenQuery, TokenScore, score_tokens};
 use crate::engine::walk::WalkError;
 use crate::hub::Located;
@@ -68,6 +69,14 @@ impl Decoder for Pooled {
         self.threads.install(|| self.decoder.logits(hidden))
     }
 
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
+        self.threads.install(|| self.decoder.head(hidden, asked))
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        self.decoder.cache_bytes(tokens)
+    }
+
     fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
         self.threads.install(|| self.decoder.normalisers(logits))
     }
@@ -114,7 +123,8 @@ impl Model {
     }
 
     fn schedule(&self) -> Schedule {
-        Schedule { token_budget: self.options.token_budget, share_prefixes: self.options.share_prefixes }
+        let limits = Limits { tokens: self.options.token_budget, cache: u64::MAX };
+        Schedule { limits, share_prefixes: self.options.share_prefixes }
     }
 
     /// A request in tokens; `index` is its place in the work list.

@@ -1,18 +1,23 @@
 //! Text generation: prompts prefilled over their prefix tree, then decoded side by side, a token each per step.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use candle_core::{CpuStorage, Storage, Tensor};
 use probity_lm::{Finish, Sampling, Usage};
 use probity_models::{Decoder, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::token_scores::{Logits, Schedule};
+use super::scheduler::Limits;
+use super::token_scores::Schedule;
 use super::tree::{PrefixTree, Sequence};
-use super::walk::{Visit, WalkError, walk};
+use super::walk::{Computed, WalkError, walk};
 
-/// Prompts that are decoded side by side.
-const GROUP: usize = 32;
+/// Texts that are decoded side by side at most: with more, products gain nothing and first results only come later.
+const SIDE_BY_SIDE: usize = 128;
+/// Rows of logits that are held at a time.
+const LOGIT_ROWS: usize = 64;
 /// Single-token spans that are joined into one.
 const JOIN: usize = 16;
 
@@ -43,6 +48,8 @@ struct Decoding<'a> {
     index: usize,
     random: Option<(f64, ChaCha8Rng)>,
     path: Vec<Arc<KvSpan>>,
+    /// How many spans of the path are the prompt's.
+    prompt_spans: usize,
     generated: Vec<u32>,
 }
 
@@ -52,7 +59,7 @@ impl<'a> Decoding<'a> {
             Sampling::Greedy => None,
             Sampling::Random { temperature, seed } => Some((temperature, ChaCha8Rng::seed_from_u64(seed))),
         };
-        Self { prompt, index, random, path, generated: Vec::new() }
+        Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
     }
 
     /// Takes the next token from its logits; the result where that ends the text.
@@ -101,7 +108,8 @@ fn sample(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
 
 /// Continues each prompt; results through `done`, in the order in which they finish.
 ///
-/// Each `max_tokens` is at least 1 and fits the model's context behind its prompt.
+/// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by side as the cache has
+/// room for, at least one; when half of the most are done, more are begun. Prompts that are begun together share their beginnings.
 pub(crate) fn generate<E>(
     model: &dyn Decoder,
     prompts: &[TokenPrompt],
@@ -109,71 +117,174 @@ pub(crate) fn generate<E>(
     schedule: Schedule,
     done: &mut dyn FnMut(usize, Generated) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
-    let mut usage = Usage::default();
-    for (group, prompts) in prompts.chunks(GROUP).enumerate() {
-        let alone = |index: usize| if schedule.share_prefixes { 0 } else { index };
-        let sequences = prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) });
-        let tree = PrefixTree::new(sequences.collect());
-        usage.tokens_computed += tree.token_count();
-        usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
-        let mut active = Vec::new();
-        let last = |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
-        let mut visit = |visit: Visit<'_>| -> Result<(), WalkError<E>> {
-            if !visit.complete || visit.wanted.is_empty() {
-                return Ok(());
-            }
-            let logits = Logits::new(model, &visit.hidden)?;
-            for &index in &tree.node(visit.node).ends {
-                let mut decoding = Decoding::new(group * GROUP + index, &prompts[index], visit.path.to_vec());
-                match decoding.advance(&logits, 0, vocabulary) {
-                    Some(generated) => done(decoding.index, generated).map_err(WalkError::Visitor)?,
-                    None => active.push(decoding),
-                }
-            }
-            Ok(())
-        };
-        walk(model, &tree, schedule.token_budget, &last, &mut visit).map_err(|error| match error {
-            WalkError::Model(error) => WalkError::Model(error),
-            WalkError::Visitor(error) => error,
-        })?;
-        while !active.is_empty() {
-            usage.tokens_computed += active.len() as u64;
-            usage.tokens_unshared += active.len() as u64;
-            active = step(model, active, vocabulary, done)?;
+    let mut generation = Generation { model, vocabulary, schedule, done, active: Vec::new(), usage: Usage::default() };
+    let mut begun = 0;
+    while begun < prompts.len() || !generation.active.is_empty() {
+        if generation.active.len() <= SIDE_BY_SIDE / 2 && begun < prompts.len() {
+            let count = generation.admit(&prompts[begun..]);
+            generation.begin(&prompts[begun..begun + count], begun)?;
+            begun += count;
         }
+        generation.step()?;
     }
-    Ok(usage)
+    Ok(generation.usage)
 }
 
-/// One token more for each; those that go on.
-fn step<'a, E>(
-    model: &dyn Decoder,
-    mut active: Vec<Decoding<'a>>,
-    vocabulary: &Vocabulary<'_>,
-    done: &mut dyn FnMut(usize, Generated) -> Result<(), E>,
-) -> Result<Vec<Decoding<'a>>, WalkError<E>> {
-    let segment = |d: &Decoding<'_>| {
-        let token = *d.generated.last().expect("an active text has a token");
-        PackedSegment { past: d.path.clone(), tokens: vec![token], wanted: vec![0] }
-    };
-    let output = model.forward(&active.iter().map(segment).collect::<Vec<_>>())?;
-    let logits = Logits::new(model, &output.hidden)?;
-    let mut going = Vec::with_capacity(active.len());
-    for (row, (mut decoding, span)) in active.drain(..).zip(output.spans).enumerate() {
-        decoding.path.push(span);
-        if let Some(generated) = decoding.advance(&logits, row, vocabulary) {
-            done(decoding.index, generated).map_err(WalkError::Visitor)?;
-            continue;
+/// Texts in the making.
+struct Generation<'a, 'd, E> {
+    model: &'d dyn Decoder,
+    vocabulary: &'d Vocabulary<'d>,
+    schedule: Schedule,
+    done: &'d mut dyn FnMut(usize, Generated) -> Result<(), E>,
+    active: Vec<Decoding<'a>>,
+    usage: Usage,
+}
+
+impl<'a, E> Generation<'a, '_, E> {
+    /// How many of the prompts are begun now: as many as there is room for, at least one where nothing else is going on.
+    fn admit(&mut self, prompts: &[TokenPrompt]) -> usize {
+        let mut set_aside = self.set_aside();
+        let mut count = 0;
+        while let Some(prompt) = prompts.get(count).filter(|_| self.active.len() + count < SIDE_BY_SIDE) {
+            // What it shares with the prompt before it is there already; where the two part, a span is cut.
+            let before = count.checked_sub(1).filter(|_| self.schedule.share_prefixes).map(|before| &prompts[before].tokens);
+            let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
+            let own = prompt_bytes(self.model, prompt.tokens.len() - shared, self.schedule.limits.tokens) + self.model.cache_bytes(1) as u64;
+            let bytes = set_aside + own + growth_bytes(self.model, prompt.max_tokens);
+            if bytes > self.schedule.limits.cache && self.active.len() + count > 0 {
+                break;
+            }
+            set_aside = bytes;
+            count += 1;
         }
-        let singles = decoding.path.iter().rev().take_while(|span| span.len() == 1).count();
-        if singles == JOIN {
-            let joined = model.join(&decoding.path[decoding.path.len() - JOIN..])?;
-            decoding.path.truncate(decoding.path.len() - JOIN);
-            decoding.path.push(joined);
-        }
-        going.push(decoding);
+        self.usage.peak_cache_bytes = self.usage.peak_cache_bytes.max(set_aside);
+        count
     }
-    Ok(going)
+
+    /// Bytes of cache that are set aside for the active texts: their prompts' spans, and all that they may come to hold besides.
+    fn set_aside(&self) -> u64 {
+        let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
+        let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
+        let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
+        held + self.active.iter().map(|text| growth_bytes(self.model, text.prompt.max_tokens)).sum::<u64>()
+    }
+
+    /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
+    fn begin(&mut self, prompts: &'a [TokenPrompt], first: usize) -> Result<(), WalkError<E>> {
+        let alone = |index: usize| if self.schedule.share_prefixes { 0 } else { index };
+        let sequences = prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) });
+        let tree = PrefixTree::new(sequences.collect());
+        self.usage.tokens_computed += tree.token_count();
+        self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
+        let last = |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
+        // What the texts hold was set aside for them.
+        let limits = Limits { cache: u64::MAX, ..self.schedule.limits };
+        let model = self.model;
+        let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
+            let ended = computed.stretches.iter().filter(|(_, wanted)| !wanted.is_empty()).map(|(stretch, _)| stretch.node);
+            let mut texts = Vec::new();
+            for (row, node) in ended.enumerate() {
+                let path = computed.path(node);
+                texts.extend(tree.node(node).ends.iter().map(|end| (row, Decoding::new(first + end, &prompts[*end], path.clone()))));
+            }
+            self.advance(computed.hidden, texts)
+        };
+        walk(model, &tree, limits, &last, &mut visit).map(|_| ())
+    }
+
+    /// One token more for each.
+    fn step(&mut self) -> Result<(), WalkError<E>> {
+        if self.active.is_empty() {
+            return Ok(());
+        }
+        let mut texts = std::mem::take(&mut self.active);
+        self.usage.tokens_computed += texts.len() as u64;
+        self.usage.tokens_unshared += texts.len() as u64;
+        let segment = |d: &Decoding<'_>| {
+            let token = *d.generated.last().expect("an active text has a token");
+            PackedSegment { past: d.path.clone(), tokens: vec![token], wanted: vec![0] }
+        };
+        let output = self.model.forward(&texts.iter().map(segment).collect::<Vec<_>>())?;
+        for (text, span) in texts.iter_mut().zip(output.spans) {
+            text.path.push(span);
+            if text.path.iter().rev().take_while(|span| span.len() == 1).count() == JOIN {
+                let joined = self.model.join(&text.path[text.path.len() - JOIN..])?;
+                text.path.truncate(text.path.len() - JOIN);
+                text.path.push(joined);
+            }
+        }
+        self.advance(&output.hidden, texts.into_iter().enumerate().collect())
+    }
+
+    /// Takes the next token of each text from its row of hidden states, rows ascending.
+    fn advance(&mut self, hidden: &Tensor, texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
+        let mut logits: Option<(usize, Logits)> = None;
+        for (row, mut text) in texts {
+            let first = row / LOGIT_ROWS * LOGIT_ROWS;
+            if logits.as_ref().is_none_or(|(held, _)| *held != first) {
+                let rows = LOGIT_ROWS.min(hidden.dim(0)? - first);
+                logits = Some((first, Logits::new(self.model, &hidden.narrow(0, first, rows)?)?));
+            }
+            let (_, logits) = logits.as_ref().expect("made just above");
+            match text.advance(logits, row - first, self.vocabulary) {
+                Some(generated) => (self.done)(text.index, generated).map_err(WalkError::Visitor)?,
+                None => self.active.push(text),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a prompt's cache, run in pieces of at most so many tokens.
+fn prompt_bytes(model: &dyn Decoder, tokens: usize, piece: usize) -> u64 {
+    let bytes = |tokens: usize| if tokens == 0 { 0 } else { model.cache_bytes(tokens) as u64 };
+    (tokens / piece) as u64 * bytes(piece) + bytes(tokens % piece)
+}
+
+/// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.
+pub(crate) fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
+    (tokens.div_ceil(JOIN) * model.cache_bytes(JOIN) + JOIN * model.cache_bytes(1)) as u64
+}
+
+/// Logits of a few rows over the whole vocabulary.
+struct Logits {
+    values: Vec<f32>,
+    vocab_size: usize,
+    normalisers: Vec<f64>,
+}
+
+impl Logits {
+    /// Runs the output head over hidden states `(rows, hidden_size)`.
+    fn new(model: &dyn Decoder, hidden: &Tensor) -> candle_core::Result<Self> {
+        let logits = model.logits(&hidden.contiguous()?)?;
+        let normalisers = model.normalisers(&logits)?;
+        Ok(Self { values: into_f32(&logits)?, vocab_size: logits.dim(1)?, normalisers })
+    }
+
+    /// The logits of one row.
+    fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.vocab_size..][..self.vocab_size]
+    }
+
+    /// The most probable token of a row, the lowest id among equals.
+    fn greedy(&self, index: usize) -> usize {
+        let row = self.row(index);
+        row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best })
+    }
+
+    /// Whether every logit of the row is a number.
+    fn is_finite(&self, index: usize) -> bool {
+        self.normalisers[index].is_finite()
+    }
+}
+
+fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
+    let (storage, layout) = tensor.storage_and_layout();
+    if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
+        return Ok(values[start..end].to_vec());
+    }
+    drop(storage);
+    tensor.flatten_all()?.to_vec1()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use probity_models::{
     Arithmetic, Bytes, Decoder, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder, read_config,
 };
 
+use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
 use crate::gguf_config;
@@ -285,7 +286,8 @@ fn joined_spans_change_no_bit() {
 
 pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
-    let result = score_tokens(model, queries, Schedule { token_budget, share_prefixes }, &mut |query, scores| {
+    let limits = Limits { tokens: token_budget, cache: u64::MAX };
+    let result = score_tokens(model, queries, Schedule { limits, share_prefixes }, &mut |query, scores| {
         results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
         Ok::<(), std::convert::Infallible>(())
     });

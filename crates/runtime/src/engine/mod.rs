@@ -1,10 +1,13 @@
 //! Questions about tokens, answered on the packed contract: the prefix tree, the walk over it, scores and generation.
 
 pub(crate) mod generate;
+pub(crate) mod scheduler;
 pub(crate) mod token_scores;
 pub(crate) mod tree;
 pub(crate) mod walk;
 
+#[cfg(test)]
+mod counting_tests;
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Log-probabilities of tokens in context: the one question that labels and continuations come down to.
 
-use candle_core::{CpuStorage, Storage, Tensor};
 use probity_lm::Usage;
 use probity_models::Decoder;
 
+use super::scheduler::Limits;
 use super::tree::{PrefixTree, Sequence};
-use super::walk::{Visit, WalkError, walk};
+use super::walk::{Computed, WalkError, walk};
 
 /// A token sequence whose tokens from `from` on are asked for. `from` is at least 1: something must stand before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +28,14 @@ pub(crate) struct TokenScore {
 /// How a work list is run. None of it changes a result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
-    /// Tokens that run at once.
-    pub(crate) token_budget: usize,
+    /// Tokens that run at once, and bytes of cache that live at once.
+    pub(crate) limits: Limits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
 }
 
-/// Rows of logits that are held at a time.
-const LOGIT_ROWS: usize = 64;
-
-fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
+/// The tree of all that a model must see to answer the queries.
+pub(crate) fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
     // The last token is only asked for, never seen.
     let seen = |q: &TokenQuery| q.tokens.len() - 1;
     let group = |q: &TokenQuery| if share { 0 } else { q.request };
@@ -71,31 +69,35 @@ pub(crate) fn score_tokens<E>(
     let unanswered = TokenScore { logprob: f64::NAN, is_greedy: false };
     let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.tokens.len() - q.from]).collect();
     let mut open: Vec<usize> = answers.iter().map(Vec::len).collect();
-    let mut visit = |visit: Visit<'_>| -> Result<(), WalkError<E>> {
+    let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
+        let mut asked: Vec<&[Target]> = Vec::new();
+        for (stretch, rows) in computed.stretches {
+            let of_node = &targets[stretch.node];
+            let of_row = |row: &usize| &of_node[of_node.partition_point(|t| t.row < *row)..of_node.partition_point(|t| t.row <= *row)];
+            asked.extend(rows.iter().map(of_row));
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let token = |target: &Target| queries[target.query].tokens[queries[target.query].from + target.answer];
+        let tokens: Vec<Vec<u32>> = asked.iter().map(|targets| targets.iter().map(token).collect()).collect();
         let mut finished = Vec::new();
-        for (part, wanted) in visit.wanted.chunks(LOGIT_ROWS).enumerate() {
-            let logits = Logits::new(model, &visit.hidden.narrow(0, part * LOGIT_ROWS, wanted.len())?)?;
-            for (index, row) in wanted.iter().enumerate() {
-                let first = targets[visit.node].partition_point(|t| t.row < *row);
-                for target in targets[visit.node][first..].iter().take_while(|t| t.row == *row) {
-                    let query = &queries[target.query];
-                    answers[target.query][target.answer] = logits.score(index, query.tokens[query.from + target.answer]);
-                    open[target.query] -= 1;
-                    if open[target.query] == 0 {
-                        finished.push(target.query);
-                    }
+        for ((row, targets), tokens) in model.head(computed.hidden, &tokens)?.iter().zip(asked).zip(&tokens) {
+            for ((target, token), logit) in targets.iter().zip(tokens).zip(&row.logits) {
+                let score = TokenScore { logprob: f64::from(*logit) - row.normaliser, is_greedy: row.greedy == *token };
+                answers[target.query][target.answer] = score;
+                open[target.query] -= 1;
+                if open[target.query] == 0 {
+                    finished.push(target.query);
                 }
             }
         }
         finished.sort_unstable();
         finished.into_iter().try_for_each(|query| done(query, std::mem::take(&mut answers[query])).map_err(WalkError::Visitor))
     };
-    walk(model, &tree, schedule.token_budget, &rows, &mut visit).map_err(|error| match error {
-        WalkError::Model(error) => WalkError::Model(error),
-        WalkError::Visitor(error) => error,
-    })?;
+    let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
     let tokens_unshared = self::tree(queries, false).token_count();
-    Ok(Usage { tokens_unshared, tokens_computed: tree.token_count() })
+    Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes })
 }
 
 /// What is asked of each node, by row.
@@ -120,52 +122,4 @@ fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
         targets.sort_unstable();
     }
     targets
-}
-
-/// Logits of a few rows over the whole vocabulary, with their normalisers.
-pub(crate) struct Logits {
-    values: Vec<f32>,
-    vocab_size: usize,
-    normalisers: Vec<f64>,
-}
-
-impl Logits {
-    /// Runs the output head over hidden states `(rows, hidden_size)`.
-    pub(crate) fn new(model: &dyn Decoder, hidden: &Tensor) -> candle_core::Result<Self> {
-        let logits = model.logits(&hidden.contiguous()?)?;
-        let vocab_size = logits.dim(1)?;
-        let values = into_f32(&logits)?;
-        let normalisers = model.normalisers(&logits)?;
-        Ok(Self { values, vocab_size, normalisers })
-    }
-
-    /// The logits of one row.
-    pub(crate) fn row(&self, index: usize) -> &[f32] {
-        &self.values[index * self.vocab_size..][..self.vocab_size]
-    }
-
-    /// The most probable token of a row, the lowest id among equals.
-    pub(crate) fn greedy(&self, index: usize) -> usize {
-        let row = self.row(index);
-        row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best })
-    }
-
-    fn score(&self, index: usize, token: u32) -> TokenScore {
-        let logprob = f64::from(self.row(index)[token as usize]) - self.normalisers[index];
-        TokenScore { logprob, is_greedy: self.greedy(index) == token as usize }
-    }
-
-    /// Whether every logit of the row is a number.
-    pub(crate) fn is_finite(&self, index: usize) -> bool {
-        self.normalisers[index].is_finite()
-    }
-}
-
-fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
-    let (storage, layout) = tensor.storage_and_layout();
-    if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
-        return Ok(values[start..end].to_vec());
-    }
-    drop(storage);
-    tensor.flatten_all()?.to_vec1()
 }

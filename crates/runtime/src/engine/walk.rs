@@ -1,35 +1,31 @@
-//! The walk over a prefix tree: depth first over packed groups, each node computed once and freed with its last child.
+//! The walk over a prefix tree: each token computed once, in packed groups, and its cache freed when nobody needs it any more.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use candle_core::Tensor;
 use probity_models::{Decoder, KvSpan, PackedSegment};
 
+use super::scheduler::{Limits, Scheduler, Stretch};
 use super::tree::{NodeId, PrefixTree};
 
-/// A stretch of tokens to compute, below a path that is already there.
-struct Item {
-    node: NodeId,
-    /// Tokens of the node that are done.
-    done: usize,
-    path: Vec<Arc<KvSpan>>,
+/// What a group's computation gave.
+pub(crate) struct Computed<'a> {
+    /// What ran, with the offsets within its node of the rows that are wanted.
+    pub(crate) stretches: &'a [(Stretch, Vec<usize>)],
+    /// Final hidden states of all wanted rows, one stretch after another: `(rows, hidden_size)`.
+    pub(crate) hidden: &'a Tensor,
+    paths: &'a dyn Fn(NodeId) -> Vec<Arc<KvSpan>>,
 }
 
-/// What a node's computation gave.
-pub(crate) struct Visit<'a> {
-    pub(crate) node: NodeId,
-    /// Final hidden states of the wanted tokens of this stretch, `(wanted, hidden_size)`.
-    pub(crate) hidden: Tensor,
-    /// Offsets within the node of the rows of `hidden`.
-    pub(crate) wanted: &'a [usize],
-    /// The cache up to the end of this stretch.
-    pub(crate) path: &'a [Arc<KvSpan>],
-    /// Whether the node ends here.
-    pub(crate) complete: bool,
+impl Computed<'_> {
+    /// The cache up to the end of what is computed of a node in the group.
+    pub(crate) fn path(&self, node: NodeId) -> Vec<Arc<KvSpan>> {
+        (self.paths)(node)
+    }
 }
 
 /// Why a walk ended early.
+#[derive(Debug)]
 pub(crate) enum WalkError<E> {
     Model(candle_core::Error),
     Visitor(E),
@@ -41,80 +37,36 @@ impl<E> From<candle_core::Error> for WalkError<E> {
     }
 }
 
-/// Computes every node of the tree and shows each to `visit`.
+/// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache that lived at once.
 ///
-/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending. At most `budget` tokens run at once; a longer node
-/// runs in pieces. The cache that lives at a time is bounded by `budget` tokens for each level of the tree, besides the current path.
+/// `wanted` gives the offsets within a node whose hidden state is asked for, ascending.
 pub(crate) fn walk<E>(
     model: &dyn Decoder,
     tree: &PrefixTree<'_>,
-    budget: usize,
+    limits: Limits,
     wanted: &dyn Fn(NodeId) -> Vec<usize>,
-    visit: &mut dyn FnMut(Visit<'_>) -> Result<(), E>,
-) -> Result<(), WalkError<E>> {
-    let below = |node: NodeId, path: &[Arc<KvSpan>]| -> VecDeque<Item> {
-        tree.children(node).iter().map(|child| Item { node: *child, done: 0, path: path.to_vec() }).collect()
-    };
-    let mut levels = vec![below(0, &[])];
-    while let Some(level) = levels.last_mut() {
-        if level.is_empty() {
-            levels.pop();
-            continue;
+    visit: &mut dyn FnMut(Computed<'_>) -> Result<(), WalkError<E>>,
+) -> Result<u64, WalkError<E>> {
+    let bytes = |tokens| model.cache_bytes(tokens) as u64;
+    let mut scheduler = Scheduler::new(tree, limits, &bytes);
+    let mut spans: Vec<Vec<Arc<KvSpan>>> = vec![Vec::new(); tree.len()];
+    while let Some(group) = scheduler.next_group() {
+        let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
+            scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
+        };
+        let wanted = |stretch: &Stretch| -> Vec<usize> { wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect() };
+        let stretches: Vec<(Stretch, Vec<usize>)> = group.iter().map(|stretch| (stretch.clone(), wanted(stretch))).collect();
+        let segment = |(stretch, wanted): &(Stretch, Vec<usize>)| PackedSegment {
+            past: path(&spans, stretch.node),
+            tokens: tree.tokens(stretch.node)[stretch.range.clone()].to_vec(),
+            wanted: wanted.iter().map(|row| row - stretch.range.start).collect(),
+        };
+        let output = model.forward(&stretches.iter().map(segment).collect::<Vec<_>>())?;
+        for (stretch, span) in group.iter().zip(output.spans) {
+            spans[stretch.node].push(span);
         }
-        let group = take_group(tree, level, budget);
-        let segments: Vec<PackedSegment> = group.iter().map(|(item, len)| segment(tree, item, *len, &wanted(item.node))).collect();
-        let output = model.forward(&segments)?;
-        let mut next = VecDeque::new();
-        let mut unfinished = None;
-        let mut row = 0;
-        for (((mut item, len), segment), span) in group.into_iter().zip(&segments).zip(output.spans) {
-            item.path.push(span);
-            let wanted: Vec<usize> = segment.wanted.iter().map(|offset| item.done + offset).collect();
-            let hidden = output.hidden.narrow(0, row, wanted.len())?;
-            row += wanted.len();
-            let complete = item.done + len == tree.tokens(item.node).len();
-            visit(Visit { node: item.node, hidden, wanted: &wanted, path: &item.path, complete }).map_err(WalkError::Visitor)?;
-            if complete {
-                next.append(&mut below(item.node, &item.path));
-            } else {
-                unfinished = Some(Item { done: item.done + len, ..item });
-            }
-        }
-        if let Some(item) = unfinished {
-            levels.last_mut().expect("the level that the group came from").push_front(item);
-        }
-        if !next.is_empty() {
-            levels.push(next);
-        }
+        visit(Computed { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
+        scheduler.finish(&group, &mut |node| spans[node].clear());
     }
-    Ok(())
-}
-
-/// Items from the front whose tokens fit the budget together, with how many of their tokens run now. Only the last one may be cut.
-fn take_group(tree: &PrefixTree<'_>, level: &mut VecDeque<Item>, budget: usize) -> Vec<(Item, usize)> {
-    let mut group = Vec::new();
-    let mut left = budget.max(1);
-    while let Some(item) = level.front() {
-        let rest = tree.tokens(item.node).len() - item.done;
-        // Only a node that could never run whole is cut, and it runs alone.
-        if rest > left && !group.is_empty() {
-            break;
-        }
-        let len = rest.min(left);
-        left -= len;
-        group.push((level.pop_front().expect("looked at above"), len));
-        if left == 0 {
-            break;
-        }
-    }
-    group
-}
-
-fn segment(tree: &PrefixTree<'_>, item: &Item, len: usize, wanted: &[usize]) -> PackedSegment {
-    let range = item.done..item.done + len;
-    PackedSegment {
-        past: item.path.clone(),
-        tokens: tree.tokens(item.node)[range.clone()].to_vec(),
-        wanted: wanted.iter().filter(|offset| range.contains(offset)).map(|offset| offset - item.done).collect(),
-    }
+    Ok(scheduler.peak())
 }

@@ -1,0 +1,169 @@
+//! What a work list costs: a real decoder that counts what it is asked, and watches which spans live.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, Weak};
+
+use candle_core::Tensor;
+use probity_lm::Sampling;
+use probity_models::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use proptest::prelude::*;
+
+use super::generate::{TokenPrompt, Vocabulary, generate};
+use super::golden_tests::load;
+use super::scheduler::Limits;
+use super::token_scores::{Schedule, TokenQuery, score_tokens};
+
+#[derive(Default)]
+struct Counts {
+    tokens: usize,
+    rows: usize,
+    spans: Vec<Weak<KvSpan>>,
+    most_bytes: usize,
+    most_segments: usize,
+}
+
+struct Counting {
+    model: Box<dyn Decoder>,
+    counts: Mutex<Counts>,
+}
+
+impl Counting {
+    fn new(name: &str) -> Self {
+        Self { model: load(name), counts: Mutex::default() }
+    }
+
+    /// What was counted since the last time.
+    fn take(&self) -> Counts {
+        std::mem::take(&mut self.counts.lock().expect("one thread"))
+    }
+
+    fn watch(&self, spans: &[Arc<KvSpan>]) {
+        let mut counts = self.counts.lock().expect("one thread");
+        counts.spans.extend(spans.iter().map(Arc::downgrade));
+        counts.spans.retain(|span| span.strong_count() > 0);
+        let live = counts.spans.iter().filter_map(Weak::upgrade).map(|span| self.model.cache_bytes(span.len())).sum();
+        counts.most_bytes = counts.most_bytes.max(live);
+    }
+}
+
+impl Decoder for Counting {
+    fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
+        let output = self.model.forward(segments)?;
+        self.watch(&output.spans);
+        let mut counts = self.counts.lock().expect("one thread");
+        counts.tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
+        counts.most_segments = counts.most_segments.max(segments.len());
+        drop(counts);
+        Ok(output)
+    }
+
+    fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
+        self.model.logits(hidden)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
+        self.counts.lock().expect("one thread").rows += hidden.dim(0)?;
+        self.model.head(hidden, asked)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        self.model.cache_bytes(tokens)
+    }
+
+    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
+        self.model.normalisers(logits)
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
+        let joined = self.model.join(spans)?;
+        self.watch(std::slice::from_ref(&joined));
+        Ok(joined)
+    }
+}
+
+type Bits = Vec<Vec<(u64, bool)>>;
+
+fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule) -> (Bits, u64) {
+    let mut results = vec![Vec::new(); queries.len()];
+    let usage = score_tokens(model, queries, schedule, &mut |query, scores| {
+        assert!(results[query].is_empty(), "each query once");
+        results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
+        Ok::<(), std::convert::Infallible>(())
+    });
+    (results, usage.expect("runs").peak_cache_bytes)
+}
+
+fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule {
+    Schedule { limits: Limits { tokens, cache }, share_prefixes }
+}
+
+#[test]
+fn tokens_rows_and_cache_are_what_the_tree_needs() {
+    let model = Counting::new("qwen2");
+    // A context, and after each of three candidates two others; the last two tokens are asked for.
+    let sequence = |a: u32, b: u32| -> Vec<u32> { (1..=40).chain((0..8).map(|t| 50 + 8 * a + t)).chain([100 + b, 7, 9]).collect() };
+    let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+    let query = |(request, (a, b)): (usize, &(u32, u32))| TokenQuery { tokens: sequence(*a, *b), from: 49, request };
+    let queries: Vec<TokenQuery> = pairs.iter().enumerate().map(query).collect();
+    let (expected, _) = scores(&model, &queries, schedule(512, u64::MAX, true));
+    let counts = model.take();
+    let seen: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (1..q.tokens.len()).map(|len| &q.tokens[..len])).collect();
+    let asked: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (q.from..q.tokens.len()).map(|len| &q.tokens[..len])).collect();
+    assert_eq!((counts.tokens, counts.rows), (seen.len(), asked.len()));
+    assert_eq!((seen.len(), asked.len()), (40 + 3 * 8 + 6 * 2, 6 * 2));
+    assert!(counts.spans.iter().all(|span| span.strong_count() == 0), "nothing outlives the walk");
+
+    // One path at a time: the context, a candidate, and what follows it.
+    let path = [40, 8, 2].map(|len| model.cache_bytes(len)).iter().sum::<usize>();
+    let (tight, peak) = scores(&model, &queries, schedule(512, path as u64, true));
+    let counts = model.take();
+    assert_eq!((tight, counts.tokens), (expected, seen.len()));
+    assert_eq!((counts.most_bytes, peak), (path, path as u64), "a node goes with its last child");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn limits_hold_and_change_no_bit(
+        sequences in prop::collection::vec(prop::collection::vec(1u32..4, 2..30), 1..14),
+        tokens in 1usize..60,
+        share in 0.2f64..1.1,
+        share_prefixes: bool,
+    ) {
+        let model = Counting::new("mistral-window");
+        let query = |(request, tokens): (usize, &Vec<u32>)| TokenQuery { from: 1 + request % (tokens.len() - 1), tokens: tokens.clone(), request };
+        let queries: Vec<TokenQuery> = sequences.iter().enumerate().map(query).collect();
+        let (expected, peak) = scores(&model, &queries, schedule(4096, u64::MAX, true));
+        prop_assert_eq!(model.take().most_bytes as u64, peak);
+        let limits = schedule(tokens, (peak as f64 * share) as u64, share_prefixes);
+        let (got, peak) = scores(&model, &queries, limits);
+        prop_assert_eq!(got, expected);
+        prop_assert_eq!(model.take().most_bytes as u64, peak);
+    }
+}
+
+#[test]
+fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
+    let model = Counting::new("qwen2");
+    let prompt = |k: u32| TokenPrompt { tokens: (1..=30).chain([40 + k]).collect(), max_tokens: 40, stop: Vec::new(), sampling: Sampling::Greedy };
+    let prompts: Vec<TokenPrompt> = (0..9).map(prompt).collect();
+    let vocabulary = Vocabulary { decode: &|_| String::new(), ends: &[] };
+    let run = |prompts: &[TokenPrompt], cache: u64| {
+        let mut texts = vec![Vec::new(); prompts.len()];
+        let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated| {
+            texts[index] = generated.token_ids;
+            Ok::<(), std::convert::Infallible>(())
+        });
+        let peak = usage.expect("runs").peak_cache_bytes;
+        let counts = model.take();
+        assert!(counts.most_bytes as u64 <= peak && peak <= cache, "{} of {peak} under {cache}", counts.most_bytes);
+        (texts, counts.most_segments, peak)
+    };
+    let (texts, together, peak) = run(&prompts, 1 << 40);
+    assert!(together == 9 && texts.iter().all(|text| text.len() == 40));
+    let (fewer, together, _) = run(&prompts, peak / 2);
+    assert!(fewer == texts && (2..9).contains(&together), "{together} side by side");
+    let (_, _, one) = run(&prompts[..1], 1 << 40);
+    let (fewest, together, _) = run(&prompts, one);
+    assert!(fewest == texts && together == 1, "{together} side by side");
+}
