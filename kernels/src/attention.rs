@@ -4,11 +4,14 @@
 //! segments are computed beside it, changes nothing. Grouped heads read their shared keys in place; only the scores of a few queries at a
 //! time are held.
 
+use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use crate::Isa;
+use crate::buffer::Buffer;
 use crate::isa::dispatch;
 use crate::simd::{LANES, Simd};
 
@@ -54,19 +57,22 @@ pub struct Span<'a> {
     pub len: usize,
 }
 
-/// Consecutive query rows and what they see.
+/// Query rows and what they see.
 #[derive(Debug, Clone)]
 pub struct Segment<'a> {
-    /// From position 0 without gaps; the last positions are the segment's own, one per row.
+    /// From position 0 without gaps.
     pub spans: Vec<Span<'a>>,
-    /// How many query rows.
-    pub rows: usize,
+    /// For each query row, the positions up to and including its own.
+    pub ends: Range<usize>,
+    /// Which of these rows are asked for, ascending; all where absent.
+    pub wanted: Option<&'a [usize]>,
 }
 
-/// Packs rows of `(tokens, kv_heads, head_dim)` keys for [`attention`]: sixteen tokens side by side, so that a vector holds scores.
-pub fn pack_keys(shape: &AttentionShape, keys: &[f32], rows: Range<usize>) -> Vec<f32> {
+/// Packs rows of `(tokens, kv_heads, head_dim)` keys for [`attention`]: sixteen tokens side by side, so that a vector holds scores. `packed`
+/// is [`keys_len`](AttentionShape::keys_len) long; what pads the last sixteen stays as it is, and should be finite.
+pub fn pack_keys(shape: &AttentionShape, keys: &[f32], rows: Range<usize>, packed: &mut [f32]) {
     let (heads, dim) = (shape.kv_heads, shape.head_dim);
-    let mut packed = vec![0.0; shape.keys_len(rows.len())];
+    assert_eq!(packed.len(), shape.keys_len(rows.len()), "packed keys");
     let head_len = rows.len().next_multiple_of(LANES) * dim;
     for (token, row) in rows.enumerate() {
         for head in 0..heads {
@@ -77,13 +83,13 @@ pub fn pack_keys(shape: &AttentionShape, keys: &[f32], rows: Range<usize>) -> Ve
             }
         }
     }
-    packed
 }
 
-/// Packs rows of `(tokens, kv_heads, head_dim)` values for [`attention`]: head by head, each padded to whole vectors.
-pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>) -> Vec<f32> {
+/// Packs rows of `(tokens, kv_heads, head_dim)` values for [`attention`]: head by head, each padded to whole vectors. `packed` is
+/// [`values_len`](AttentionShape::values_len) long; padding stays as it is, and should be finite.
+pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>, packed: &mut [f32]) {
     let (heads, dim, padded) = (shape.kv_heads, shape.head_dim, shape.padded_dim());
-    let mut packed = vec![0.0; shape.values_len(rows.len())];
+    assert_eq!(packed.len(), shape.values_len(rows.len()), "packed values");
     let head_len = rows.len() * padded;
     for (token, row) in rows.enumerate() {
         for head in 0..heads {
@@ -91,20 +97,22 @@ pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>) -
             packed[head * head_len + token * padded..][..dim].copy_from_slice(value);
         }
     }
-    packed
 }
 
-/// Joins consecutive spans into one: `(keys, values)`. A result over the whole has the bits of one over the parts.
-pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>]) -> (Vec<f32>, Vec<f32>) {
+/// Joins consecutive spans into one, `keys` and `values` of its length and finite. A result over the whole has the bits of one over the
+/// parts.
+pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], keys: &mut [f32], values: &mut [f32]) {
     let (dim, padded) = (shape.head_dim, shape.padded_dim());
     let total: usize = spans.iter().map(|s| s.len).sum();
-    let (mut keys, mut values) = (vec![0.0; shape.keys_len(total)], Vec::with_capacity(shape.values_len(total)));
+    assert!(keys.len() == shape.keys_len(total) && values.len() == shape.values_len(total), "room for the whole");
     for head in 0..shape.kv_heads {
         let joined = &mut keys[head * total.next_multiple_of(LANES) * dim..][..total.next_multiple_of(LANES) * dim];
         let mut position = 0;
         for span in spans {
             let head_len = span.len.next_multiple_of(LANES) * dim;
             let head_keys = span.keys[head * head_len..][..head_len].as_chunks::<LANES>().0;
+            let from = &span.values[head * span.len * padded..][..span.len * padded];
+            values[(head * total + position) * padded..][..from.len()].copy_from_slice(from);
             for token in 0..span.len {
                 let to = &mut joined.as_chunks_mut::<LANES>().0[position / LANES * dim..][..dim];
                 for (to, from) in to.iter_mut().zip(&head_keys[token / LANES * dim..]) {
@@ -112,18 +120,16 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>]) -> (Vec<f32>, Vec<
                 }
                 position += 1;
             }
-            values.extend_from_slice(&span.values[head * span.len * padded..][..span.len * padded]);
         }
     }
-    (keys, values)
 }
 
-/// Rows of a segment that one task computes.
+/// Rows of a segment that one task computes, for one key head.
 const TASK_ROWS: usize = 16;
-/// Queries whose scores are computed together, over the same keys.
-const QUERIES: usize = 4;
+/// Queries that are computed together, over the same keys and values.
+const QUERIES: usize = 8;
 
-/// Causal attention: `out` and `queries` are `(tokens, heads, head_dim)`, the segments' rows one after another.
+/// Causal attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
 /// Scores are `scale · Σ_d q_d k_d` over ascending `d`; weights their softmax; the result sums `weight · value` over ascending positions
 /// and is divided by the sum of weights at the end.
@@ -131,43 +137,76 @@ pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[
     let width = shape.heads * shape.head_dim;
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
-    assert_eq!(segments.iter().map(|s| s.rows).sum::<usize>() * width, queries.len(), "segments cover all rows");
     let mut tasks = Vec::new();
-    let (mut queries, mut out) = (queries, out);
+    let mut row = 0;
     for segment in segments {
         let positions: usize = segment.spans.iter().map(|s| s.len).sum();
-        assert!(segment.rows <= positions, "a segment sees its own rows");
+        assert!(segment.ends.start > 0 && segment.ends.end <= positions + 1, "a row sees positions that are there");
         for span in &segment.spans {
             let fits = span.keys.len() == shape.keys_len(span.len) && span.values.len() == shape.values_len(span.len);
             assert!(fits, "spans are packed for this shape");
         }
-        let mut done = 0;
-        while done < segment.rows {
-            let rows = TASK_ROWS.min(segment.rows - done);
-            let (now, later) = queries.split_at(rows * width);
-            let (to, rest) = out.split_at_mut(rows * width);
-            tasks.push(Task { spans: &segment.spans, first: positions - segment.rows + done, queries: now, out: to });
-            (queries, out, done) = (later, rest, done + rows);
+        let rows = segment.wanted.map_or(segment.ends.len(), <[usize]>::len);
+        for first in (0..rows).step_by(TASK_ROWS) {
+            let rows = first..rows.min(first + TASK_ROWS);
+            tasks.extend((0..shape.kv_heads).map(|kv_head| Task { segment, first_row: row, rows: rows.clone(), kv_head }));
         }
+        row += rows;
     }
-    tasks.into_par_iter().for_each_init(Vec::new, |scores, mut task| {
-        let (task, scores) = (&mut task, scores);
-        dispatch!(isa, run_task(shape: &AttentionShape, task: &mut Task<'_, '_>, scores: &mut Vec<f32>));
+    assert_eq!(row * width, queries.len(), "segments cover all rows");
+    let out = &Results { start: out.as_mut_ptr(), len: out.len(), _out: PhantomData };
+    tasks.into_par_iter().for_each(|task| {
+        let task = &task;
+        SCORES.with_borrow_mut(|scores| {
+            // SAFETY: tasks have different rows or different heads.
+            dispatch!(isa, run_task(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scores: &mut Buffer<f32>, out: &Results<'_>));
+        });
     });
 }
 
-/// A few rows of one segment; `first` is the position of the first.
+thread_local! {
+    /// Scores of a few queries, kept from task to task.
+    static SCORES: RefCell<Buffer<f32>> = RefCell::default();
+}
+
+/// A few rows of one segment, for the query heads of one key head.
 struct Task<'a, 'b> {
-    spans: &'a [Span<'a>],
-    first: usize,
-    queries: &'a [f32],
-    out: &'b mut [f32],
+    segment: &'b Segment<'a>,
+    /// Where the segment's rows begin among all.
+    first_row: usize,
+    /// Among the segment's wanted rows.
+    rows: Range<usize>,
+    kv_head: usize,
+}
+
+/// The output, shared by tasks that each write heads of their own.
+struct Results<'a> {
+    start: *mut f32,
+    len: usize,
+    _out: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: tasks reach the output only through `head`, each for heads of its own.
+unsafe impl Sync for Results<'_> {}
+
+impl Results<'_> {
+    /// `len` elements from `at`.
+    ///
+    /// # Safety
+    /// No two tasks may ask for the same elements.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "tasks have elements of their own, by contract")]
+    unsafe fn head(&self, at: usize, len: usize) -> &mut [f32] {
+        assert!(at + len <= self.len, "inside the output");
+        // SAFETY: inside the output, and by contract nobody else uses these elements.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
+    }
 }
 
 /// One head of one row.
 #[derive(Clone, Copy)]
 struct Query {
-    /// Where it starts in the task's queries.
+    /// Where it starts among all queries.
     at: usize,
     /// Positions it sees.
     start: usize,
@@ -175,70 +214,170 @@ struct Query {
 }
 
 #[inline(always)]
-fn run_task<S: Simd>(shape: &AttentionShape, task: &mut Task<'_, '_>, scores: &mut Vec<f32>) {
-    let (dim, group) = (shape.head_dim, shape.heads / shape.kv_heads);
-    let rows = task.queries.len() / (shape.heads * dim);
-    // One vector more than the positions: the last block of a span is stored whole.
-    let stride = task.first + rows + LANES;
-    scores.resize(QUERIES * stride, 0.0);
-    for kv_head in 0..shape.kv_heads {
-        let query = |index: usize| {
-            let (row, head) = (index / group, kv_head * group + index % group);
-            let end = task.first + row + 1;
-            let start = shape.window.map_or(0, |w| end.saturating_sub(w));
-            Query { at: (row * shape.heads + head) * dim, start, end }
+fn run_task<S: Simd>(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scores: &mut Buffer<f32>, out: &Results<'_>) {
+    let (group, positions) = (shape.heads / shape.kv_heads, task.segment.spans.iter().map(|s| s.len).sum::<usize>());
+    // Two vectors more than the positions: the last blocks of a span are stored whole.
+    let stride = (positions + 2 * LANES).next_multiple_of(LANES);
+    scores.set_len(QUERIES * stride);
+    let count = task.rows.len() * group;
+    let mut first = 0;
+    while first < count {
+        let (tile, scores) = (Tile { shape, queries, task, first, group, stride }, &mut **scores);
+        first += match count - first {
+            8.. => tile.run::<S, 8>(scores, out),
+            4.. => tile.run::<S, 4>(scores, out),
+            2.. => tile.run::<S, 2>(scores, out),
+            _ => tile.run::<S, 1>(scores, out),
         };
-        for first in (0..rows * group).step_by(QUERIES) {
-            let count = QUERIES.min(rows * group - first);
-            // A short tile repeats its last query, and computes it once more for nothing.
-            let tile: [Query; QUERIES] = std::array::from_fn(|i| query(first + i.min(count - 1)));
-            score_tile::<S>(shape, task, kv_head, &tile, scores, stride);
-            for (query, scores) in tile[..count].iter().zip(scores.chunks_exact_mut(stride)) {
-                let sum = softmax_weights::<S>(&mut scores[query.start..query.end], shape.scale);
-                let out = &mut task.out[query.at..query.at + dim];
-                weigh_values::<S>(shape, task.spans, kv_head, *query, scores, sum, out);
-            }
-        }
     }
 }
 
-/// Unscaled scores of a tile of queries against every block of keys that one of them sees.
-#[inline(always)]
-fn score_tile<S: Simd>(
-    shape: &AttentionShape,
-    task: &Task<'_, '_>,
-    kv_head: usize,
-    tile: &[Query; QUERIES],
-    scores: &mut [f32],
+/// A few queries from `first` of a task.
+struct Tile<'a> {
+    shape: &'a AttentionShape,
+    queries: &'a [f32],
+    task: &'a Task<'a, 'a>,
+    first: usize,
+    group: usize,
     stride: usize,
-) {
-    let dim = shape.head_dim;
-    let start = tile.iter().map(|q| q.start).min().unwrap_or(0);
-    let end = tile.iter().map(|q| q.end).max().unwrap_or(0);
-    let queries: [&[f32]; QUERIES] = tile.map(|q| &task.queries[q.at..q.at + dim]);
-    let mut position = 0;
-    for span in task.spans {
-        let head_len = span.len.next_multiple_of(LANES) * dim;
-        let keys = &span.keys[kv_head * head_len..][..head_len];
-        for (index, block) in keys.chunks_exact(LANES * dim).enumerate() {
-            let at = position + index * LANES;
-            if at + LANES <= start || at >= end {
-                continue;
-            }
-            let mut sums = [S::splat(0.0); QUERIES];
-            for (d, keys) in block.as_chunks::<LANES>().0.iter().enumerate() {
-                let keys = S::load(keys);
-                for q in 0..QUERIES {
-                    sums[q] = S::fma(S::splat(queries[q][d]), keys, sums[q]);
+}
+
+impl Tile<'_> {
+    #[inline(always)]
+    fn query(&self, index: usize) -> Query {
+        let (shape, task) = (self.shape, self.task);
+        let (row, head) = (task.rows.start + index / self.group, task.kv_head * self.group + index % self.group);
+        let end = task.segment.ends.start + task.segment.wanted.map_or(row, |wanted| wanted[row]);
+        let start = shape.window.map_or(0, |w| end.saturating_sub(w));
+        Query { at: ((task.first_row + row) * shape.heads + head) * shape.head_dim, start, end }
+    }
+
+    /// Computes `Q` queries; returns how many.
+    #[inline(always)]
+    fn run<S: Simd, const Q: usize>(&self, scores: &mut [f32], out: &Results<'_>) -> usize {
+        let mut queries = [Query { at: 0, start: 0, end: 0 }; Q];
+        for (index, query) in queries.iter_mut().enumerate() {
+            *query = self.query(self.first + index);
+        }
+        self.scores::<S, Q>(&queries, scores);
+        let mut sums = [0.0; Q];
+        for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
+            *sum = softmax_weights::<S>(&mut scores[query.start..query.end], self.shape.scale);
+        }
+        for vector in (0..self.shape.head_dim).step_by(2 * LANES) {
+            self.weigh::<S, Q>(&queries, scores, sums, vector, out);
+        }
+        Q
+    }
+
+    /// Unscaled scores against every block of keys that one of the queries sees.
+    #[inline(always)]
+    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &mut [f32]) {
+        let dim = self.shape.head_dim;
+        let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
+        let end = queries.iter().fold(0, |most, q| most.max(q.end));
+        let mut rows = [&self.queries[..0]; Q];
+        for (row, query) in rows.iter_mut().zip(queries) {
+            *row = &self.queries[query.at..query.at + dim];
+        }
+        let mut position = 0;
+        for span in &self.task.segment.spans {
+            let head_len = span.len.next_multiple_of(LANES) * dim;
+            let keys = &span.keys[self.task.kv_head * head_len..][..head_len];
+            // Two blocks at a time; a last block alone is computed twice, for nothing.
+            for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
+                let at = position + index * 2 * LANES;
+                if at + 2 * LANES <= start || at >= end {
+                    continue;
+                }
+                let (a, b) = blocks.as_chunks::<LANES>().0.split_at(dim);
+                let b = if b.is_empty() { a } else { b };
+                let mut sums = [[S::splat(0.0); 2]; Q];
+                for d in 0..dim {
+                    let (a, b) = (S::load(&a[d]), S::load(&b[d]));
+                    for q in 0..Q {
+                        let x = S::splat(rows[q][d]);
+                        sums[q][0] = S::fma(x, a, sums[q][0]);
+                        sums[q][1] = S::fma(x, b, sums[q][1]);
+                    }
+                }
+                for (sums, scores) in sums.iter().zip(scores.chunks_exact_mut(self.stride)) {
+                    for (sum, scores) in sums.iter().zip(scores[at..].as_chunks_mut().0) {
+                        S::store(*sum, scores);
+                    }
                 }
             }
-            for (sum, scores) in sums.iter().zip(scores.chunks_exact_mut(stride)) {
-                if let Some(scores) = scores[at..].first_chunk_mut() {
-                    S::store(*sum, scores);
-                }
+            position += span.len;
+        }
+    }
+
+    /// `Σ weight · value / sum` over each query's positions, for two vectors of a head.
+    #[inline(always)]
+    fn weigh<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &[f32], sums: [f32; Q], vector: usize, out: &Results<'_>) {
+        // Positions that all queries see are weighed together, those before and behind one query at a time.
+        let from = queries.iter().fold(0, |most, q| most.max(q.start));
+        let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
+        let mut y = [[S::splat(0.0); 2]; Q];
+        for q in 0..Q {
+            let weights = [&scores[q * self.stride..][..self.stride]];
+            self.add_weighted::<S, 1>(
+                queries[q].start..queries[q].end.min(from),
+                weights,
+                vector,
+                (&mut y[q..=q]).try_into().expect("one"),
+            );
+        }
+        let mut weights = [&scores[..0]; Q];
+        for q in 0..Q {
+            weights[q] = &scores[q * self.stride..][..self.stride];
+        }
+        self.add_weighted::<S, Q>(from..to, weights, vector, &mut y);
+        for q in 0..Q {
+            let rest = queries[q].start.max(to)..queries[q].end;
+            self.add_weighted::<S, 1>(rest, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            let len = (self.shape.head_dim - vector).min(2 * LANES);
+            // SAFETY: no other task has this row and head.
+            let out = unsafe { out.head(queries[q].at + vector, len) };
+            for (half, out) in out.chunks_mut(LANES).enumerate() {
+                let result = S::lanes(S::div(y[q][half], S::splat(sums[q])));
+                out.copy_from_slice(&result[..out.len()]);
             }
         }
-        position += span.len;
+    }
+
+    /// Adds the values of some positions, ascending.
+    #[inline(always)]
+    fn add_weighted<S: Simd, const Q: usize>(&self, positions: Range<usize>, weights: [&[f32]; Q], vector: usize, y: &mut [[S::F; 2]; Q]) {
+        let padded = self.shape.padded_dim();
+        let mut position = 0;
+        for span in &self.task.segment.spans {
+            let (from, to) = (positions.start.max(position), positions.end.min(position + span.len));
+            if from < to {
+                let head = &span.values[self.task.kv_head * span.len * padded..][..span.len * padded];
+                let values = head[(from - position) * padded..(to - position) * padded].chunks_exact(padded);
+                let mut local = *y;
+                if padded - vector >= 2 * LANES {
+                    for (at, value) in (from..to).zip(values) {
+                        let value = value[vector..].as_chunks::<LANES>().0;
+                        let (a, b) = (S::load(&value[0]), S::load(&value[1]));
+                        for q in 0..Q {
+                            let weight = S::splat(weights[q][at]);
+                            local[q][0] = S::fma(weight, a, local[q][0]);
+                            local[q][1] = S::fma(weight, b, local[q][1]);
+                        }
+                    }
+                } else {
+                    for (at, value) in (from..to).zip(values) {
+                        let a = S::load(&value[vector..].as_chunks::<LANES>().0[0]);
+                        for q in 0..Q {
+                            local[q][0] = S::fma(S::splat(weights[q][at]), a, local[q][0]);
+                        }
+                    }
+                }
+                *y = local;
+            }
+            position += span.len;
+        }
     }
 }
 
@@ -267,53 +406,4 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
         sum = S::add(sum, S::load(&weights));
     }
     S::sum(sum)
-}
-
-/// `out = Σ weight · value / sum` over the query's positions.
-#[inline(always)]
-fn weigh_values<S: Simd>(
-    shape: &AttentionShape,
-    spans: &[Span<'_>],
-    kv_head: usize,
-    query: Query,
-    weights: &[f32],
-    sum: f32,
-    out: &mut [f32],
-) {
-    let padded = shape.padded_dim();
-    for (piece, out) in out.chunks_mut(4 * LANES).enumerate() {
-        let mut sums = [S::splat(0.0); 4];
-        let mut position = 0;
-        for span in spans {
-            let (from, to) = (query.start.max(position), query.end.min(position + span.len));
-            if from < to {
-                let head = &span.values[kv_head * span.len * padded..][..span.len * padded];
-                let values = head[(from - position) * padded..(to - position) * padded].chunks_exact(padded);
-                let values = values.map(|row| &row[piece * 4 * LANES..]);
-                match out.len().div_ceil(LANES) {
-                    4 => add_weighted::<S, 4>(values, &weights[from..to], &mut sums),
-                    3 => add_weighted::<S, 3>(values, &weights[from..to], &mut sums),
-                    2 => add_weighted::<S, 2>(values, &weights[from..to], &mut sums),
-                    _ => add_weighted::<S, 1>(values, &weights[from..to], &mut sums),
-                }
-            }
-            position += span.len;
-        }
-        for (sums, out) in sums.iter().zip(out.chunks_mut(LANES)) {
-            let result = S::lanes(S::div(*sums, S::splat(sum)));
-            out.copy_from_slice(&result[..out.len()]);
-        }
-    }
-}
-
-#[inline(always)]
-fn add_weighted<'a, S: Simd, const N: usize>(values: impl Iterator<Item = &'a [f32]>, weights: &[f32], sums: &mut [S::F; 4]) {
-    let mut local: [S::F; N] = std::array::from_fn(|i| sums[i]);
-    for (value, weight) in values.zip(weights) {
-        let weight = S::splat(*weight);
-        for (sum, value) in local.iter_mut().zip(value.as_chunks::<LANES>().0) {
-            *sum = S::fma(weight, S::load(value), *sum);
-        }
-    }
-    sums[..N].copy_from_slice(&local);
 }

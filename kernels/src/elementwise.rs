@@ -1,4 +1,4 @@
-//! Row-wise operations: normalisation, rotary positions, activations and the log-softmax normaliser.
+//! Row-wise operations: normalisation, rotary positions and activations.
 
 use rayon::prelude::*;
 
@@ -127,45 +127,4 @@ pub(crate) fn silu_mul_lanes<S: Simd>(gate: &[f32; LANES], up: &[f32; LANES], y:
     let gate = S::load(gate);
     let sigmoid = S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), gate))));
     S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);
-}
-
-/// `x += y`, element by element.
-pub fn add_assign(x: &mut [f32], y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "x and y are of one shape");
-    x.par_chunks_mut(TASK).zip(y.par_chunks(TASK)).for_each(|(x, y)| x.iter_mut().zip(y).for_each(|(x, y)| *x += y));
-}
-
-/// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.
-///
-/// Exponentials are f32, added lane by lane over 512 elements at a time and these sums in f64, so that a vocabulary's tail is not lost.
-pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
-    assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
-    let mut sums = vec![0.0; x.len() / width];
-    x.par_chunks(width).zip(sums.par_iter_mut()).for_each(|(x, sum)| {
-        dispatch!(isa, log_sum_exp_row(x: &[f32], sum: &mut f64));
-    });
-    sums
-}
-
-#[inline(always)]
-fn log_sum_exp_row<S: Simd>(x: &[f32], result: &mut f64) {
-    if x.iter().any(|x| x.is_nan() || *x == f32::INFINITY) {
-        *result = f64::NAN;
-        return;
-    }
-    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut total = 0.0;
-    for part in x.chunks(512) {
-        let (whole, rest) = part.as_chunks::<LANES>();
-        let mut sum = S::splat(0.0);
-        for x in whole {
-            sum = S::add(sum, S::exp(S::sub(S::load(x), S::splat(max))));
-        }
-        let mut last = [0.0; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        let mut last = S::lanes(S::exp(S::sub(S::load(&last), S::splat(max))));
-        last[rest.len()..].fill(0.0);
-        total += f64::from(S::sum(S::add(sum, S::load(&last))));
-    }
-    *result = f64::from(max) + libm::log(total);
 }

@@ -121,7 +121,7 @@ fn group_len(inputs: &Inputs, panels: usize) -> usize {
     if inputs.rows() <= FEW_ROWS { 1 } else { (panels / (2 * rayon::current_num_threads())).clamp(1, GROUP) }
 }
 
-fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
     // Blocks of about one size, so that no last block of few rows reads all weights again.
     let block = rows.div_ceil(rows.div_ceil(ROW_BLOCK).max(1)).next_multiple_of(48);
     (0..rows).step_by(block.max(1)).map(move |first| first..rows.min(first + block))
@@ -180,13 +180,13 @@ impl<'a> Columns<'a> {
 
 /// A thread's memory for expanded weights and sums, kept from product to product.
 #[derive(Default)]
-struct Scratch {
+pub(crate) struct Scratch {
     ints: IntPanel,
     floats: FloatPanel,
-    sums: [Buffer<Sums>; 2],
+    pub(crate) sums: [Buffer<Sums>; 2],
 }
 
-fn with_scratch(work: impl FnOnce(&mut Scratch)) {
+pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
@@ -196,7 +196,15 @@ fn with_scratch(work: impl FnOnce(&mut Scratch)) {
 impl Scratch {
     /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums[slot]`; returns how many rows each panel has there, some of
     /// them padding.
-    fn sums(&mut self, isa: Isa, weights: &PackedMatrix, inputs: &Inputs, panels: Range<usize>, rows: Range<usize>, slot: usize) -> usize {
+    pub(crate) fn sums(
+        &mut self,
+        isa: Isa,
+        weights: &PackedMatrix,
+        inputs: &Inputs,
+        panels: Range<usize>,
+        rows: Range<usize>,
+        slot: usize,
+    ) -> usize {
         let rows_held = rows.len().next_multiple_of(16);
         let sums = &mut self.sums[slot];
         sums.set_len(panels.len() * rows_held);

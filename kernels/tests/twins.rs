@@ -1,9 +1,11 @@
 //! Each instruction set gives the bits of the plain twin, and the twin the right numbers.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use probity_kernels::{
     AttentionShape, Form, Inputs, Isa, Matrix, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType, attention,
-    dequantise, gated_matmul, join_spans, log_sum_exp, matmul, pack_keys, pack_values, rms_norm, silu_mul,
+    dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_keys, pack_values, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -284,6 +286,14 @@ fn decoded_blocks_equal_the_reference() {
     }
 }
 
+/// Packed keys and values of some rows.
+fn pack(shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Range<usize>) -> (Vec<f32>, Vec<f32>, usize) {
+    let (mut k, mut v) = (vec![0.0; shape.keys_len(rows.len())], vec![0.0; shape.values_len(rows.len())]);
+    pack_keys(shape, keys, rows.clone(), &mut k);
+    pack_values(shape, values, rows.clone(), &mut v);
+    (k, v, rows.len())
+}
+
 /// A case of attention: keys and values of all positions, queries of the last `rows`.
 struct Case {
     shape: AttentionShape,
@@ -306,13 +316,11 @@ impl Case {
         let mut bounds = vec![0];
         bounds.extend(cuts);
         bounds.push(self.positions);
-        let packed: Vec<_> = bounds
-            .windows(2)
-            .map(|b| (pack_keys(&self.shape, &self.keys, b[0]..b[1]), pack_values(&self.shape, &self.values, b[0]..b[1]), b[1] - b[0]))
-            .collect();
+        let packed: Vec<_> = bounds.windows(2).map(|b| pack(&self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
         let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
-        attention(isa, &self.shape, &self.queries, &[Segment { spans, rows: self.rows }], &mut out);
+        let ends = self.positions - self.rows + 1..self.positions + 1;
+        attention(isa, &self.shape, &self.queries, &[Segment { spans, ends, wanted: None }], &mut out);
         out
     }
 
@@ -365,17 +373,36 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
 }
 
 #[test]
+fn wanted_rows_have_the_bits_they_have_among_all() {
+    let mut random = Random(14);
+    let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, window: Some(30) };
+    let case = Case::new(&mut random, shape, 90, 60);
+    let (keys, values, len) = pack(&shape, &case.keys, &case.values, 0..90);
+    let spans = vec![Span { keys: &keys, values: &values, len }];
+    let width = shape.heads * shape.head_dim;
+    let wanted = [0, 3, 4, 40, 41, 59];
+    let queries: Vec<f32> = wanted.iter().flat_map(|row| case.queries[row * width..][..width].to_vec()).collect();
+    for isa in isas() {
+        let mut out = vec![f32::NAN; queries.len()];
+        attention(isa, &shape, &queries, &[Segment { spans: spans.clone(), ends: 31..91, wanted: Some(&wanted) }], &mut out);
+        let all = case.attend(isa, &[]);
+        let expected: Vec<f32> = wanted.iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
+        assert_eq!(bits(&out), bits(&expected), "on {}", isa.name());
+    }
+}
+
+#[test]
 fn joined_spans_equal_those_packed_at_once() {
     let mut random = Random(11);
     let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, window: None };
     let case = Case::new(&mut random, shape, 45, 1);
-    let pack = |rows: std::ops::Range<usize>| {
-        (pack_keys(&shape, &case.keys, rows.clone()), pack_values(&shape, &case.values, rows.clone()), rows.len())
-    };
+    let pack = |rows| pack(&shape, &case.keys, &case.values, rows);
     let parts = [pack(0..1), pack(1..2), pack(2..30), pack(30..45)];
     let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
     let (keys, values, _) = pack(0..45);
-    assert_eq!(join_spans(&shape, &spans), (keys, values));
+    let (mut k, mut v) = (vec![0.0; keys.len()], vec![0.0; values.len()]);
+    join_spans(&shape, &spans, &mut k, &mut v);
+    assert_eq!((k, v), (keys, values));
 }
 
 #[test]
@@ -437,6 +464,42 @@ fn the_normaliser_is_exact_over_a_vocabulary_and_refuses_what_is_not_finite() {
     assert!(log_sum_exp(Isa::best(), &[0.0, f32::NAN], 2)[0].is_nan());
     assert!(log_sum_exp(Isa::best(), &[0.0, f32::INFINITY], 2)[0].is_nan());
     assert!(log_sum_exp(Isa::best(), &[0.0, f32::NEG_INFINITY], 2)[0].abs() < 1e-12);
+}
+
+#[test]
+fn the_head_is_the_product_and_its_normaliser() {
+    let mut random = Random(15);
+    for (weight_type, form) in [(WeightType::F32, Form::Float), (WeightType::Q8_0, Form::Int8), (WeightType::BF16, Form::Tiles)] {
+        let (vocab_size, width) = (1333, 64);
+        let bytes = random.weights(weight_type, vocab_size, width);
+        let weights = Matrix::new(weight_type, &bytes, vocab_size, width).expect("sizes fit");
+        let packed = PackedMatrix::pack(weights, form).expect("memory");
+        for rows in [1, 7, 40] {
+            let mut x: Vec<f32> = random.floats(rows * width).iter().map(|x| 20.0 * x).collect();
+            if rows == 7 {
+                x[3 * width] = f32::NAN;
+            }
+            let asked: Vec<Vec<u32>> = (0..rows).map(|row| vec![511, row as u32, 1332, 512, 511]).collect();
+            for isa in isas() {
+                let logits = run_packed(isa, &x, &packed);
+                let normalisers = log_sum_exp(isa, &logits, vocab_size);
+                let mut inputs = Inputs::new();
+                inputs.set(isa, &x, width, [form]);
+                for (row, short) in head(isa, &inputs, &packed, &asked).iter().enumerate() {
+                    let logits = &logits[row * vocab_size..][..vocab_size];
+                    assert_eq!(short.normaliser.to_bits(), normalisers[row].to_bits(), "{form:?} row {row} on {}", isa.name());
+                    let expected: Vec<f32> = asked[row].iter().map(|token| logits[*token as usize]).collect();
+                    assert_eq!(bits(&short.logits), bits(&expected), "{form:?} row {row} on {}", isa.name());
+                    if normalisers[row].is_finite() {
+                        let largest = (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
+                        assert_eq!(short.greedy as usize, largest, "{form:?} row {row} on {}", isa.name());
+                    } else {
+                        assert!((rows, row) == (7, 3), "row {row} of {rows} is finite");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,158 @@
+//! The output head: log-sum-exp over the vocabulary, a block of it at a time, so that logits of many rows never stand in memory together.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::Isa;
+use crate::inputs::Inputs;
+use crate::isa::dispatch;
+use crate::matmul::{row_blocks, with_scratch};
+use crate::pack::{PANEL, PackedMatrix};
+use crate::simd::{LANES, Simd};
+use crate::tiles::Sums;
+
+/// Logits that are summed together: their exponentials in f32, lane by lane, relative to their own largest.
+const BLOCK: usize = 512;
+/// Panels of a block.
+const PANELS: usize = BLOCK / PANEL;
+
+/// A row of logits in short.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadRow {
+    /// log Σ exp over the whole vocabulary; not finite where a logit is NaN or +∞.
+    pub normaliser: f64,
+    /// The token with the largest logit, the lowest id among equals; any where the normaliser is not finite.
+    pub greedy: u32,
+    /// The logits that were asked for.
+    pub logits: Vec<f32>,
+}
+
+/// Products `x · Wᵀ` of the rows held by `inputs` with an output head `(vocab_size, hidden_size)`, each row reduced to its [`HeadRow`] with
+/// the logits of the token ids in `asked`, one list per row.
+///
+/// Logits are those of [`matmul`](crate::matmul), normalisers those of [`log_sum_exp`] over them.
+pub fn head(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, asked: &[Vec<u32>]) -> Vec<HeadRow> {
+    assert_eq!((inputs.rows(), inputs.width()), (asked.len(), weights.in_features()), "a list of tokens for each row of the head's width");
+    let blocks: Vec<Block> = (0..weights.panels())
+        .step_by(PANELS)
+        .collect::<Vec<_>>()
+        .into_par_iter()
+        .map(|first| block(isa, inputs, weights, first..weights.panels().min(first + PANELS), asked))
+        .collect();
+    let row = |row: usize| {
+        let parts = blocks.iter().map(|block| block.parts[row]);
+        let (normaliser, greedy) = combine(parts.enumerate().map(|(index, part)| Part { greedy: part.greedy + index * BLOCK, ..part }));
+        let logit = |token: &u32| blocks[*token as usize / BLOCK].logits[row].iter().find(|(id, _)| id == token).map(|(_, logit)| *logit);
+        let logits = asked[row].iter().map(|token| logit(token).expect("its block was computed")).collect();
+        HeadRow { normaliser, greedy: greedy as u32, logits }
+    };
+    (0..asked.len()).map(row).collect()
+}
+
+/// What is kept of a block of the vocabulary, by row.
+struct Block {
+    parts: Vec<Part>,
+    /// Tokens asked for, with their logits.
+    logits: Vec<Vec<(u32, f32)>>,
+}
+
+fn block(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
+    let first = panels.start * PANEL;
+    let len = BLOCK.min(weights.out_features() - first);
+    let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
+    with_scratch(|scratch| {
+        for rows in row_blocks(inputs.rows()) {
+            let rows_held = scratch.sums(isa, weights, inputs, panels.clone(), rows.clone(), 0);
+            for (index, row) in rows.enumerate() {
+                let mut logits = [0.0; BLOCK];
+                for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums[0].chunks_exact(rows_held)) {
+                    let sums: &Sums = &sums[index];
+                    to.copy_from_slice(sums.as_flattened());
+                }
+                let logits = &logits[..len];
+                let wanted = asked[row].iter().filter(|token| (first..first + len).contains(&(**token as usize)));
+                block.logits.push(wanted.map(|token| (*token, logits[*token as usize - first])).collect());
+                block.parts.push(part(isa, logits));
+            }
+        }
+    });
+    block
+}
+
+/// What a block adds to the whole.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// The largest logit; NaN where one is not finite from above.
+    max: f32,
+    /// Where it stands first.
+    greedy: usize,
+    /// Σ exp(x − max).
+    sum: f32,
+}
+
+/// A block's part; `logits` are at most 512.
+fn part(isa: Isa, logits: &[f32]) -> Part {
+    let mut part = Part { max: f32::NEG_INFINITY, greedy: 0, sum: 0.0 };
+    let to = &mut part;
+    dispatch!(isa, sum_block(logits: &[f32], to: &mut Part));
+    part
+}
+
+#[inline(always)]
+fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
+    // Comparisons with NaN are false, and the sum below then shows it.
+    for (id, logit) in logits.iter().enumerate() {
+        if *logit > part.max {
+            (part.max, part.greedy) = (*logit, id);
+        }
+    }
+    if part.max == f32::NEG_INFINITY {
+        part.max = if logits.iter().any(|logit| logit.is_nan()) { f32::NAN } else { part.max };
+        return;
+    }
+    let max = S::splat(part.max);
+    let (whole, rest) = logits.as_chunks::<LANES>();
+    let mut sum = S::splat(0.0);
+    for x in whole {
+        sum = S::add(sum, S::exp(S::sub(S::load(x), max)));
+    }
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut last = S::lanes(S::exp(S::sub(S::load(&last), max)));
+    last[rest.len()..].fill(0.0);
+    part.sum = S::sum(S::add(sum, S::load(&last)));
+    if !part.max.is_finite() || !part.sum.is_finite() {
+        part.max = f32::NAN;
+    }
+}
+
+/// The normaliser and the first largest logit from the parts in order of the vocabulary.
+fn combine(parts: impl Iterator<Item = Part> + Clone) -> (f64, usize) {
+    let (mut max, mut greedy) = (f32::NEG_INFINITY, 0);
+    for part in parts.clone() {
+        if part.max.is_nan() {
+            return (f64::NAN, part.greedy);
+        }
+        if part.max > max {
+            (max, greedy) = (part.max, part.greedy);
+        }
+    }
+    let relative = |part: Part| f64::from(part.sum) * libm::exp(f64::from(part.max) - f64::from(max));
+    let total: f64 = parts.filter(|part| part.max > f32::NEG_INFINITY).map(relative).sum();
+    (f64::from(max) + libm::log(total), greedy)
+}
+
+/// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.
+///
+/// Exponentials are f32, added lane by lane over 512 elements at a time relative to their largest, and these sums in f64, so that a
+/// vocabulary's tail is not lost.
+pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
+    assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
+    x.par_chunks(width)
+        .map(|row| {
+            let parts: Vec<Part> = row.chunks(BLOCK).map(|block| part(isa, block)).collect();
+            combine(parts.into_iter()).0
+        })
+        .collect()
+}
