@@ -53,6 +53,11 @@ impl<T> Buffer<T> {
         self.len = len;
     }
 
+    /// Forgets all elements but the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Bytes held, in use or not.
     pub fn bytes(&self) -> usize {
         self.map.as_ref().map_or(0, |map| map.len())

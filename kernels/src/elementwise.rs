@@ -72,29 +72,42 @@ impl RopeTable {
     }
 
     /// Rotates each head of `x`, `(rows, heads, head_dim)`, by its row's angles.
-    pub fn apply(&self, layout: RopeLayout, x: &mut [f32]) {
+    pub fn apply(&self, isa: Isa, layout: RopeLayout, x: &mut [f32]) {
         let rows = self.cos.len() / self.half.max(1);
-        assert!(rows > 0 && x.len().is_multiple_of(rows * 2 * self.half), "x is (rows, heads, head_dim)");
+        if rows == 0 {
+            assert!(x.is_empty(), "a row of angles for each row");
+            return;
+        }
+        assert!(x.len().is_multiple_of(rows * 2 * self.half), "x is (rows, heads, head_dim)");
         let width = x.len() / rows;
-        x.par_chunks_mut(width).enumerate().for_each(|(row, x)| {
-            let (cos, sin) = (&self.cos[row * self.half..][..self.half], &self.sin[row * self.half..][..self.half]);
-            for head in x.chunks_exact_mut(2 * self.half) {
-                match layout {
-                    RopeLayout::Halves => {
-                        let (a, b) = head.split_at_mut(self.half);
-                        for (((a, b), c), s) in a.iter_mut().zip(b).zip(cos).zip(sin) {
-                            (*a, *b) = (*a * c - *b * s, *b * c + *a * s);
-                        }
+        x.par_chunks_mut(TASK_ROWS * width).enumerate().for_each(|(task, x)| {
+            let (first, table) = (task * TASK_ROWS, self);
+            dispatch!(isa, rotate_rows(table: &RopeTable, layout: RopeLayout, first: usize, width: usize, x: &mut [f32]));
+        });
+    }
+}
+
+#[inline(always)]
+fn rotate_rows<S: Simd>(table: &RopeTable, layout: RopeLayout, first: usize, width: usize, x: &mut [f32]) {
+    let half = table.half;
+    for (row, x) in x.chunks_exact_mut(width).enumerate() {
+        let (cos, sin) = (&table.cos[(first + row) * half..][..half], &table.sin[(first + row) * half..][..half]);
+        for head in x.chunks_exact_mut(2 * half) {
+            match layout {
+                RopeLayout::Halves => {
+                    let (a, b) = head.split_at_mut(half);
+                    for i in 0..half {
+                        (a[i], b[i]) = (a[i] * cos[i] - b[i] * sin[i], b[i] * cos[i] + a[i] * sin[i]);
                     }
-                    RopeLayout::Interleaved => {
-                        for ((pair, c), s) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
-                            let [a, b] = *pair;
-                            *pair = [a * c - b * s, b * c + a * s];
-                        }
+                }
+                RopeLayout::Interleaved => {
+                    for ((pair, c), s) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+                        let [a, b] = *pair;
+                        *pair = [a * c - b * s, b * c + a * s];
                     }
                 }
             }
-        });
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! The pre-norm gated decoder that the llama family shares (Touvron et al. 2023): architectures differ in their configuration alone.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use candle_core::{Device, Result, Tensor};
-use probity_kernels::{AttentionShape, RopeLayout, RopeTable};
+use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
+use probity_kernels::{AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul};
+use rayon::prelude::*;
 
-use crate::linear::{Linear, Weight, load_vector};
-use crate::ops::{LayerSpan, RmsNorm, SegmentSpans, add, attend, gated_silu, join, normalisers, pack_span, rotate};
-use crate::packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
-use crate::{Arithmetic, Rope, SourceError, WeightSource};
+use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
+use crate::linear::{Embedding, Linear, load_packed, load_vector};
+use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,9 +66,47 @@ impl DecoderConfig {
 /// What a batch shares in all layers.
 struct Plan<'a> {
     segments: &'a [PackedSegment],
-    rope: RopeTable,
-    rope_layout: RopeLayout,
     shape: AttentionShape,
+    rope_layout: RopeLayout,
+    /// Angles of all rows, and of the wanted ones.
+    rope: RopeTable,
+    rope_wanted: RopeTable,
+    /// The wanted rows among all, ascending.
+    wanted: Vec<usize>,
+    compute: Compute,
+}
+
+impl<'a> Plan<'a> {
+    fn new(segments: &'a [PackedSegment], config: &DecoderConfig, frequencies: &[f32], compute: Compute) -> Self {
+        let positions: Vec<u32> = segments.iter().flat_map(|s| (s.start()..s.start() + s.tokens.len()).map(|p| p as u32)).collect();
+        let mut wanted = Vec::new();
+        let mut start = 0;
+        for segment in segments {
+            wanted.extend(segment.wanted.iter().map(|offset| start + offset));
+            start += segment.tokens.len();
+        }
+        let of_wanted: Vec<u32> = wanted.iter().map(|row| positions[*row]).collect();
+        Self {
+            segments,
+            shape: config.attention_shape(),
+            rope_layout: config.rope_layout,
+            rope: RopeTable::new(&positions, frequencies),
+            rope_wanted: RopeTable::new(&of_wanted, frequencies),
+            wanted,
+            compute,
+        }
+    }
+
+    /// What each segment's rows attend to in a layer; of the last layer, its wanted rows.
+    fn attention_segments<'b>(&'b self, new: &'b [CpuSpan], layer: usize, last: bool) -> Vec<Segment<'b>> {
+        let segment = |(segment, new): (&'b PackedSegment, &'b CpuSpan)| {
+            let mut spans: Vec<_> = segment.past.iter().map(|span| span.cache::<CpuSpan>().layer(layer)).collect();
+            spans.push(new.layer(layer));
+            let ends = segment.start() + 1..segment.start() + segment.tokens.len() + 1;
+            Segment { spans, ends, wanted: last.then_some(&segment.wanted) }
+        };
+        self.segments.iter().zip(new).map(segment).collect()
+    }
 }
 
 #[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
@@ -79,9 +118,9 @@ struct Attention {
 }
 
 impl Attention {
-    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, arithmetic: Arithmetic) -> std::result::Result<Self, SourceError> {
+    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
         let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
-        let linear = |name: &str, shape, bias| Linear::load(source, &format!("{prefix}.{name}"), shape, bias, arithmetic);
+        let linear = |name: &str, shape, bias| Linear::load(source, &format!("{prefix}.{name}"), shape, bias, compute);
         Ok(Self {
             q_proj: linear("q_proj", [queries, c.hidden_size], c.qkv_bias)?,
             k_proj: linear("k_proj", [keys, c.hidden_size], c.qkv_bias)?,
@@ -90,25 +129,42 @@ impl Attention {
         })
     }
 
-    /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let q = rotate(&self.q_proj.forward(x)?, &plan.rope, plan.rope_layout)?; // (tokens, heads · head_dim)
-        let k = rotate(&self.k_proj.forward(x)?, &plan.rope, plan.rope_layout)?; // (tokens, kv_heads · head_dim)
-        let v = self.v_proj.forward(x)?;
-        let mut new = Vec::with_capacity(plan.segments.len());
-        let mut row = 0;
-        for segment in plan.segments {
-            new.push(pack_span(&plan.shape, &k, &v, row, segment.tokens.len())?);
-            row += segment.tokens.len();
+    /// Computes queries, keys and values of the normed rows, rotates them, and puts keys and values into the segments' new spans. In the
+    /// last layer only wanted rows have queries, and only they stay in the residual stream.
+    fn project(&self, w: &mut Workspace, plan: &Plan<'_>, new: &mut [CpuSpan], layer: usize, last: bool) {
+        let width = self.q_proj.weight.in_features();
+        let isa = plan.compute.isa;
+        let rows = w.normed.len() / width;
+        let keys = [self.k_proj.form(), self.v_proj.form()];
+        w.k.set_len(rows * self.k_proj.out_features());
+        w.v.set_len(rows * self.v_proj.out_features());
+        w.q.set_len(if last { plan.wanted.len() } else { rows } * self.q_proj.out_features());
+        w.inputs.set(isa, &w.normed, width, keys.into_iter().chain((!last).then_some(self.q_proj.form())));
+        let (k, v) = (self.k_proj.product(&mut w.k), self.v_proj.product(&mut w.v));
+        if last {
+            matmul(isa, &w.inputs, &mut [k, v]);
+            keep_rows(&mut w.x, width, &plan.wanted);
+            keep_rows(&mut w.normed, width, &plan.wanted);
+            w.inputs.set(isa, &w.normed, width, [self.q_proj.form()]);
+            matmul(isa, &w.inputs, &mut [self.q_proj.product(&mut w.q)]);
+        } else {
+            matmul(isa, &w.inputs, &mut [self.q_proj.product(&mut w.q), k, v]);
         }
-        let mut segments = Vec::with_capacity(plan.segments.len());
-        for (segment, new) in plan.segments.iter().zip(&new) {
-            let mut spans: Vec<_> = segment.past.iter().map(|span| (&span.cache::<Vec<LayerSpan>>()[layer], span.len())).collect();
-            spans.push((new, segment.tokens.len()));
-            segments.push(SegmentSpans { spans, rows: segment.tokens.len() });
-        }
-        let y = self.o_proj.forward(&attend(&plan.shape, &q, &segments)?)?;
-        Ok((y, new))
+        plan.rope.apply(isa, plan.rope_layout, &mut w.k);
+        (if last { &plan.rope_wanted } else { &plan.rope }).apply(isa, plan.rope_layout, &mut w.q);
+        let starts = plan.segments.iter().scan(0, |start, segment| {
+            *start += segment.tokens.len();
+            Some(*start - segment.tokens.len())
+        });
+        let (k, v) = (&*w.k, &*w.v);
+        new.par_iter_mut().zip(starts.collect::<Vec<_>>()).for_each(|(span, start)| span.fill(&plan.shape, layer, k, v, start));
+    }
+
+    /// Attends and adds the result to the residual stream.
+    fn attend(&self, w: &mut Workspace, plan: &Plan<'_>, new: &[CpuSpan], layer: usize, last: bool) {
+        w.attended.set_len(w.q.len());
+        attention(plan.compute.isa, &plan.shape, &w.q, &plan.attention_segments(new, layer, last), &mut w.attended);
+        self.o_proj.add_to(plan.compute, &mut w.inputs, &w.attended, &mut w.x);
     }
 }
 
@@ -120,8 +176,8 @@ struct Mlp {
 }
 
 impl Mlp {
-    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, arithmetic: Arithmetic) -> std::result::Result<Self, SourceError> {
-        let linear = |name: &str, shape| Linear::load(source, &format!("{prefix}.{name}"), shape, c.mlp_bias, arithmetic);
+    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+        let linear = |name: &str, shape| Linear::load(source, &format!("{prefix}.{name}"), shape, c.mlp_bias, compute);
         Ok(Self {
             gate_proj: linear("gate_proj", [c.intermediate_size, c.hidden_size])?,
             up_proj: linear("up_proj", [c.intermediate_size, c.hidden_size])?,
@@ -129,8 +185,14 @@ impl Mlp {
         })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down_proj.forward(&gated_silu(&self.gate_proj.forward(x)?, &self.up_proj.forward(x)?)?)
+    /// Adds the layer's result for the normed rows to the residual stream.
+    fn forward(&self, w: &mut Workspace, compute: Compute) {
+        let width = self.gate_proj.weight.in_features();
+        w.gated.set_len(w.normed.len() / width * self.gate_proj.out_features());
+        w.inputs.set(compute.isa, &w.normed, width, [self.gate_proj.form(), self.up_proj.form()]);
+        let (gate, up) = (&self.gate_proj, &self.up_proj);
+        gated_matmul(compute.isa, &w.inputs, (&gate.weight, gate.bias.as_deref()), (&up.weight, up.bias.as_deref()), &mut w.gated);
+        self.down_proj.add_to(compute, &mut w.inputs, &w.gated, &mut w.x);
     }
 }
 
@@ -142,51 +204,77 @@ struct DecoderLayer {
 }
 
 impl DecoderLayer {
-    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, arithmetic: Arithmetic) -> std::result::Result<Self, SourceError> {
+    fn load(source: &dyn WeightSource, prefix: &str, c: &DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
         let norm = |name: &str| RmsNorm::load(source, &format!("{prefix}.{name}"), c.hidden_size, c.rms_norm_eps);
         Ok(Self {
             input_layernorm: norm("input_layernorm")?,
-            self_attn: Attention::load(source, &format!("{prefix}.self_attn"), c, arithmetic)?,
+            self_attn: Attention::load(source, &format!("{prefix}.self_attn"), c, compute)?,
             post_attention_layernorm: norm("post_attention_layernorm")?,
-            mlp: Mlp::load(source, &format!("{prefix}.mlp"), c, arithmetic)?,
+            mlp: Mlp::load(source, &format!("{prefix}.mlp"), c, compute)?,
         })
     }
 
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let (attended, spans) = self.self_attn.forward(&self.input_layernorm.forward(x)?, plan, layer)?;
-        let x = add(x, &attended)?;
-        let fed = self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?;
-        Ok((add(&x, &fed)?, spans))
+    /// Takes the residual stream `(tokens, hidden_size)` through the layer; behind the last one only its wanted rows are left.
+    fn forward(&self, w: &mut Workspace, plan: &Plan<'_>, new: &mut [CpuSpan], layer: usize, last: bool) {
+        self.input_layernorm.forward(plan.compute.isa, &w.x, &mut w.normed);
+        self.self_attn.project(w, plan, new, layer, last);
+        if last && plan.wanted.is_empty() {
+            return;
+        }
+        self.self_attn.attend(w, plan, new, layer, last);
+        self.post_attention_layernorm.forward(plan.compute.isa, &w.x, &mut w.normed);
+        self.mlp.forward(w, plan.compute);
     }
 }
-
-/// Rows of logits that are held at a time.
-const HEAD_ROWS: usize = 64;
 
 /// A loaded model of the family.
 pub(crate) struct LlamaFamily {
-    embed_tokens: Weight,
+    embed_tokens: Embedding,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
-    /// Absent where the embedding serves.
-    lm_head: Option<Weight>,
+    /// The embedding's own weights where these serve.
+    lm_head: PackedMatrix,
     frequencies: Vec<f32>,
     config: DecoderConfig,
+    compute: Compute,
+    /// Calls take turns: each uses all threads.
+    workspace: Mutex<Workspace>,
 }
 
 impl LlamaFamily {
-    pub(crate) fn load(source: &dyn WeightSource, config: DecoderConfig, arithmetic: Arithmetic) -> std::result::Result<Self, SourceError> {
+    pub(crate) fn load(source: &dyn WeightSource, config: DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
-        let layer = |i| DecoderLayer::load(source, &format!("model.layers.{i}"), &config, arithmetic);
-        let lm_head = if config.tie_word_embeddings { None } else { Some(Weight::load(source, "lm_head.weight", vocabulary, arithmetic)?) };
+        let layer = |i| DecoderLayer::load(source, &format!("model.layers.{i}"), &config, compute);
+        let embedding = "model.embed_tokens.weight";
         Ok(Self {
-            embed_tokens: Weight::load(source, "model.embed_tokens.weight", vocabulary, arithmetic)?,
             layers: (0..config.num_layers).map(layer).collect::<std::result::Result<_, _>>()?,
             norm: RmsNorm::load(source, "model.norm", config.hidden_size, config.rms_norm_eps)?,
-            lm_head,
+            lm_head: load_packed(source, if config.tie_word_embeddings { embedding } else { "lm_head.weight" }, vocabulary, compute)?,
+            embed_tokens: Embedding::load(source, embedding, vocabulary)?,
             frequencies: frequencies(source, &config)?,
             config,
+            compute,
+            workspace: Mutex::default(),
         })
+    }
+
+    /// Packs hidden states `(rows, hidden_size)` for the output head.
+    fn head_inputs(&self, w: &mut Workspace, hidden: &Tensor) -> Result<()> {
+        let (storage, layout) = hidden.storage_and_layout();
+        let (rows, width) = layout.shape().dims2()?;
+        if rows == 0 || width != self.config.hidden_size {
+            bail!("an output head of {} inputs was given {rows} rows of {width}", self.config.hidden_size);
+        }
+        w.inputs.set(self.compute.isa, elements(&storage, layout)?, width, [self.lm_head.form()]);
+        Ok(())
+    }
+}
+
+/// The elements of a contiguous f32 tensor in memory.
+fn elements<'a>(storage: &'a Storage, layout: &Layout) -> Result<&'a [f32]> {
+    match (storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) => Ok(&values[start..end]),
+        _ => bail!("the tensors of a CPU model are contiguous and f32"),
     }
 }
 
@@ -207,68 +295,55 @@ pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> 
 
 impl Decoder for LlamaFamily {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
-        let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
-        let positions: Vec<u32> = segments.iter().flat_map(|s| (s.start()..s.start() + s.tokens.len()).map(|p| p as u32)).collect();
-        let plan = Plan {
-            segments,
-            rope: RopeTable::new(&positions, &self.frequencies),
-            rope_layout: self.config.rope_layout,
-            shape: self.config.attention_shape(),
-        };
-        let mut x = self.embed_tokens.embed(&tokens)?; // (tokens, hidden_size)
-        let mut spans: Vec<Vec<LayerSpan>> = segments.iter().map(|_| Vec::with_capacity(self.layers.len())).collect();
+        let plan = Plan::new(segments, &self.config, &self.frequencies, self.compute);
+        let mut workspace = self.workspace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let w = &mut *workspace;
+        let tokens = segments.iter().flat_map(|s| s.tokens.iter().copied());
+        w.x.set_len(tokens.clone().count() * self.config.hidden_size);
+        self.embed_tokens.rows(tokens, &mut w.x)?; // (tokens, hidden_size)
+        let mut spans: Vec<CpuSpan> = segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.tokens.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
-            let (y, new) = layer.forward(&x, &plan, index)?;
-            x = y;
-            spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
+            layer.forward(w, &plan, &mut spans, index, index + 1 == self.layers.len());
         }
-        let mut rows = Vec::new();
-        let mut start = 0;
-        for segment in segments {
-            rows.extend(segment.wanted.iter().map(|offset| (start + offset) as u32));
-            start += segment.tokens.len();
-        }
-        let hidden = if rows.is_empty() {
-            Tensor::zeros((0, self.config.hidden_size), x.dtype(), &Device::Cpu)?
-        } else {
-            let count = rows.len();
-            self.norm.forward(&x.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)?)?
-        };
-        let spans = segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
+        self.norm.forward(self.compute.isa, &w.x, &mut w.normed); // (wanted rows, hidden_size)
+        let hidden = Tensor::from_slice(&w.normed, (plan.wanted.len(), self.config.hidden_size), &Device::Cpu)?;
+        let spans = segments.iter().zip(spans).map(|(s, span)| Arc::new(KvSpan::new(s.tokens.len(), span))).collect();
         Ok(PackedOutput { hidden, spans })
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        self.lm_head.as_ref().unwrap_or(&self.embed_tokens).matmul(hidden)
+        let mut workspace = self.workspace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.head_inputs(&mut workspace, hidden)?;
+        let mut logits = vec![0.0; hidden.dim(0)? * self.config.vocab_size];
+        let product = Product { weights: &self.lm_head, bias: None, y: &mut logits, add: false };
+        matmul(self.compute.isa, &workspace.inputs, &mut [product]);
+        Tensor::from_vec(logits, (hidden.dim(0)?, self.config.vocab_size), &Device::Cpu)
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
-        let mut rows = Vec::with_capacity(asked.len());
-        for (part, asked) in asked.chunks(HEAD_ROWS).enumerate() {
-            let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?.contiguous()?)?;
-            let normalisers = normalisers(&logits)?;
-            for ((row, normaliser), asked) in logits.to_vec2::<f32>()?.iter().zip(normalisers).zip(asked) {
-                let greedy = row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best }) as u32;
-                rows.push(HeadRow { normaliser, greedy, logits: asked.iter().map(|id| row[*id as usize]).collect() });
-            }
+        if asked.iter().flatten().any(|token| *token as usize >= self.config.vocab_size) || hidden.dim(0)? != asked.len() {
+            bail!("one list of tokens of the vocabulary for each row");
         }
-        Ok(rows)
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut workspace = self.workspace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.head_inputs(&mut workspace, hidden)?;
+        Ok(head(self.compute.isa, &workspace.inputs, &self.lm_head, asked))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        let shape = self.config.attention_shape();
-        self.layers.len() * (shape.keys_len(tokens) + shape.values_len(tokens)) * size_of::<f32>()
+        CpuSpan::bytes(&self.config.attention_shape(), self.layers.len(), tokens)
     }
 
     fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
-        normalisers(logits)
+        let (storage, layout) = logits.storage_and_layout();
+        Ok(log_sum_exp(self.compute.isa, elements(&storage, layout)?, logits.dim(1)?))
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
-        let shape = self.config.attention_shape();
-        let layer =
-            |index| join(&shape, &spans.iter().map(|span| (&span.cache::<Vec<LayerSpan>>()[index], span.len())).collect::<Vec<_>>());
-        let layers: Vec<LayerSpan> = (0..self.layers.len()).map(layer).collect::<Result<_>>()?;
-        Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
+        let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
+        let joined = CpuSpan::join(&self.config.attention_shape(), self.layers.len(), &parts);
+        Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), joined)))
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, Fields, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::packed::Decoder;
-use crate::{Arithmetic, Rope, SourceError, WeightSource, llama, mistral, qwen2};
+use crate::{Compute, Rope, SourceError, WeightSource, llama, mistral, qwen2};
 
 type ConfigReader = fn(&Map<String, Value>) -> Result<DecoderConfig, ConfigError>;
 
@@ -29,9 +29,13 @@ pub fn read_config(config: &Value) -> Result<DecoderConfig, ConfigError> {
     }
 }
 
-/// Loads a decoder's weights. They stay where they lie: nothing is copied but norms and biases.
-pub fn load_decoder(source: &dyn WeightSource, config: DecoderConfig, arithmetic: Arithmetic) -> Result<Box<dyn Decoder>, SourceError> {
-    Ok(Box::new(LlamaFamily::load(source, config, arithmetic)?))
+/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is packed.
+pub fn load_decoder(
+    source: &dyn WeightSource,
+    config: DecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
 }
 
 /// The fields of every member of the family, with llama's defaults.

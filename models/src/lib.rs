@@ -5,13 +5,13 @@
 //! An architecture is one file that reads its configuration and one line in the registry.
 
 mod config;
+mod cpu;
 mod decoder;
 mod device;
 mod family;
 mod linear;
 mod llama;
 mod mistral;
-mod ops;
 mod packed;
 mod qwen2;
 mod rope;
@@ -23,15 +23,22 @@ pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use family::{architectures, load_decoder, read_config};
 pub use linear::weight_types;
 pub use packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-pub use probity_kernels::{RopeLayout, WeightType};
+pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
 pub use rope::{Rope, RopeScaling};
-pub use source::{Bytes, RawTensor, SourceError, WeightSource};
+pub use source::{Bytes, Memory, RawTensor, SourceError, WeightSource};
 
-/// The arithmetic of products with quantised weights; other weights are always exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Arithmetic {
-    /// Dequantised weights, f32 throughout.
-    Exact,
-    /// Activations of 8 bits, integer dot products; on a device besides our kernels' CPU, bf16.
-    Fast,
+/// How our kernels compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compute {
+    /// How much products may round.
+    pub arithmetic: Arithmetic,
+    /// The instruction set; the machine must have it. It changes no bit of any result.
+    pub isa: Isa,
+}
+
+impl From<Arithmetic> for Compute {
+    /// On the best instruction set that the machine has.
+    fn from(arithmetic: Arithmetic) -> Self {
+        Self { arithmetic, isa: Isa::best() }
+    }
 }

@@ -1,60 +1,29 @@
-//! Weights as they lie in their file, and the operations that read them: linear layers and embeddings.
+//! Weights: packed for products when they are loaded, or read row by row where they lie.
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, bail};
-use probity_kernels::{Isa, Matrix, WeightType, dequantise, matmul, matmul_fast};
+use probity_kernels::{Form, Inputs, Matrix, PackedMatrix, Product, WeightType, dequantise, matmul};
 
-use crate::{Arithmetic, RawTensor, SourceError, WeightSource};
+use crate::{Compute, RawTensor, SourceError, WeightSource};
 
-/// A weight matrix `(out_features, in_features)`, kept in its storage type.
-pub(crate) struct Weight {
-    raw: RawTensor,
-    arithmetic: Arithmetic,
-}
-
-impl Weight {
-    /// Takes the tensor where its shape is the one expected.
-    pub(crate) fn load(
-        source: &dyn WeightSource,
-        name: &str,
-        shape: [usize; 2],
-        arithmetic: Arithmetic,
-    ) -> std::result::Result<Self, SourceError> {
-        let raw = tensor_of_shape(source, name, &shape)?;
-        if raw.weight_type.row_bytes(shape[1]).is_none() {
-            let why = format!("rows of {} weights are no whole number of {} blocks", shape[1], raw.weight_type);
-            return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
-        }
-        Ok(Self { raw, arithmetic })
-    }
-
-    fn matrix(&self) -> Matrix<'_> {
-        let [out_features, in_features] = [self.raw.shape[0], self.raw.shape[1]];
-        Matrix::new(self.raw.weight_type, &self.raw.bytes, out_features, in_features).expect("checked when loaded")
-    }
-
-    /// Rows of the matrix as f32: `(tokens, in_features)`.
-    pub(crate) fn embed(&self, tokens: &[u32]) -> Result<Tensor> {
-        let matrix = self.matrix();
-        let width = matrix.in_features();
-        let mut rows = vec![0.0; tokens.len() * width];
-        for (token, row) in tokens.iter().zip(rows.chunks_exact_mut(width)) {
-            let token = *token as usize;
-            if token >= matrix.out_features() {
-                bail!("token {token} is outside the vocabulary of {}", matrix.out_features());
-            }
-            dequantise(matrix.weight_type(), matrix.row(token), 0, row);
-        }
-        Tensor::from_vec(rows, (tokens.len(), width), &Device::Cpu)
-    }
-
-    /// `x · Wᵀ`.
-    pub(crate) fn matmul(&self, x: &Tensor) -> Result<Tensor> {
-        x.apply_op1_no_bwd(&MatMul { weight: self, bias: None })
-    }
+/// A weight matrix `(out_features, in_features)`, packed for products; its pages in the file are let go.
+pub(crate) fn load_packed(
+    source: &dyn WeightSource,
+    name: &str,
+    shape: [usize; 2],
+    compute: Compute,
+) -> Result<PackedMatrix, SourceError> {
+    let raw = matrix_of_shape(source, name, shape)?;
+    let form = Form::of(raw.weight_type, compute.arithmetic);
+    let packed = PackedMatrix::pack(matrix(&raw), form).map_err(|error| SourceError::Invalid {
+        name: name.to_owned(),
+        path: source.path(),
+        why: format!("no memory for its {} bytes: {error}", raw.bytes.len()),
+    })?;
+    raw.bytes.release();
+    Ok(packed)
 }
 
 /// A tensor, refused where its shape is another than expected.
-pub(crate) fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> std::result::Result<RawTensor, SourceError> {
+pub(crate) fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
     let raw = source.tensor(name)?;
     if raw.shape == shape {
         return Ok(raw);
@@ -63,8 +32,22 @@ pub(crate) fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[us
     Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why })
 }
 
+/// A matrix, refused also where its rows are no whole number of blocks.
+fn matrix_of_shape(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<RawTensor, SourceError> {
+    let raw = tensor_of_shape(source, name, &shape)?;
+    if raw.weight_type.row_bytes(shape[1]).is_none() {
+        let why = format!("rows of {} weights are no whole number of {} blocks", shape[1], raw.weight_type);
+        return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
+    }
+    Ok(raw)
+}
+
+fn matrix(raw: &RawTensor) -> Matrix<'_> {
+    Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
+}
+
 /// A vector of `len` elements as f32: the weight of a norm, a bias.
-pub(crate) fn load_vector(source: &dyn WeightSource, name: &str, len: usize) -> std::result::Result<Vec<f32>, SourceError> {
+pub(crate) fn load_vector(source: &dyn WeightSource, name: &str, len: usize) -> Result<Vec<f32>, SourceError> {
     let raw = tensor_of_shape(source, name, &[len])?;
     let mut values = vec![0.0; len];
     if raw.weight_type.row_bytes(len) != Some(raw.bytes.len()) {
@@ -75,10 +58,36 @@ pub(crate) fn load_vector(source: &dyn WeightSource, name: &str, len: usize) -> 
     Ok(values)
 }
 
+/// Token embeddings `(vocab_size, hidden_size)`, read where they lie in the file.
+pub(crate) struct Embedding {
+    raw: RawTensor,
+}
+
+impl Embedding {
+    pub(crate) fn load(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<Self, SourceError> {
+        let raw = matrix_of_shape(source, name, shape)?;
+        raw.bytes.release();
+        Ok(Self { raw })
+    }
+
+    /// Writes the tokens' rows to `x`, `(tokens, hidden_size)`. A token outside the vocabulary is an error.
+    pub(crate) fn rows(&self, tokens: impl Iterator<Item = u32>, x: &mut [f32]) -> candle_core::Result<()> {
+        let matrix = matrix(&self.raw);
+        for (token, row) in tokens.zip(x.chunks_exact_mut(matrix.in_features())) {
+            let token = token as usize;
+            if token >= matrix.out_features() {
+                candle_core::bail!("token {token} is outside the vocabulary of {}", matrix.out_features());
+            }
+            dequantise(matrix.weight_type(), matrix.row(token), 0, row);
+        }
+        Ok(())
+    }
+}
+
 /// `x · Wᵀ + b`.
 pub(crate) struct Linear {
-    weight: Weight,
-    bias: Option<Vec<f32>>,
+    pub(crate) weight: PackedMatrix,
+    pub(crate) bias: Option<Vec<f32>>,
 }
 
 impl Linear {
@@ -88,55 +97,30 @@ impl Linear {
         name: &str,
         shape: [usize; 2],
         bias: bool,
-        arithmetic: Arithmetic,
-    ) -> std::result::Result<Self, SourceError> {
-        let weight = Weight::load(source, &format!("{name}.weight"), shape, arithmetic)?;
+        compute: Compute,
+    ) -> Result<Self, SourceError> {
+        let weight = load_packed(source, &format!("{name}.weight"), shape, compute)?;
         let bias = if bias { Some(load_vector(source, &format!("{name}.bias"), shape[0])?) } else { None };
         Ok(Self { weight, bias })
     }
 
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.apply_op1_no_bwd(&MatMul { weight: &self.weight, bias: self.bias.as_deref() })
-    }
-}
-
-struct MatMul<'a> {
-    weight: &'a Weight,
-    bias: Option<&'a [f32]>,
-}
-
-impl CustomOp1 for MatMul<'_> {
-    fn name(&self) -> &'static str {
-        "probity-matmul"
+    pub(crate) fn out_features(&self) -> usize {
+        self.weight.out_features()
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = contiguous(storage, layout)?;
-        let matrix = self.weight.matrix();
-        let (rows, in_features) = layout.shape().dims2()?;
-        if in_features != matrix.in_features() {
-            bail!("a layer of {} inputs was given {in_features}", matrix.in_features());
-        }
-        let mut y = vec![0.0; rows * matrix.out_features()];
-        match self.weight.arithmetic {
-            Arithmetic::Exact => matmul(Isa::best(), x, matrix, &mut y),
-            Arithmetic::Fast => matmul_fast(Isa::best(), x, matrix, &mut y),
-        }
-        if let Some(bias) = self.bias {
-            for row in y.chunks_exact_mut(bias.len()) {
-                row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-            }
-        }
-        Ok((CpuStorage::F32(y), (rows, matrix.out_features()).into()))
+    pub(crate) fn form(&self) -> Form {
+        self.weight.form()
     }
-}
 
-/// The elements of a contiguous f32 tensor.
-pub(crate) fn contiguous<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    let values = storage.as_slice::<f32>()?;
-    match layout.contiguous_offsets() {
-        Some((start, end)) => Ok(&values[start..end]),
-        None => bail!("expected a contiguous {:?} tensor", DType::F32),
+    /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
+    pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> Product<'a> {
+        Product { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }
+    }
+
+    /// Adds the layer's result for `x` `(rows, in_features)` to `y`.
+    pub(crate) fn add_to(&self, compute: Compute, inputs: &mut Inputs, x: &[f32], y: &mut [f32]) {
+        inputs.set(compute.isa, x, self.weight.in_features(), [self.form()]);
+        matmul(compute.isa, inputs, &mut [Product { add: true, ..self.product(y) }]);
     }
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use candle_core::Tensor;
+pub use probity_kernels::HeadRow;
 
 /// Keys and values of consecutive positions in every layer. Shared by all segments that continue it; freed with the last of them.
 #[derive(Debug)]
@@ -56,17 +57,6 @@ pub struct PackedOutput {
     pub hidden: Tensor,
     /// The new span of each segment, in order.
     pub spans: Vec<Arc<KvSpan>>,
-}
-
-/// A row of logits in short.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HeadRow {
-    /// log Σ exp over the whole vocabulary; not finite where a logit is NaN or +∞.
-    pub normaliser: f64,
-    /// The token with the largest logit, the lowest id among equals; any where the normaliser is not finite.
-    pub greedy: u32,
-    /// The logits that were asked for.
-    pub logits: Vec<f32>,
 }
 
 /// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past

@@ -5,18 +5,38 @@ use std::sync::Arc;
 
 use probity_kernels::WeightType;
 
+/// What tensors lie in: a mapped file, or memory of a test.
+pub trait Memory: Send + Sync {
+    /// All of it.
+    fn bytes(&self) -> &[u8];
+
+    /// A hint that these bytes will hardly be read again; they stay readable.
+    fn release(&self, _: std::ops::Range<usize>) {}
+}
+
+impl Memory for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
 /// Bytes of one tensor, shared with the file they are mapped from.
 #[derive(Clone)]
 pub struct Bytes {
-    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    owner: Arc<dyn Memory>,
     range: std::ops::Range<usize>,
 }
 
 impl Bytes {
     /// A checked view into `owner`; `None` where the range does not lie inside.
-    pub fn slice(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: std::ops::Range<usize>) -> Option<Self> {
-        (*owner).as_ref().get(range.clone())?;
+    pub fn slice(owner: Arc<dyn Memory>, range: std::ops::Range<usize>) -> Option<Self> {
+        owner.bytes().get(range.clone())?;
         Some(Self { owner, range })
+    }
+
+    /// A hint that the tensor will hardly be read again: its memory may go back to the system.
+    pub fn release(&self) {
+        self.owner.release(self.range.clone());
     }
 }
 
@@ -24,7 +44,7 @@ impl std::ops::Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &(*self.owner).as_ref()[self.range.clone()]
+        &self.owner.bytes()[self.range.clone()]
     }
 }
 

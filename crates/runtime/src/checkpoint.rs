@@ -1,14 +1,13 @@
 //! A checkpoint opened: configuration, weights, tokenizer and chat template, from GGUF or from a folder alike.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use probity_models::{
-    Arithmetic, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
+    Compute, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
     read_config,
 };
-use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::encoder::Encoder;
@@ -144,33 +143,32 @@ impl Checkpoint {
         Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer), files })
     }
 
-    /// Loads the decoder on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they would change the
-    /// numbers of whoever does.
-    pub fn load(&self, arithmetic: Arithmetic, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
-        let recording = Recording { source: &*self.source, taken: RefCell::default() };
-        let decoder = load_decoder_on(device, &recording, self.config.clone(), arithmetic)?;
-        let taken = recording.taken.into_inner();
-        let unused = self.source.names().into_iter().find(|name| !taken.contains(name) && !is_spare(name, &self.config));
+    /// Loads the decoder on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they would
+    /// change the numbers of whoever does.
+    pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
+        let checked = Checked { source: &*self.source, taken: RefCell::default() };
+        let decoder = load_decoder_on(device, &checked, self.config.clone(), compute)?;
+        let taken = checked.taken.into_inner();
+        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !is_spare(name, &self.config));
         if let Some(name) = unused {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
-        let check = |name: &String| -> Result<(), LoadError> { Ok(check_finite(name, &self.source.tensor(name)?)?) };
-        // The first bad tensor by name, whichever thread finds one first.
-        let failures: Vec<Option<LoadError>> = taken.par_iter().map(|name| check(name).err()).collect();
-        failures.into_iter().flatten().next().map_or(Ok(decoder), Err)
+        // The first bad tensor by name.
+        taken.into_values().find_map(Result::err).map_or(Ok(decoder), |error| Err(error.into()))
     }
 }
 
-/// A source that remembers what was taken from it.
-struct Recording<'a> {
+/// A source that looks at each tensor once, when it is first taken, and remembers which were.
+struct Checked<'a> {
     source: &'a (dyn WeightSource + Sync),
-    taken: RefCell<BTreeSet<String>>,
+    taken: RefCell<BTreeMap<String, Result<(), WeightsError>>>,
 }
 
-impl WeightSource for Recording<'_> {
+impl WeightSource for Checked<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
-        self.taken.borrow_mut().insert(name.to_owned());
-        self.source.tensor(name)
+        let tensor = self.source.tensor(name)?;
+        self.taken.borrow_mut().entry(name.to_owned()).or_insert_with(|| check_finite(name, &tensor));
+        Ok(tensor)
     }
 
     fn contains(&self, name: &str) -> bool {

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use candle_core::Device;
 
 use crate::packed::Decoder;
-use crate::{Arithmetic, DecoderConfig, SourceError, WeightSource, load_decoder};
+use crate::{Compute, DecoderConfig, SourceError, WeightSource, load_decoder};
 use decoder::DeviceDecoder;
 
 /// Where a model computes.
@@ -114,20 +114,21 @@ impl DeviceChoice {
 
 /// Loads a decoder on any device.
 ///
-/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](Arithmetic::Exact)
-/// arithmetic computes throughout; to bf16 in [fast](Arithmetic::Fast) arithmetic, in which activations and the cache are bf16 too and
+/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact)
+/// arithmetic computes throughout; to bf16 in [fast](crate::Arithmetic::Fast) arithmetic, in which activations and the cache are bf16 too and
 /// rotation, softmax and logits f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
     config: DecoderConfig,
-    arithmetic: Arithmetic,
+    compute: impl Into<Compute>,
 ) -> Result<Box<dyn Decoder>, DeviceError> {
+    let compute = compute.into();
     if device == DeviceChoice::Cpu {
-        return Ok(load_decoder(source, config, arithmetic)?);
+        return Ok(load_decoder(source, config, compute)?);
     }
     let opened = device.open()?;
-    match DeviceDecoder::load(source, config, arithmetic, opened) {
+    match DeviceDecoder::load(source, config, compute.arithmetic, opened) {
         Ok(decoder) => Ok(Box::new(decoder)),
         Err(decoder::LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
         Err(decoder::LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
+use probity_models::{Bytes, Memory, RawTensor, SourceError, WeightSource};
 
 use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
 use probity_lm::nearest;
 
 use super::{WeightsError, gguf_names, map_file};
 
-type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+type Owner = Arc<dyn Memory>;
 
 /// An open GGUF file: its header is checked, its tensors are views of the mapped file.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl GgufFile {
     }
 
     fn from_owner(path: &Path, owner: Owner) -> Result<Self, WeightsError> {
-        let header = Header::parse((*owner).as_ref()).map_err(|error| malformed(path, error))?;
+        let header = Header::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
         let by_name = header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
         Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name) })
     }

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use probity_models::Memory;
 
 pub(crate) use fingerprint::{digest, hex};
 pub use fingerprint::{fingerprint, sha256_file};
@@ -61,8 +62,33 @@ pub enum WeightsError {
     },
 }
 
+/// A file's bytes, as they lie on disk.
+pub(crate) struct FileMap(Mmap);
+
+impl std::ops::Deref for FileMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Memory for FileMap {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn release(&self, range: std::ops::Range<usize>) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: the map is read-only and of a file: pages that are let go come back from there with the same bytes.
+        let _ = unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+        #[cfg(not(target_os = "linux"))]
+        let _ = range;
+    }
+}
+
 /// Maps a file for reading.
-pub(crate) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
+pub(crate) fn map_file(path: &Path) -> Result<FileMap, WeightsError> {
     let io = |source| WeightsError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
     if file.metadata().map_err(io)?.is_dir() {
@@ -71,5 +97,5 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
     // SAFETY: the map is private and read-only. A file that another process shortens or rewrites while it is mapped is outside what a
     // reader can prevent; all offsets were checked against the length at mapping time, and model files are not written in place.
     let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-    Ok(map)
+    Ok(FileMap(map))
 }

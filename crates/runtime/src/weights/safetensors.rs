@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use probity_kernels::WeightType;
-use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
+use probity_models::{Bytes, Memory, RawTensor, SourceError, WeightSource};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, tensor::Metadata};
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
 
-type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+type Owner = Arc<dyn Memory>;
 
 /// The name that Hugging Face checkpoints give the list of shards.
 const INDEX: &str = "model.safetensors.index.json";
@@ -153,7 +153,7 @@ impl SafetensorsFiles {
     }
 
     fn add(&mut self, path: &Path, owner: Owner) -> Result<(), WeightsError> {
-        let bytes: &[u8] = (*owner).as_ref();
+        let bytes: &[u8] = owner.bytes();
         let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
         self.take_entries(path, &metadata, header_len + 8)?;
         self.files.push((path.to_owned(), owner));

@@ -1,0 +1,106 @@
+//! What the CPU's decoders keep between layers and calls: buffers for activations, and keys and values of cached spans.
+
+use bytemuck::{Pod, Zeroable};
+use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_keys, pack_values, rms_norm};
+
+use crate::linear::load_vector;
+use crate::{SourceError, WeightSource};
+
+/// Activations of a call, `(tokens, …)` each. Their memory is kept from call to call.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    /// The residual stream.
+    pub(crate) x: Buffer<f32>,
+    pub(crate) normed: Buffer<f32>,
+    pub(crate) q: Buffer<f32>,
+    pub(crate) k: Buffer<f32>,
+    pub(crate) v: Buffer<f32>,
+    pub(crate) attended: Buffer<f32>,
+    pub(crate) gated: Buffer<f32>,
+    pub(crate) inputs: Inputs,
+}
+
+/// Keeps of `(rows, width)` the wanted rows, ascending, and moves them to the front.
+pub(crate) fn keep_rows(x: &mut Buffer<f32>, width: usize, wanted: &[usize]) {
+    for (to, from) in wanted.iter().enumerate() {
+        x.copy_within(from * width..(from + 1) * width, to * width);
+    }
+    x.truncate(wanted.len() * width);
+}
+
+/// Root-mean-square layer norm.
+pub(crate) struct RmsNorm {
+    weight: Vec<f32>,
+    eps: f32,
+}
+
+impl RmsNorm {
+    pub(crate) fn load(source: &dyn WeightSource, name: &str, width: usize, eps: f64) -> Result<Self, SourceError> {
+        Ok(Self { weight: load_vector(source, &format!("{name}.weight"), width)?, eps: eps as f32 })
+    }
+
+    /// Of each row of `x`.
+    pub(crate) fn forward(&self, isa: Isa, x: &[f32], y: &mut Buffer<f32>) {
+        y.set_len(x.len());
+        rms_norm(isa, x, &self.weight, self.eps, y);
+    }
+}
+
+/// A cache line of keys or values.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// Keys and values of consecutive positions in all layers, packed for the attention kernel.
+#[derive(Debug)]
+pub(crate) struct CpuSpan {
+    lines: Vec<Line>,
+    /// Floats of a layer's keys, and of its keys and values.
+    keys: usize,
+    layer: usize,
+    len: usize,
+}
+
+impl CpuSpan {
+    /// Room for `len` tokens.
+    pub(crate) fn new(shape: &AttentionShape, layers: usize, len: usize) -> Self {
+        let keys = shape.keys_len(len);
+        let layer = keys + shape.values_len(len);
+        Self { lines: vec![Line([0.0; 16]); (layers * layer).div_ceil(16)], keys, layer, len }
+    }
+
+    /// Bytes of a span of `len` tokens.
+    pub(crate) fn bytes(shape: &AttentionShape, layers: usize, len: usize) -> usize {
+        layers * (shape.keys_len(len) + shape.values_len(len)) * size_of::<f32>()
+    }
+
+    /// A layer's keys and values.
+    pub(crate) fn layer(&self, index: usize) -> Span<'_> {
+        let floats: &[f32] = bytemuck::cast_slice(&self.lines);
+        let (keys, values) = floats[index * self.layer..][..self.layer].split_at(self.keys);
+        Span { keys, values, len: self.len }
+    }
+
+    fn layer_mut(&mut self, index: usize) -> (&mut [f32], &mut [f32]) {
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut self.lines);
+        floats[index * self.layer..][..self.layer].split_at_mut(self.keys)
+    }
+
+    /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span is long.
+    pub(crate) fn fill(&mut self, shape: &AttentionShape, layer: usize, k: &[f32], v: &[f32], row: usize) {
+        let rows = row..row + self.len;
+        let (keys, values) = self.layer_mut(layer);
+        pack_keys(shape, k, rows.clone(), keys);
+        pack_values(shape, v, rows, values);
+    }
+
+    /// Consecutive spans as one.
+    pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self]) -> Self {
+        let mut joined = Self::new(shape, layers, spans.iter().map(|span| span.len).sum());
+        for layer in 0..layers {
+            let (keys, values) = joined.layer_mut(layer);
+            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), keys, values);
+        }
+        joined
+    }
+}
