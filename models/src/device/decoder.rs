@@ -94,6 +94,8 @@ impl RmsNorm {
 /// What a batch shares in all layers.
 struct Plan<'a> {
     segments: &'a [PackedSegment],
+    /// Where each segment's rows lie in the batch.
+    rows: Vec<Range<usize>>,
     attention: AttentionPlan,
     rotation: Rotation,
 }
@@ -146,13 +148,19 @@ impl Attention {
         })
     }
 
-    /// `(tokens, hidden_size)` to the same, and the new keys and values of this layer.
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, LayerSpan)> {
+    /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
+    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let q = plan.rotation.apply(&self.heads(&self.q_proj.forward(x)?)?)?;
         let keys = plan.rotation.apply(&self.heads(&self.k_proj.forward(x)?)?)?;
-        let new = LayerSpan { keys, values: self.heads(&self.v_proj.forward(x)?)? };
-        let past: Vec<Vec<&LayerSpan>> = plan.segments.iter().map(|segment| of_layer(&segment.past, layer)).collect();
-        Ok((self.o_proj.forward(&plan.attention.attend(&q, &past, &new)?)?, new))
+        let batch = LayerSpan { keys, values: self.heads(&self.v_proj.forward(x)?)? };
+        let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
+        let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
+            let mut spans = of_layer(&segment.past, layer);
+            spans.push(new);
+            spans
+        });
+        let y = plan.attention.attend(&q, &seen.collect::<Vec<_>>())?;
+        Ok((self.o_proj.forward(&y)?, new))
     }
 
     /// `(tokens, heads · head_dim)` to `(heads, tokens, head_dim)`.
@@ -201,7 +209,7 @@ impl DecoderLayer {
         })
     }
 
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, LayerSpan)> {
+    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let (y, new) = self.self_attn.forward(&self.input_layernorm.forward(x)?, plan, layer)?;
         let x = (x + y)?;
         let y = self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?;
@@ -277,20 +285,18 @@ impl Decoder for DeviceDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         let plan = Plan {
             segments,
+            rows: rows(segments),
             attention: AttentionPlan::new(segments, &self.config, &self.device)?,
             rotation: Rotation::new(segments, &self.frequencies, self.config.rope_layout, &self.device)?,
         };
-        let rows = rows(segments);
         let mut x = self.embed(segments)?; // (tokens, hidden_size)
         let mut spans: Vec<Vec<LayerSpan>> = segments.iter().map(|_| Vec::with_capacity(self.layers.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             let (y, new) = layer.forward(&x, &plan, index)?;
             x = y;
-            for (spans, rows) in spans.iter_mut().zip(&rows) {
-                spans.push(new.copy(rows)?);
-            }
+            spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
         }
-        let wanted = segments.iter().zip(&rows).flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
+        let wanted = segments.iter().zip(&plan.rows).flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
         let wanted: Vec<u32> = wanted.collect();
         let hidden = if wanted.is_empty() { x.narrow(0, 0, 0)? } else { self.norm.forward(&x.index_select(&self.indices(wanted)?, 0)?)? };
         let spans = segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
