@@ -11,7 +11,7 @@ use probity_kernels::{RopeLayout, dequantise};
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::decoder::frequencies;
 use crate::linear::tensor_of_shape;
-use crate::packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
+use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, DecoderConfig, SourceError, WeightSource};
 
 /// Why weights did not arrive on the device.
@@ -217,6 +217,9 @@ impl DecoderLayer {
     }
 }
 
+/// Rows of logits that are held at a time.
+const HEAD_ROWS: usize = 64;
+
 /// A model of the family on a candle device.
 pub(super) struct DeviceDecoder {
     embed_tokens: Tensor,
@@ -266,6 +269,31 @@ impl DeviceDecoder {
     }
 }
 
+/// The largest element's index in each row of `(rows, width)`, the lowest among equals; any index where there is none.
+fn greedy(logits: &Tensor) -> Result<Vec<u32>> {
+    let width = logits.dim(1)? as u32;
+    let is_largest = logits.broadcast_eq(&logits.max_keepdim(1)?)?;
+    let ids = Tensor::arange(0, width, logits.device())?.broadcast_as(logits.shape())?.contiguous()?;
+    is_largest.where_cond(&ids, &Tensor::full(width - 1, logits.shape(), logits.device())?)?.min(1)?.to_vec1()
+}
+
+/// The elements of each row of `(rows, width)` that are asked for, rows one after another.
+fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
+    let width = logits.dim(1)?;
+    let mut places = Vec::new();
+    for (row, ids) in asked.iter().enumerate() {
+        if let Some(id) = ids.iter().find(|id| **id as usize >= width) {
+            bail!("token {id} is outside the vocabulary of {width}");
+        }
+        places.extend(ids.iter().map(|id| (row * width) as u32 + id));
+    }
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = places.len();
+    logits.flatten_all()?.index_select(&Tensor::from_vec(places, count, logits.device())?, 0)?.to_vec1()
+}
+
 /// One layer's part of each span.
 fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
     spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
@@ -307,6 +335,23 @@ impl Decoder for DeviceDecoder {
         hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)
     }
 
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        let mut rows = Vec::with_capacity(asked.len());
+        for (part, asked) in asked.chunks(HEAD_ROWS).enumerate() {
+            let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?)?;
+            let mut picked = pick(&logits, asked)?.into_iter();
+            for ((normaliser, greedy), asked) in self.normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
+                rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect() });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        let width = self.config.num_kv_heads * self.config.head_dim;
+        2 * self.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
+    }
+
     fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
         let max = logits.max_keepdim(1)?;
         let sums = logits.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
@@ -318,5 +363,27 @@ impl Decoder for DeviceDecoder {
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
         let layers: Vec<LayerSpan> = (0..self.layers.len()).map(|layer| LayerSpan::join(&of_layer(spans, layer))).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greedy_token_is_the_lowest_of_the_largest() {
+        let rows = [[1f32, 3.0, 3.0], [5.0, -1.0, 5.0], [f32::NEG_INFINITY, f32::NEG_INFINITY, -9.0], [2.0, 2.0, 2.0]];
+        let logits = Tensor::new(&rows, &Device::Cpu).expect("a matrix");
+        assert_eq!(greedy(&logits).expect("runs"), [1, 0, 2, 0]);
+        let nothing = Tensor::new(&[[f32::NAN; 3]], &Device::Cpu).expect("a matrix");
+        assert!(greedy(&nothing).expect("runs")[0] < 3);
+    }
+
+    #[test]
+    fn asked_logits_come_row_by_row_and_only_from_the_vocabulary() {
+        let logits = Tensor::new(&[[0f32, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &Device::Cpu).expect("a matrix");
+        assert_eq!(pick(&logits, &[vec![2, 0], vec![], vec![1, 1, 2]]).expect("runs"), [2.0, 0.0, 7.0, 7.0, 8.0]);
+        assert!(pick(&logits, &[vec![], vec![], vec![]]).expect("runs").is_empty());
+        assert!(pick(&logits, &[vec![3], vec![], vec![]]).is_err(), "not the next row's first");
     }
 }
