@@ -24,29 +24,20 @@ pub(super) struct LayerSpan {
 }
 
 impl LayerSpan {
-    /// A view of some of the tokens.
-    fn narrow(&self, range: &Range<usize>) -> Result<Self> {
-        let narrow = |x: &Tensor| x.narrow(1, range.start, range.len());
-        Ok(Self { keys: narrow(&self.keys)?, values: narrow(&self.values)? })
+    /// Some of the tokens, contiguous and without keeping the rest alive.
+    pub(super) fn part(&self, range: &Range<usize>) -> Result<Self> {
+        let part = |x: &Tensor| {
+            let whole = range.len() == x.dim(1)?;
+            if whole { x.contiguous() } else { x.narrow(1, range.start, range.len())?.force_contiguous() }
+        };
+        Ok(Self { keys: part(&self.keys)?, values: part(&self.values)? })
     }
 
-    /// Some of the tokens in storage of their own, so that they do not keep the whole batch alive.
-    pub(super) fn copy(&self, range: &Range<usize>) -> Result<Self> {
-        let part = self.narrow(range)?;
-        Ok(Self { keys: part.keys.force_contiguous()?, values: part.values.force_contiguous()? })
-    }
-
-    /// Consecutive spans as one.
+    /// Consecutive spans as one, contiguous where they are: products on CUDA take no other operands.
     pub(super) fn join(spans: &[&Self]) -> Result<Self> {
         let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&spans.iter().map(|span| of(span)).collect::<Vec<_>>(), 1);
         Ok(Self { keys: cat(|span| &span.keys)?, values: cat(|span| &span.values)? })
     }
-}
-
-/// A segment's rows of the batch, as a whole and in blocks.
-struct SegmentPlan {
-    rows: Range<usize>,
-    blocks: Vec<Block>,
 }
 
 /// Some rows of a segment and what they see.
@@ -62,7 +53,8 @@ pub(super) struct AttentionPlan {
     num_heads: usize,
     num_kv_heads: usize,
     head_dim: usize,
-    segments: Vec<SegmentPlan>,
+    /// The rows of each segment, in blocks.
+    segments: Vec<Vec<Block>>,
     /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees all of them.
     masks: BTreeMap<(usize, usize), Tensor>,
     #[cfg(feature = "flash-attn")]
@@ -94,7 +86,7 @@ impl AttentionPlan {
                     entry.insert(mask(key.0, key.1, window, device)?);
                 }
             }
-            plan.segments.push(SegmentPlan { rows: row..row + len, blocks });
+            plan.segments.push(blocks);
             row += len;
         }
         Ok(plan)
@@ -102,20 +94,17 @@ impl AttentionPlan {
 
     /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`.
     ///
-    /// `spans` gives each segment's past in this layer; `new` the keys and values of the batch's tokens.
-    pub(super) fn attend(&self, queries: &Tensor, spans: &[Vec<&LayerSpan>], new: &LayerSpan) -> Result<Tensor> {
+    /// `spans` gives what each segment sees in this layer, its own tokens last.
+    pub(super) fn attend(&self, queries: &Tensor, spans: &[Vec<&LayerSpan>]) -> Result<Tensor> {
         #[cfg(feature = "flash-attn")]
         if let Some(flash) = self.flash.as_ref().filter(|_| FlashPlan::takes(queries.dtype())) {
-            let own = self.segments.iter().map(|segment| new.narrow(&segment.rows)).collect::<Result<Vec<_>>>()?;
-            let all: Vec<&LayerSpan> = spans.iter().zip(&own).flat_map(|(past, own)| past.iter().copied().chain([own])).collect();
-            return flash.attend(queries, &LayerSpan::join(&all)?);
+            return flash.attend(queries, &LayerSpan::join(&spans.concat())?);
         }
         let mut parts = Vec::with_capacity(spans.len());
-        for (segment, past) in self.segments.iter().zip(spans) {
-            let own = new.narrow(&segment.rows)?;
-            let all = LayerSpan::join(&past.iter().copied().chain([&own]).collect::<Vec<_>>())?;
-            for block in &segment.blocks {
-                parts.push(self.block(block, queries, &all)?);
+        for (blocks, spans) in self.segments.iter().zip(spans) {
+            let seen = LayerSpan::join(spans)?;
+            for block in blocks {
+                parts.push(self.block(block, queries, &seen)?);
             }
         }
         Tensor::cat(&parts, 1)?.transpose(0, 1)?.flatten_from(1)
@@ -153,6 +142,17 @@ fn mask(rows: usize, seen: usize, window: usize, device: &Device) -> Result<Tens
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_and_joined_spans_are_contiguous() {
+        let tensor = Tensor::arange(0u32, 2 * 5 * 3, &Device::Cpu).and_then(|x| x.reshape((2, 5, 3))).expect("2 heads of 5 tokens");
+        let batch = LayerSpan { keys: tensor.clone(), values: tensor.clone() };
+        let parts = [0..2, 2..3, 3..5].map(|range| batch.part(&range).expect("in range"));
+        assert!(parts.iter().all(|part| part.keys.is_contiguous() && part.values.is_contiguous()));
+        let joined = LayerSpan::join(&parts.each_ref()).expect("joins");
+        assert!(joined.keys.is_contiguous() && joined.values.is_contiguous());
+        assert_eq!(joined.keys.to_vec3::<u32>().expect("3 dimensions"), tensor.to_vec3::<u32>().expect("3 dimensions"));
+    }
 
     #[test]
     fn a_row_sees_its_window_up_to_itself() {

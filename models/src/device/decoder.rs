@@ -11,7 +11,7 @@ use probity_kernels::{RopeLayout, dequantise};
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::decoder::frequencies;
 use crate::linear::tensor_of_shape;
-use crate::packed::{Decoder, KvSpan, PackedOutput, PackedSegment};
+use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, DecoderConfig, SourceError, WeightSource};
 
 /// Why weights did not arrive on the device.
@@ -94,6 +94,8 @@ impl RmsNorm {
 /// What a batch shares in all layers.
 struct Plan<'a> {
     segments: &'a [PackedSegment],
+    /// Where each segment's rows lie in the batch.
+    rows: Vec<Range<usize>>,
     attention: AttentionPlan,
     rotation: Rotation,
 }
@@ -146,13 +148,19 @@ impl Attention {
         })
     }
 
-    /// `(tokens, hidden_size)` to the same, and the new keys and values of this layer.
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, LayerSpan)> {
+    /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
+    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let q = plan.rotation.apply(&self.heads(&self.q_proj.forward(x)?)?)?;
         let keys = plan.rotation.apply(&self.heads(&self.k_proj.forward(x)?)?)?;
-        let new = LayerSpan { keys, values: self.heads(&self.v_proj.forward(x)?)? };
-        let past: Vec<Vec<&LayerSpan>> = plan.segments.iter().map(|segment| of_layer(&segment.past, layer)).collect();
-        Ok((self.o_proj.forward(&plan.attention.attend(&q, &past, &new)?)?, new))
+        let batch = LayerSpan { keys, values: self.heads(&self.v_proj.forward(x)?)? };
+        let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
+        let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
+            let mut spans = of_layer(&segment.past, layer);
+            spans.push(new);
+            spans
+        });
+        let y = plan.attention.attend(&q, &seen.collect::<Vec<_>>())?;
+        Ok((self.o_proj.forward(&y)?, new))
     }
 
     /// `(tokens, heads · head_dim)` to `(heads, tokens, head_dim)`.
@@ -201,13 +209,16 @@ impl DecoderLayer {
         })
     }
 
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, LayerSpan)> {
+    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
         let (y, new) = self.self_attn.forward(&self.input_layernorm.forward(x)?, plan, layer)?;
         let x = (x + y)?;
         let y = self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?;
         Ok(((x + y)?, new))
     }
 }
+
+/// Rows of logits that are held at a time.
+const HEAD_ROWS: usize = 64;
 
 /// A model of the family on a candle device.
 pub(super) struct DeviceDecoder {
@@ -258,6 +269,31 @@ impl DeviceDecoder {
     }
 }
 
+/// The largest element's index in each row of `(rows, width)`, the lowest among equals; any index where there is none.
+fn greedy(logits: &Tensor) -> Result<Vec<u32>> {
+    let width = logits.dim(1)? as u32;
+    let is_largest = logits.broadcast_eq(&logits.max_keepdim(1)?)?;
+    let ids = Tensor::arange(0, width, logits.device())?.broadcast_as(logits.shape())?.contiguous()?;
+    is_largest.where_cond(&ids, &Tensor::full(width - 1, logits.shape(), logits.device())?)?.min(1)?.to_vec1()
+}
+
+/// The elements of each row of `(rows, width)` that are asked for, rows one after another.
+fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
+    let width = logits.dim(1)?;
+    let mut places = Vec::new();
+    for (row, ids) in asked.iter().enumerate() {
+        if let Some(id) = ids.iter().find(|id| **id as usize >= width) {
+            bail!("token {id} is outside the vocabulary of {width}");
+        }
+        places.extend(ids.iter().map(|id| (row * width) as u32 + id));
+    }
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = places.len();
+    logits.flatten_all()?.index_select(&Tensor::from_vec(places, count, logits.device())?, 0)?.to_vec1()
+}
+
 /// One layer's part of each span.
 fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
     spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
@@ -277,20 +313,18 @@ impl Decoder for DeviceDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         let plan = Plan {
             segments,
+            rows: rows(segments),
             attention: AttentionPlan::new(segments, &self.config, &self.device)?,
             rotation: Rotation::new(segments, &self.frequencies, self.config.rope_layout, &self.device)?,
         };
-        let rows = rows(segments);
         let mut x = self.embed(segments)?; // (tokens, hidden_size)
         let mut spans: Vec<Vec<LayerSpan>> = segments.iter().map(|_| Vec::with_capacity(self.layers.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             let (y, new) = layer.forward(&x, &plan, index)?;
             x = y;
-            for (spans, rows) in spans.iter_mut().zip(&rows) {
-                spans.push(new.copy(rows)?);
-            }
+            spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
         }
-        let wanted = segments.iter().zip(&rows).flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
+        let wanted = segments.iter().zip(&plan.rows).flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
         let wanted: Vec<u32> = wanted.collect();
         let hidden = if wanted.is_empty() { x.narrow(0, 0, 0)? } else { self.norm.forward(&x.index_select(&self.indices(wanted)?, 0)?)? };
         let spans = segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
@@ -299,6 +333,23 @@ impl Decoder for DeviceDecoder {
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         hidden.matmul(&self.lm_head.t()?)?.to_dtype(DType::F32)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        let mut rows = Vec::with_capacity(asked.len());
+        for (part, asked) in asked.chunks(HEAD_ROWS).enumerate() {
+            let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?)?;
+            let mut picked = pick(&logits, asked)?.into_iter();
+            for ((normaliser, greedy), asked) in self.normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
+                rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect() });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        let width = self.config.num_kv_heads * self.config.head_dim;
+        2 * self.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
     }
 
     fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
@@ -312,5 +363,27 @@ impl Decoder for DeviceDecoder {
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
         let layers: Vec<LayerSpan> = (0..self.layers.len()).map(|layer| LayerSpan::join(&of_layer(spans, layer))).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greedy_token_is_the_lowest_of_the_largest() {
+        let rows = [[1f32, 3.0, 3.0], [5.0, -1.0, 5.0], [f32::NEG_INFINITY, f32::NEG_INFINITY, -9.0], [2.0, 2.0, 2.0]];
+        let logits = Tensor::new(&rows, &Device::Cpu).expect("a matrix");
+        assert_eq!(greedy(&logits).expect("runs"), [1, 0, 2, 0]);
+        let nothing = Tensor::new(&[[f32::NAN; 3]], &Device::Cpu).expect("a matrix");
+        assert!(greedy(&nothing).expect("runs")[0] < 3);
+    }
+
+    #[test]
+    fn asked_logits_come_row_by_row_and_only_from_the_vocabulary() {
+        let logits = Tensor::new(&[[0f32, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &Device::Cpu).expect("a matrix");
+        assert_eq!(pick(&logits, &[vec![2, 0], vec![], vec![1, 1, 2]]).expect("runs"), [2.0, 0.0, 7.0, 7.0, 8.0]);
+        assert!(pick(&logits, &[vec![], vec![], vec![]]).expect("runs").is_empty());
+        assert!(pick(&logits, &[vec![3], vec![], vec![]]).is_err(), "not the next row's first");
     }
 }

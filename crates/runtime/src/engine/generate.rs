@@ -149,7 +149,8 @@ impl<'a, E> Generation<'a, '_, E> {
             // What it shares with the prompt before it is there already; where the two part, a span is cut.
             let before = count.checked_sub(1).filter(|_| self.schedule.share_prefixes).map(|before| &prompts[before].tokens);
             let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
-            let own = prompt_bytes(self.model, prompt.tokens.len() - shared, self.schedule.limits.tokens) + self.model.cache_bytes(1) as u64;
+            let own =
+                prompt_bytes(self.model, prompt.tokens.len() - shared, self.schedule.limits.tokens) + self.model.cache_bytes(1) as u64;
             let bytes = set_aside + own + growth_bytes(self.model, prompt.max_tokens);
             if bytes > self.schedule.limits.cache && self.active.len() + count > 0 {
                 break;

@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn shallower_work_fills_a_group_up() {
         // Two contexts of a different length: the second runs with what lies below the first.
-        let below = |context: u32, len: u32, end: u32| (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>();
+        let below =
+            |context: u32, len: u32, end: u32| (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>();
         let sequences = [below(1, 9, 0), below(1, 9, 1), below(2, 5, 0), below(2, 5, 1)];
         let tree = tree_of(&sequences);
         let (groups, _) = run(&tree, Limits { tokens: 9, cache: u64::MAX });

@@ -54,7 +54,8 @@ pub(crate) fn walk<E>(
         let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
             scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
         };
-        let wanted = |stretch: &Stretch| -> Vec<usize> { wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect() };
+        let wanted =
+            |stretch: &Stretch| -> Vec<usize> { wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect() };
         let stretches: Vec<(Stretch, Vec<usize>)> = group.iter().map(|stretch| (stretch.clone(), wanted(stretch))).collect();
         let segment = |(stretch, wanted): &(Stretch, Vec<usize>)| PackedSegment {
             past: path(&spans, stretch.node),
