@@ -1,0 +1,114 @@
+//! Measures the runtime as its users call it, for `scripts/bench`: one JSON object a line on standard output.
+//!
+//! ```text
+//! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision fast --threads 2 --work FILE --repetitions 3
+//! ```
+//!
+//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
+//! decoding steps of one text instead. The first repetition warms up and is not reported.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Instant;
+
+use probity_lm::{
+    Ask, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
+};
+use probity_runtime::hub::locate;
+use probity_runtime::{LoadOptions, Model};
+use serde_json::{Value, json};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let arguments = arguments()?;
+    let get = |name: &str| arguments.get(name).map(String::as_str);
+    let number = |name: &str, default: usize| get(name).map_or(Ok(default), str::parse);
+    let precision = match get("precision") {
+        Some("fast") => Precision::Fast,
+        Some("exact") | None => Precision::Exact,
+        Some(other) => return Err(format!("`--precision {other}` is neither exact nor fast").into()),
+    };
+    let share_prefixes = get("sharing") != Some("off");
+    let options = LoadOptions { precision, threads: Some(number("threads", 2)?), share_prefixes, ..LoadOptions::default() };
+    let start = Instant::now();
+    let model = Model::load(&locate(get("model").ok_or("--model is needed")?)?, options)?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    println!("{}", json!({"load_seconds": load_seconds, "isa": probity_kernels::Isa::best().name(), "model": model.description()}));
+    let work = get("work").map(read_work).transpose()?;
+    let steps = number("decode", 0)?;
+    for repetition in 0..=number("repetitions", 3)? {
+        let mut line = match &work {
+            Some(requests) => score(&model, requests)?,
+            None => decode(&model, steps)?,
+        };
+        if repetition > 0 {
+            line["peak_rss_bytes"] = json!(peak_rss_bytes());
+            println!("{line}");
+        }
+    }
+    Ok(())
+}
+
+/// `--name value` pairs.
+fn arguments() -> Result<BTreeMap<String, String>> {
+    let mut pairs = BTreeMap::new();
+    let mut rest = std::env::args().skip(1);
+    while let Some(name) = rest.next() {
+        let name = name.strip_prefix("--").ok_or_else(|| format!("expected an option, found `{name}`"))?.to_owned();
+        let value = rest.next().ok_or_else(|| format!("`--{name}` has no value"))?;
+        pairs.insert(name, value);
+    }
+    Ok(pairs)
+}
+
+fn read_work(path: &str) -> Result<Vec<ScoreRequest>> {
+    let work: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    let prompts: Vec<Vec<u32>> = serde_json::from_value(work["prompts"].clone())?;
+    let label = |name: &str| Label { name: name.to_owned(), variants: vec![name.to_owned()] };
+    let labels = LabelSet::new(vec![label("A"), label("B")])?;
+    let request = |(index, tokens): (usize, Vec<u32>)| ScoreRequest {
+        id: index.to_string(),
+        prompt: Prompt::Tokens(tokens),
+        ask: Ask::Labels(labels.clone()),
+    };
+    Ok(prompts.into_iter().enumerate().map(request).collect())
+}
+
+/// Answers the whole work list.
+fn score(model: &Model, requests: &[ScoreRequest]) -> Result<Value> {
+    let mut answers = vec![Value::Null; requests.len()];
+    let start = Instant::now();
+    let usage: Usage = model.score(requests, &mut |index, result: ScoreResult| {
+        if let Some(ScoreAnswer::Labels(labels)) = result.answer {
+            answers[index] = labels.labels.iter().map(|label| label.logprob).collect();
+        }
+        Ok(())
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(json!({"seconds": seconds, "tokens": usage.tokens_computed, "tokens_unshared": usage.tokens_unshared, "answers": answers}))
+}
+
+/// The time of `steps` decoding steps: a text of `steps + 1` tokens less one of a single token.
+fn decode(model: &Model, steps: usize) -> Result<Value> {
+    let timed = |max_tokens: usize| -> Result<(f64, usize)> {
+        let request = GenerateRequest::greedy("0", Prompt::Tokens((300..316).collect()), max_tokens);
+        let mut tokens = 0;
+        let start = Instant::now();
+        model.generate(&[request], &mut |_, result| {
+            tokens = result.token_ids.len();
+            Ok(())
+        })?;
+        Ok((start.elapsed().as_secs_f64(), tokens))
+    };
+    let (first_seconds, first) = timed(1)?;
+    let (seconds, tokens) = timed(steps + 1)?;
+    Ok(json!({"seconds": seconds - first_seconds, "tokens": tokens - first}))
+}
+
+/// The most memory that this process ever held, where the system tells.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kib * 1024)
+}
