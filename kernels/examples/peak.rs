@@ -28,7 +28,7 @@ mod x86 {
     const RUNS: usize = 5;
     /// Independent sums: more than latency × units on any machine, few enough for the registers.
     const CHAINS: usize = 12;
-    const STEPS: usize = 1_000_000;
+    const STEPS: usize = 5_000_000;
     /// Per thread; far beyond a second-level cache, and beyond a fair share of a big third-level one.
     const READ_BYTES: usize = 768 << 20;
 
@@ -197,7 +197,7 @@ mod x86 {
         }
     }
 
-    const TILE_STEPS: usize = 100_000;
+    const TILE_STEPS: usize = 200_000;
 
     /// Four tile products a step into four sums, from zero tiles: the time does not depend on values.
     macro_rules! tile_products {

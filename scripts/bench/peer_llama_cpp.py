@@ -1,8 +1,8 @@
 """llama.cpp's worker, on its C interface: prefill, decoding, and a list of comparisons with its own reuse of prefixes."""
 
 import ctypes
-import sys
 import time
+from functools import partial
 
 import llama_cpp as lib
 import numpy as np
@@ -94,7 +94,7 @@ def comparisons(engine: Engine, work: dict, group: int) -> dict:
     answers, tokens = [], len(context)
     engine.forget()
     engine.run([(0, 0, context)], False)
-    for first, candidate in enumerate(candidates):
+    for first, candidate in enumerate(candidates[: work["firsts"]]):
         engine.share(0, 1)
         engine.run([(1, len(context), candidate)], False)
         tokens += len(candidate)
@@ -136,14 +136,13 @@ def main() -> None:
         wanted = len(work["context"]) + len(work["candidates"][0]) + options.group * (longest - len(work["context"]))
     start = time.perf_counter()
     engine = Engine(options.model, options.threads, options.flash == "on", -(-wanted // 256) * 256, sequences)
-    worker.emit(load_seconds=time.perf_counter() - start, version=lib.__version__, system_info=lib.llama_print_system_info().decode())
+    worker.emit(load_seconds=time.perf_counter() - start, version=f"llama.cpp of llama-cpp-python {lib.__version__}", system_info=lib.llama_print_system_info().decode())
     if work is None:
-        worker.repeat(options.repetitions, lambda: decode(engine, options.decode))
-    elif options.group:
-        worker.repeat(options.repetitions, lambda: comparisons(engine, work, options.group))
-    else:
-        worker.repeat(options.repetitions, lambda: prompts_one_by_one(engine, work))
-    sys.stdout.flush()
+        worker.repeat(options.repetitions, lambda: decode(engine, options.decode), lambda: decode(engine, options.decode))
+        return
+    first = {**work, "prompts": work["prompts"][:1]}
+    run = partial(comparisons, group=options.group) if options.group else prompts_one_by_one
+    worker.repeat(options.repetitions, lambda: run(engine, work), lambda: prompts_one_by_one(engine, first))
 
 
 if __name__ == "__main__":

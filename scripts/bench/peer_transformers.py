@@ -47,9 +47,10 @@ def main() -> None:
     )
     with torch.inference_mode():
         if work is None:
-            worker.repeat(options.repetitions, lambda: decode(model, options.decode))
+            worker.repeat(options.repetitions, lambda: decode(model, options.decode), lambda: decode(model, options.decode))
         else:
-            worker.repeat(options.repetitions, lambda: score(model, work, options.batch))
+            first = {**work, "prompts": work["prompts"][: options.batch]}
+            worker.repeat(options.repetitions, lambda: score(model, work, options.batch), lambda: score(model, first, options.batch))
 
 
 if __name__ == "__main__":

@@ -19,13 +19,15 @@ def single(length: int) -> dict:
     return {"prompts": [tokens(random.Random(length), length)], "labels": LABELS}
 
 
-def job(candidates: int = 16, context: int = 400, candidate: int = 60, question: int = 40, limit: int | None = None) -> dict:
-    """Each ordered pair of candidates after the context, before the question; the first `limit` prompts where it is given."""
+def job(candidates: int = 16, context: int = 400, candidate: int = 60, question: int = 40, limit: int | None = None, firsts: int | None = None) -> dict:
+    """Each ordered pair of candidates after the context, before the question. Smaller parts of the same work: the first `limit` prompts, or
+    those in which one of the first `firsts` candidates comes first."""
     numbers = random.Random(f"{candidates} {context} {candidate} {question}")
     texts = {"context": tokens(numbers, context), "question": tokens(numbers, question)}
     texts["candidates"] = [tokens(numbers, candidate) for _ in range(candidates)]
-    prompts = [texts["context"] + first + second + texts["question"] for first, second in permutations(texts["candidates"], 2)]
-    return {"prompts": prompts[:limit], "labels": LABELS, **texts}
+    pairs = list(permutations(texts["candidates"], 2))[: None if firsts is None else firsts * (candidates - 1)]
+    prompts = [texts["context"] + first + second + texts["question"] for first, second in pairs]
+    return {"prompts": prompts[:limit], "labels": LABELS, "firsts": firsts or candidates, **texts}
 
 
 def optimum(sequences: list[list[int]]) -> int:

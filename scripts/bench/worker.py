@@ -40,11 +40,11 @@ def emit(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
-def repeat(repetitions: int, run: Callable[[], dict]) -> None:
-    """Runs once to warm up, then times each repetition. A run that knows better when its work began returns `seconds` itself."""
-    for repetition in range(repetitions + 1):
+def repeat(repetitions: int, run: Callable[[], dict], warm_up: Callable[[], dict]) -> None:
+    """Warms up, then times each repetition. A run that knows better when its work began returns `seconds` itself."""
+    warm_up()
+    for _ in range(repetitions):
         start = time.perf_counter()
         fields = run()
         seconds = fields.pop("seconds", time.perf_counter() - start)
-        if repetition:
-            emit(seconds=seconds, **fields, peak_rss_bytes=peak_rss_bytes())
+        emit(seconds=seconds, **fields, peak_rss_bytes=peak_rss_bytes())

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
-//! decoding steps of one text instead. The first repetition warms up and is not reported.
+//! decoding steps of one text instead. A first prompt, or a first text, warms up and is not reported.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -37,15 +37,17 @@ fn main() -> Result<()> {
     println!("{}", json!({"load_seconds": load_seconds, "isa": probity_kernels::Isa::best().name(), "model": model.description()}));
     let work = get("work").map(read_work).transpose()?;
     let steps = number("decode", 0)?;
-    for repetition in 0..=number("repetitions", 3)? {
+    match &work {
+        Some(requests) => score(&model, &requests[..1.min(requests.len())])?,
+        None => decode(&model, steps)?,
+    };
+    for _ in 0..number("repetitions", 3)? {
         let mut line = match &work {
             Some(requests) => score(&model, requests)?,
             None => decode(&model, steps)?,
         };
-        if repetition > 0 {
-            line["peak_rss_bytes"] = json!(peak_rss_bytes());
-            println!("{line}");
-        }
+        line["peak_rss_bytes"] = json!(peak_rss_bytes());
+        println!("{line}");
     }
     Ok(())
 }

@@ -1,0 +1,228 @@
+"""Writes docs/benchmarks.md and its plots from the raw figures; measures nothing."""
+
+import statistics
+from pathlib import Path
+
+import plot
+from rows import HEAD_WEIGHTS, LAYER_WEIGHTS, PREFILL, show
+
+BLOCKS = {
+    "amx": ("Everything the machine has", "Every engine chooses among all instruction sets of the machine."),
+    "no-amx": (
+        "Without AMX",
+        "As on machines that have AVX-512 but no AMX: ours with `--isa avx512`, llama.cpp built without AMX, torch with "
+        "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
+    ),
+}
+LIMITS = {
+    "int8": {"amx": "int8 tiles, AMX", "no-amx": "int8 dot, AVX-512 VNNI"},
+    "bf16": {"amx": "bf16 tiles, AMX", "no-amx": "bf16 dot, AVX-512"},
+    "f32": {"amx": "f32 FMA, AVX-512", "no-amx": "f32 FMA, AVX-512"},
+    "memory": {"amx": "memory read", "no-amx": "memory read"},
+}
+INTRODUCTION = """\
+# Benchmarks
+
+Written by `scripts/bench/run` ([how it measures](../scripts/bench/README.md)); every figure here was measured by that command, and
+[benchmarks.json](benchmarks.json) holds all of them. What counts is ratios: engines run by turns on the same weights, each in a process of its own, and a ratio
+is the median over the rounds of ours to theirs in the same round. Absolute figures belong to this machine on that day.
+"""
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
+    return "\n".join(lines) + "\n"
+
+
+def rate(engine: dict | None, unit: str) -> str:
+    """The median rate of an engine, or why there is none."""
+    if engine is None:
+        return ""
+    if not engine["rounds"]:
+        return "failed"
+    value = median([result["rate"] for result in engine["rounds"]])
+    return f"{show(value)} {unit}"
+
+
+def ratios(block: dict) -> str:
+    """What is wanted and what is."""
+    rows = []
+    for row in block.values():
+        engines = row["engines"]
+        for target in row["targets"]:
+            ratio = target["ratio"]
+            verdict = "–" if ratio is None else f"**{ratio:.2f}×**" if ratio >= target["least"] else f"{ratio:.2f}× (missed)"
+            mine, theirs = rate(engines["ours"], row["unit"]), rate(engines[target["peer"]], row["unit"])
+            rows.append([row["title"], target["peer"], mine, theirs, verdict, f"{target['least']:g}×", f"{target['aim']:g}×"])
+    return table(["work", "peer", "ours", "theirs", "ratio", "at least", "aim"], rows)
+
+
+def details(block: dict) -> str:
+    """The way of each engine that was measured, its memory, and how far the slowest and quickest rounds lie apart."""
+    rows = []
+    for row in block.values():
+        for name, engine in row["engines"].items():
+            if not engine["rounds"]:
+                rows.append([row["title"], name, engine.get("way", ""), f"failed: {engine.get('error', '')}", "", ""])
+                continue
+            rates = [result["rate"] for result in engine["rounds"]]
+            rss = max(result["peak_rss_bytes"] or 0 for result in engine["rounds"]) / 2**20
+            spread = f"{show(min(rates))} – {show(max(rates))}"
+            rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}"])
+    return table(["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB"], rows)
+
+
+def agreements(block: dict) -> str:
+    """That the engines computed the same thing."""
+    found = [(row["title"], peer, value) for row in block.values() for peer, value in row.get("agreement", {}).items()]
+    rows = [[title, peer, f"{value:.2g}"] for title, peer, value in found]
+    return table(["work", "peer", "largest difference of a label's log-probability from ours"], rows)
+
+
+def roofline(name: str, block: dict) -> str:
+    """Each engine's share of the machine's limit, as measured before the rounds of the row."""
+    rows = []
+    for row in block.values():
+        if row["peak"] is None:
+            continue
+        limit = LIMITS[row["peak"]][name]
+        measured = [value for peaks in row["peaks"] for peak, value in peaks.items() if peak.startswith(f"{limit}, ") and not peak.endswith(" 1 thread")]
+        if not measured:
+            continue
+        for engine, result in row["engines"].items():
+            rates = [sample["rate"] for sample in result["rounds"]]
+            if not rates:
+                continue
+            if row["peak"] == "memory":
+                used, unit = median(rates) * result["model_bytes"] / 1e9, "GB/s"
+            else:
+                used, unit = median(rates) * (2 * LAYER_WEIGHTS + 2 * HEAD_WEIGHTS / PREFILL) / 1e9, "Gop/s"
+            most = median(measured) / 1e9
+            rows.append([row["title"], engine, f"{used:.0f} {unit}", f"{limit}: {most:.0f}", f"{used / most:.0%}"])
+    note = (
+        "Of prefill only the products with weights are counted (attention comes on top), of decoding the bytes of the weights' file. The limit is the median of "
+        "what `cargo run --release -p probity-kernels --example peak` found before each round.\n"
+    )
+    return table(["work", "engine", "rate", "limit", "share"], rows) + "\n" + note
+
+
+def peaks(block: dict) -> str:
+    """What the machine could do, over all rounds of all rows."""
+    found: dict[str, list[float]] = {}
+    for row in block.values():
+        for sample in row["peaks"]:
+            for name, value in sample.items():
+                found.setdefault(name, []).append(value / 1e9)
+    rows = [[name, f"{median(values):.0f}", f"{min(values):.0f} – {max(values):.0f}"] for name, values in found.items()]
+    return table(["limit", "median, Gop/s or GB/s", "lowest – highest"], rows)
+
+
+def instruction_sets(block: dict, onednn: str) -> str:
+    """What each engine says it used."""
+    said = {"transformers": f"oneDNN's {onednn}"}
+    for row in block.values():
+        for name, engine in row["engines"].items():
+            about = engine.get("about", {})
+            if name == "ours" and "isa" in about:
+                said[name] = about["isa"]
+            elif name == "llama.cpp" and "system_info" in about:
+                on = [part.split("=")[0].strip() for part in about["system_info"].split("|") if part.strip().endswith("= 1")]
+                said[name] = ", ".join(on).replace("CPU : ", "")
+    return "\n".join(f"- {name}: {text}" for name, text in said.items()) + "\n"
+
+
+def extras(found: dict, folder: Path) -> str:
+    """Memory, loading, tokens, growth, and the data set."""
+    parts = []
+    memory, load, tokens, data = (found.get(name, {}) for name in ("memory", "load", "tokens", "summeval"))
+    rows = []
+    if "ratio" in memory:
+        peak = median(memory["peak_rss_bytes"]) / 2**20
+        budget = f"{memory['weights_bytes'] / 2**20:.0f} + {memory['cache_budget_bytes'] / 2**20:.0f} MiB"
+        rows.append(["peak memory of the job / (weights + cache budget)", f"{peak:.0f} MiB / ({budget})", f"{memory['ratio']:.2f}", "≤ 1.2", "≤ 1.1"])
+    if "median" in load:
+        rows.append(["load to first token, SmolLM2, warm disk cache, whole process", "", f"{load['median']:.2f} s", "≤ 1.0", "0.3"])
+    if "ratio" in tokens:
+        count = f"{tokens['computed']:,} of {tokens['unshared']:,} / {tokens['optimum']:,}"
+        rows.append(["tokens computed on a SummEval article / optimum of the tree", count, f"{tokens['ratio']:.3f}", "1.0", "1.0"])
+    if rows:
+        parts.append("## Memory, loading, tokens\n\n" + table(["what", "figures", "value", "at least", "aim"], rows))
+    if "points" in found.get("growth", {}):
+        parts.append(growth(found["growth"]["points"], folder))
+    if "cost" in data:
+        parts.append(data_set(data))
+    failed = [f"- {name}: {result['error']}" for name, result in found.items() if "error" in result]
+    if failed:
+        parts.append("## Not measured\n\n" + "\n".join(failed) + "\n")
+    return "\n".join(parts)
+
+
+def growth(points: list[dict], folder: Path) -> str:
+    """Plots and tables over each axis."""
+    parts = ["## How time grows\n\nThe job in Q8_0 with more candidates (context 400 tokens) and with longer contexts (16 candidates). One run each; where nothing is shared, 12 prompts "
+             "were run and the time scaled, since there each prompt costs the same.\n"]
+    for axis, label in (("candidates", "candidates"), ("context", "tokens of context")):
+        here = [point for point in points if point["axis"] == axis and "seconds" in point]
+        engines = list(dict.fromkeys(point["engine"] for point in here))
+        if not here:
+            continue
+        for field, unit in (("seconds", "seconds"), ("tokens", "tokens computed")):
+            series = {engine: [(point["value"], point[field]) for point in here if point["engine"] == engine] for engine in engines}
+            name = f"growth-{axis}-{field}.svg"
+            (folder / name).write_text(plot.chart(f"The job by {label}: {unit}", label, unit, series))
+            parts.append(f"![{unit} by {label}]({name})")
+        values = sorted({point["value"] for point in here})
+        cell = {(point["value"], point["engine"]): f"{point['seconds']:.1f} s, {point['tokens']:,}" for point in here}
+        rows = [[str(value), *(cell.get((value, engine), "failed") for engine in engines)] for value in values]
+        parts.append("\n" + table([label, *(f"{engine}: time, tokens" for engine in engines)], rows))
+    return "\n".join(parts)
+
+
+def data_set(data: dict) -> str:
+    """The run over all articles."""
+    cost, quality = data["cost"], data["quality"]
+    seconds = data["seconds"]
+    rows = [
+        ["questions", f"{cost['requests']:,}"],
+        ["time", f"{seconds:.0f} s"],
+        ["tokens computed, of all prompts'", f"{cost['tokens_computed']:,} of {cost['tokens_unshared']:,}"],
+        ["tokens computed a second", f"{cost['tokens_computed'] / seconds:,.0f}"],
+        ["peak memory", f"{data['peak_rss_bytes'] / 2**20:.0f} MiB"],
+        ["P(A): share won by the candidate shown first", f"{quality['position']['p_a']:.3f}"],
+    ]
+    for name, label in (("as_judged", "as judged"), ("debiased", "debiased")):
+        spearman, pairwise = quality[name]["spearman"]["mean"], quality[name]["pairwise"]["accuracy"]
+        rows.append([f"against gold, {label}: Spearman a context; pairwise accuracy", f"{spearman:.3f}; {pairwise:.3f}"])
+    return "## SummEval whole: SmolLM2-135M-Instruct, coherence\n\n" + table(["what", "value"], rows) + f"\n`{data['signature']}`\n"
+
+
+def render(state: dict, path: Path) -> None:
+    """Writes the document."""
+    machine = state["machine"]
+    parts = [INTRODUCTION]
+    results = [row for block in state["blocks"].values() for row in block.values()] + list(state["extras"].values())
+    commits = sorted({result["commit"] for result in results})
+    dates = sorted(result["date"] for result in results)
+    versions = sorted({str(e["about"]["version"]) for r in results if "engines" in r for e in r["engines"].values() if "version" in e.get("about", {})})
+    parts.append(
+        f"- machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}; "
+        f"{', '.join(machine['instruction_sets'])}\n- measured: {dates[0]} to {dates[-1]} at commit {', '.join(commits)}\n"
+        f"- peers: {'; '.join(versions)}; {machine['rustc']}, gcc {machine['gcc']}\n- command: `{state['command']}`\n"
+        "- model, except where another is named: a llama of 0.85 billion seeded random weights (hidden 2048, 16 layers, 32/8 heads, feed-forward 5632, vocabulary "
+        f"32,000); {state['threads']} threads\n"
+        if dates
+        else ""
+    )
+    for name, (title, note) in BLOCKS.items():
+        block = state["blocks"].get(name)
+        if block:
+            sections = [f"## {title}\n\n{note}\n", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
+            sections += ["### What was measured\n", details(block), "### The same answers\n", agreements(block), "### The machine's limits\n", peaks(block)]
+            parts.append("\n".join(sections))
+    parts.append(extras(state["extras"], path.parent))
+    path.write_text("\n".join(part for part in parts if part))
