@@ -19,7 +19,8 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::{
         __cpuid_count, __m512, __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-        _mm512_loadu_si512, _mm512_or_si512, _mm512_reduce_or_epi64, _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+        _mm512_loadu_si512, _mm512_or_si512, _mm512_reduce_or_epi64, _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_ps,
+        _mm512_setzero_si512,
     };
     use std::hint::black_box;
     use std::sync::Barrier;

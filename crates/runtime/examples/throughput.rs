@@ -52,12 +52,17 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+const OPTIONS: [&str; 7] = ["model", "precision", "threads", "sharing", "work", "decode", "repetitions"];
+
 /// `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
     let mut rest = std::env::args().skip(1);
     while let Some(name) = rest.next() {
         let name = name.strip_prefix("--").ok_or_else(|| format!("expected an option, found `{name}`"))?.to_owned();
+        if !OPTIONS.contains(&name.as_str()) {
+            return Err(format!("there is no option `--{name}`; there are {}", OPTIONS.join(", ")).into());
+        }
         let value = rest.next().ok_or_else(|| format!("`--{name}` has no value"))?;
         pairs.insert(name, value);
     }
