@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use probity_kernels::{Arithmetic, Form, Inputs, Isa, Matrix, PackedMatrix, Product, WeightType, matmul};
+use probity_kernels::{Form, Inputs, Isa, Matrix, PackedMatrix, Product, WeightType, matmul};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -16,8 +16,7 @@ fn main() {
     for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for (name, arithmetic) in [("exact", Arithmetic::Exact), ("fast", Arithmetic::Fast)] {
-            let form = Form::of(weight_type, arithmetic);
+        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
             let weights = PackedMatrix::pack(weights, form).expect("memory");
             let mut best = f64::INFINITY;
             let begin = Instant::now();
@@ -28,7 +27,7 @@ fn main() {
                 best = best.min(start.elapsed().as_secs_f64());
             }
             let (rate, bandwidth) = (2.0 * (m * n * k) as f64 / best / 1e9, weights.bytes() as f64 / best / 1e9);
-            println!("{weight_type:>5} {name:>5} {:>10}: {rate:7.1} Gop/s {bandwidth:6.1} GB/s", form.name());
+            println!("{weight_type:>5} {:>5}: {rate:7.1} Gop/s {bandwidth:6.1} GB/s", format!("{form:?}"));
         }
     }
 }

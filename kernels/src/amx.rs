@@ -226,46 +226,78 @@ fn scale<const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, `tile` `(k / 32, 16 rows, 16)` words of two.
-pub(crate) fn half_tile(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], sums: &mut [Sums; TILE_ROWS], fresh: bool) {
+/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, two tiles of rows from `tile` on, `(k / 32, 16 rows, 16)` words of two each; sums
+/// begin at zero where they are `fresh`. `tile` may end after the first.
+pub(crate) fn half_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: [&[u32]; 2], sums: &mut [Sums], fresh: bool) {
+    let steps = panel.len() / 16;
+    let both = sums.len() > TILE_ROWS;
+    let len = steps * 16 * TILE_ROWS;
+    assert!(steps > 0 && panel.len() == 16 * steps && tile[0].len() == len, "tile and panel are of one length");
+    assert!(sums.len() == TILE_ROWS || (sums.len() == 2 * TILE_ROWS && tile[1].len() == len), "sums of one or two tiles");
     if fresh {
         sums.fill([[0.0; LANES]; 2]);
     }
-    let steps = panel.len() / 16;
-    if steps == 0 {
-        return;
-    }
-    assert!(panel.len() == 16 * steps && tile.len() == steps * 16 * TILE_ROWS, "tile and panel are of one length");
-    // SAFETY: the registers are configured for 16 quads; sums are 16 rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
-    // weights 16 rows 128 bytes apart, and the assertion above bounds the steps.
+    // SAFETY: the registers are configured for 16 quads; sums are rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
+    // weights 16 rows 128 bytes apart, and the assertions above bound steps and rows.
     unsafe {
-        asm!(
-            "tileloadd tmm0, [{sums} + {far}]",
-            "tileloadd tmm1, [{sums} + {far} + 64]",
-            "2:",
-            "tileloadd tmm4, [{words} + {near}]",
-            "tileloadd tmm6, [{weights} + {far}]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{weights} + {far} + 64]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "add {words}, 1024",
-            "add {weights}, 2048",
-            "dec {steps}",
-            "jnz 2b",
-            "tilestored [{sums} + {far}], tmm0",
-            "tilestored [{sums} + {far} + 64], tmm1",
-            sums = in(reg) sums.as_mut_ptr(),
-            words = inout(reg) tile.as_ptr() => _,
-            weights = inout(reg) panel.as_ptr() => _,
-            steps = inout(reg) steps => _,
-            near = in(reg) 64usize,
-            far = in(reg) 128usize,
-            out("tmm0") _,
-            out("tmm1") _,
-            out("tmm4") _,
-            out("tmm6") _,
-            out("tmm7") _,
-            options(nostack),
-        );
+        if both {
+            asm!(
+                "tileloadd tmm0, [{sums} + {far}]",
+                "tileloadd tmm1, [{sums} + {far} + 64]",
+                "tileloadd tmm2, [{second} + {far}]",
+                "tileloadd tmm3, [{second} + {far} + 64]",
+                "2:",
+                "tileloadd tmm4, [{a} + {near}]",
+                "tileloadd tmm6, [{weights} + {far}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{weights} + {far} + 64]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{b} + {near}]",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 1024",
+                "add {b}, 1024",
+                "add {weights}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{sums} + {far}], tmm0",
+                "tilestored [{sums} + {far} + 64], tmm1",
+                "tilestored [{second} + {far}], tmm2",
+                "tilestored [{second} + {far} + 64], tmm3",
+                sums = in(reg) sums.as_mut_ptr(),
+                second = in(reg) sums.as_mut_ptr().add(TILE_ROWS),
+                a = inout(reg) tile[0].as_ptr() => _,
+                b = inout(reg) tile[1].as_ptr() => _,
+                weights = inout(reg) panel.as_ptr() => _,
+                steps = inout(reg) steps => _,
+                near = in(reg) 64usize,
+                far = in(reg) 128usize,
+                options(nostack),
+            );
+        } else {
+            asm!(
+                "tileloadd tmm0, [{sums} + {far}]",
+                "tileloadd tmm1, [{sums} + {far} + 64]",
+                "2:",
+                "tileloadd tmm4, [{a} + {near}]",
+                "tileloadd tmm6, [{weights} + {far}]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{weights} + {far} + 64]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 1024",
+                "add {weights}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{sums} + {far}], tmm0",
+                "tilestored [{sums} + {far} + 64], tmm1",
+                sums = in(reg) sums.as_mut_ptr(),
+                a = inout(reg) tile[0].as_ptr() => _,
+                weights = inout(reg) panel.as_ptr() => _,
+                steps = inout(reg) steps => _,
+                near = in(reg) 64usize,
+                far = in(reg) 128usize,
+                options(nostack),
+            );
+        }
     }
 }

@@ -2,16 +2,26 @@
 
 use crate::{Isa, WeightType};
 
-/// How much a product may round beyond f32.
+/// How much products may round beyond f32. Each gives the same bits on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Weights at their stored values, f32 activations, sums and products.
     Exact,
-    /// Where the weights allow it, activations of 8 bits (quantised weights) or in bf16 (bf16 weights).
-    Fast,
+    /// Activations of 8 bits for quantised weights, activations in bf16 for bf16 weights: what the dot products of AVX-512 multiply.
+    /// Weights of f32 and f16 are exact.
+    Dots,
+    /// Activations in bf16, and quantised weights rounded to bf16: what the tiles of AMX multiply. Weights of f32 and f16 are exact.
+    Tiles,
 }
 
-/// What activations are rounded to and how a product is summed. Each form gives the same bits on every instruction set.
+impl Arithmetic {
+    /// The one that this machine is fastest in besides [exact](Self::Exact): tiles where it has them.
+    pub fn fastest() -> Self {
+        if Isa::Amx.is_available() { Self::Tiles } else { Self::Dots }
+    }
+}
+
+/// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// `y ← fma(x, w, y)` over ascending `k`, in f32.
@@ -22,7 +32,7 @@ pub enum Form {
     /// Activations in bf16, and for each pair of `k`, ascending: `y ← fma(x₁, w₁, y)`, then `y ← fma(x₀, w₀, y)`, in f32 without
     /// denormals, as the bf16 dot product of AVX-512 does.
     Pairs,
-    /// Activations in bf16, and for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, both sums chains of fused
+    /// Activations and weights in bf16, and for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, both sums chains of fused
     /// multiply-adds from zero, in f32 without denormals, as the bf16 tiles of AMX do.
     Tiles,
 }
@@ -31,14 +41,13 @@ impl Form {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Float, Self::Int8, Self::Pairs, Self::Tiles];
 
-    /// The form of `arithmetic` for a weight type. For bf16 weights that depends on the machine, not on the instruction set in use: tiles
-    /// where it has them, else pairs where it has these, else exact arithmetic, which is the fastest then.
+    /// The form of `arithmetic` for a weight type.
     pub fn of(weight_type: WeightType, arithmetic: Arithmetic) -> Self {
         match (arithmetic, weight_type) {
-            (Arithmetic::Fast, WeightType::BF16) if Isa::Amx.is_available() => Self::Tiles,
-            (Arithmetic::Fast, WeightType::BF16) if crate::isa::has_bf16_dot() => Self::Pairs,
-            (Arithmetic::Fast, _) if weight_type.is_quantised() => Self::Int8,
-            _ => Self::Float,
+            (Arithmetic::Exact, _) | (_, WeightType::F32 | WeightType::F16) => Self::Float,
+            (Arithmetic::Tiles, _) => Self::Tiles,
+            (Arithmetic::Dots, WeightType::BF16) => Self::Pairs,
+            (Arithmetic::Dots, _) => Self::Int8,
         }
     }
 
@@ -47,17 +56,8 @@ impl Form {
         match self {
             Self::Float => true,
             Self::Int8 => weight_type.is_quantised(),
-            Self::Pairs | Self::Tiles => weight_type == WeightType::BF16,
-        }
-    }
-
-    /// Its name in results: `float`, `int8`, `bf16-pairs`, `bf16-tiles`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Float => "float",
-            Self::Int8 => "int8",
-            Self::Pairs => "bf16-pairs",
-            Self::Tiles => "bf16-tiles",
+            Self::Pairs => weight_type == WeightType::BF16,
+            Self::Tiles => weight_type == WeightType::BF16 || weight_type.is_quantised(),
         }
     }
 

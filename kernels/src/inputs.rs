@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::isa::dispatch;
-use crate::simd::Simd;
+use crate::simd::{Simd, to_bf16};
 use crate::{Form, Isa};
 
 /// Rows of an AMX tile.
@@ -243,17 +243,6 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<
             }
         }
     }
-}
-
-/// The nearest bf16, to even, as the lower half of a word; denormals become zero.
-#[inline(always)]
-fn to_bf16(x: f32) -> u32 {
-    let bits = x.to_bits();
-    if x.is_nan() {
-        return bits >> 16 | 0x40;
-    }
-    let rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    if rounded & 0x7f80 == 0 { rounded & 0x8000 } else { rounded }
 }
 
 /// A word of two bf16.

@@ -17,7 +17,7 @@ use crate::isa::dispatch;
 use crate::pack::{PANEL, PackedMatrix};
 use crate::simd::Simd;
 use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
-use crate::unpack::{FloatPanel, IntPanel, Part, unpack_floats, unpack_ints};
+use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Form, Isa, WeightType};
 
 /// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of every tile.
@@ -181,9 +181,16 @@ impl<'a> Columns<'a> {
 /// A thread's memory for expanded weights and sums, kept from product to product.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    panels: Panels,
+    pub(crate) sums: [Buffer<Sums>; 2],
+}
+
+/// Expanded weights.
+#[derive(Default)]
+struct Panels {
     ints: IntPanel,
     floats: FloatPanel,
-    pub(crate) sums: [Buffer<Sums>; 2],
+    pairs: PairPanel,
 }
 
 pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
@@ -214,7 +221,7 @@ impl Scratch {
             let len = chunk.min(weights.in_features() - start);
             for (panel, sums) in panels.clone().zip(sums.chunks_exact_mut(rows_held)) {
                 let part = Part { weights, panel, start, len };
-                worker.add(part, rows.clone(), &mut self.ints, &mut self.floats, sums);
+                worker.add(part, rows.clone(), &mut self.panels, sums);
             }
         }
         rows_held
@@ -243,7 +250,8 @@ impl<'a> Worker<'a> {
 
     /// Adds the products of a part to the rows' sums.
     #[inline]
-    fn add(&self, part: Part<'_>, rows: Range<usize>, ints: &mut IntPanel, floats: &mut FloatPanel, sums: &mut [Sums]) {
+    fn add(&self, part: Part<'_>, rows: Range<usize>, panels: &mut Panels, sums: &mut [Sums]) {
+        let Panels { ints, floats, pairs } = panels;
         let isa = self.isa;
         let work = Work { part, rows, inputs: self.inputs };
         let work = &work;
@@ -254,7 +262,8 @@ impl<'a> Worker<'a> {
                 // SAFETY: AVX-512 was found with the tiles.
                 unsafe { int_tiles(tiles, work, ints, sums) };
             } else {
-                half_tiles(tiles, work, sums);
+                dispatch!(isa, unpack_tiles(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel));
+                half_tiles(tiles, work, pair_lines(part, pairs), sums);
             }
             return;
         }
@@ -267,7 +276,9 @@ impl<'a> Worker<'a> {
                 unsafe { dot_rows(work, sums) };
             }
             Form::Pairs => dispatch!(isa, pair_rows(work: &Work<'_>, sums: &mut [Sums])),
-            Form::Tiles => dispatch!(isa, step_rows(work: &Work<'_>, sums: &mut [Sums])),
+            Form::Tiles => {
+                dispatch!(isa, step_rows(work: &Work<'_>, ints: &mut IntPanel, pairs: &mut PairPanel, sums: &mut [Sums]));
+            }
         }
     }
 }
@@ -330,12 +341,27 @@ fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums]) {
 }
 
 #[inline(always)]
-fn step_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums]) {
+fn step_rows<S: Simd>(work: &Work<'_>, ints: &mut IntPanel, pairs: &mut PairPanel, sums: &mut [Sums]) {
     let part = work.part;
+    unpack_tiles::<S>(part, ints, pairs);
+    let panel = pair_lines(part, pairs);
     for (tile, first) in work.tiles() {
         let x = work.inputs.half_tile(Form::Tiles, tile, part.start, part.len.next_multiple_of(32));
-        by_rows!(tile.1, step_tile::<S>(part.lines(), x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+        by_rows!(tile.1, step_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
     }
+}
+
+/// Expands what is not bf16 already.
+#[inline(always)]
+fn unpack_tiles<S: Simd>(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel) {
+    if part.weights.weight_type() != WeightType::BF16 {
+        unpack_pairs::<S>(part, ints, pairs);
+    }
+}
+
+/// A part's weights in bf16: in place where they are stored so, else as expanded.
+fn pair_lines<'a>(part: Part<'a>, pairs: &'a PairPanel) -> &'a [[[u8; 64]; 2]] {
+    if part.weights.weight_type() == WeightType::BF16 { part.lines() } else { pairs }
 }
 
 #[inline(always)]
@@ -379,9 +405,13 @@ fn int_tiles(tiles: &crate::amx::Tiles, work: &Work<'_>, ints: &IntPanel, sums: 
 }
 
 #[cfg(target_arch = "x86_64")]
-fn half_tiles(tiles: &crate::amx::Tiles, work: &Work<'_>, sums: &mut [Sums]) {
-    for (sums, first) in sums.as_chunks_mut().0.iter_mut().zip((work.rows.start..).step_by(16)) {
-        let x = work.inputs.half_tile(Form::Tiles, (first, 16), work.part.start, work.part.len.next_multiple_of(32));
-        crate::amx::half_tile(tiles, work.part.lines(), x, sums, work.part.start == 0);
+fn half_tiles(tiles: &crate::amx::Tiles, work: &Work<'_>, panel: &[[[u8; 64]; 2]], sums: &mut [Sums]) {
+    let part = work.part;
+    // Padding behind an odd last tile is no tile.
+    let sums = &mut sums[..work.rows.len().next_multiple_of(16)];
+    for (sums, first) in sums.chunks_mut(32).zip((work.rows.start..).step_by(32)) {
+        let tile = |first| work.inputs.half_tile(Form::Tiles, (first, 16), part.start, part.len.next_multiple_of(32));
+        let both = [tile(first), if sums.len() > 16 { tile(first + 16) } else { &[] }];
+        crate::amx::half_tiles(tiles, panel, both, sums, part.start == 0);
     }
 }

@@ -54,6 +54,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn shl_b(a: Self::B, n: u32) -> Self::B;
     /// Byte `i` of each of the sixteen words, as floats, for `i` in 0..4.
     fn unzip(v: Self::B) -> [Self::F; 4];
+    /// Words of two bf16, the nearest to the lanes of `even` and of `odd` (to even), denormals as zeros. The lanes are numbers.
+    fn to_pairs(even: Self::F, odd: Self::F) -> Self::B;
     /// Asks for the cache line at `at` ahead of its use. No effect on results, nor on memory that is not there.
     fn prefetch(at: *const u8);
 
@@ -107,6 +109,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
         Self::scale_by_power(p, z)
     }
+}
+
+/// The nearest bf16, to even, as the lower half of a word; denormals become zero.
+#[inline(always)]
+pub(crate) fn to_bf16(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        return bits >> 16 | 0x40;
+    }
+    if x.abs() < f32::MIN_POSITIVE {
+        return bits >> 16 & 0x8000;
+    }
+    (bits + 0x7fff + (bits >> 16 & 1)) >> 16
 }
 
 /// Portable lanes.
@@ -234,6 +249,14 @@ impl Simd for Plain {
     #[inline(always)]
     fn unzip(v: Self::B) -> [Self::F; 4] {
         std::array::from_fn(|i| std::array::from_fn(|lane| f32::from(v[4 * lane + i])))
+    }
+    #[inline(always)]
+    fn to_pairs(even: Self::F, odd: Self::F) -> Self::B {
+        let mut words = [0; 4 * LANES];
+        for (word, (even, odd)) in words.as_chunks_mut::<4>().0.iter_mut().zip(even.iter().zip(&odd)) {
+            *word = (to_bf16(*even) | to_bf16(*odd) << 16).to_le_bytes();
+        }
+        words
     }
     #[inline(always)]
     fn prefetch(_: *const u8) {}

@@ -130,6 +130,77 @@ fn unpack_scales<S: Simd>(weight_type: WeightType, unit: &Unit<'_>, scales: &mut
     }
 }
 
+/// Words of two bf16, `(k / 2, half, output, 2)`.
+pub(crate) type PairPanel = Buffer<[[u8; 4 * LANES]; 2]>;
+
+/// Expands a part of quantised weights to the nearest bf16 of what [`dequantise`](crate::dequantise) gives.
+#[inline(always)]
+pub(crate) fn unpack_pairs<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: &mut PairPanel) {
+    panel.set_len(part.len / 2);
+    unpack_ints::<S, false>(part, ints);
+    for (to, group) in panel.as_chunks_mut::<2>().0.iter_mut().zip(Quads::new(part.weights.weight_type(), ints)) {
+        for half in 0..2 {
+            let [a, b, c, d] = group.floats::<S>(half);
+            S::store_b(S::to_pairs(a, b), &mut to[0][half]);
+            S::store_b(S::to_pairs(c, d), &mut to[1][half]);
+        }
+    }
+}
+
+/// Four `k` of expanded integers with their scales and minima.
+struct Quad<'a> {
+    quants: &'a [[u8; 4 * LANES]; 2],
+    scales: &'a [[f32; LANES]; 2],
+    minima: Option<&'a [[f32; LANES]; 2]>,
+    zero: f32,
+}
+
+impl Quad<'_> {
+    /// The weights, product and sum rounded apart.
+    #[inline(always)]
+    fn floats<S: Simd>(&self, half: usize) -> [S::F; 4] {
+        let (zero, d) = (S::splat(self.zero), S::load(&self.scales[half]));
+        let mut floats = S::unzip(S::load_b(&self.quants[half]));
+        for q in &mut floats {
+            *q = S::mul(S::sub(*q, zero), d);
+        }
+        if let Some(minima) = self.minima {
+            let m = S::load(&minima[half]);
+            for q in &mut floats {
+                *q = S::add(*q, m);
+            }
+        }
+        floats
+    }
+}
+
+/// The quads of an expanded panel.
+struct Quads<'a> {
+    ints: &'a IntPanel,
+    weight_type: WeightType,
+    next: usize,
+}
+
+impl<'a> Quads<'a> {
+    #[inline(always)]
+    fn new(weight_type: WeightType, ints: &'a IntPanel) -> Self {
+        Self { ints, weight_type, next: 0 }
+    }
+}
+
+impl<'a> Iterator for Quads<'a> {
+    type Item = Quad<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Quad<'a>> {
+        let quants = self.ints.quants.get(self.next)?;
+        let group = 4 * self.next / self.weight_type.group_len();
+        self.next += 1;
+        let minima = self.weight_type.has_minima().then(|| &self.ints.minima[group]);
+        Some(Quad { quants, scales: &self.ints.scales[group], minima, zero: self.weight_type.zero() as f32 })
+    }
+}
+
 /// Expands a part to f32, as [`dequantise`](crate::dequantise) does. `F32` needs no expanding and is not taken.
 #[inline(always)]
 pub(crate) fn unpack_floats<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: &mut FloatPanel) {
@@ -154,15 +225,10 @@ pub(crate) fn unpack_floats<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel:
         }
         weight_type => {
             unpack_ints::<S, false>(part, ints);
-            let (zero, minima) = (S::splat(weight_type.zero() as f32), weight_type.has_minima());
-            let per_group = weight_type.group_len() / 4;
-            for (index, (to, quad)) in panel.as_chunks_mut::<4>().0.iter_mut().zip(ints.quants.iter()).enumerate() {
-                let group = index / per_group;
+            for (to, quad) in panel.as_chunks_mut::<4>().0.iter_mut().zip(Quads::new(weight_type, ints)) {
                 for half in 0..2 {
-                    let (d, m) = (S::load(&ints.scales[group][half]), S::load(&ints.minima[group][half]));
-                    for (to, q) in to.iter_mut().zip(S::unzip(S::load_b(&quad[half]))) {
-                        let product = S::mul(S::sub(q, zero), d);
-                        S::store(if minima { S::add(product, m) } else { product }, &mut to[half]);
+                    for (to, value) in to.iter_mut().zip(quad.floats::<S>(half)) {
+                        S::store(value, &mut to[half]);
                     }
                 }
             }

@@ -196,6 +196,21 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn to_pairs(even: Self::F, odd: Self::F) -> Self::B {
+        // SAFETY: AVX2 was found before this type is used.
+        let rounded = |v: __m256| unsafe {
+            let bits = _mm256_castps_si256(v);
+            let half = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
+        };
+        let (even, odd) = (Self::flush(even), Self::flush(odd));
+        // SAFETY: as above.
+        std::array::from_fn(|h| unsafe {
+            let high = _mm256_and_si256(rounded(odd[h]), _mm256_set1_epi32(-65536));
+            _mm256_or_si256(_mm256_srli_epi32::<16>(rounded(even[h])), high)
+        })
+    }
+    #[inline(always)]
     fn prefetch(at: *const u8) {
         // SAFETY: a prefetch has no effect but on caches, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
@@ -351,6 +366,18 @@ impl Simd for Avx512 {
             let byte = _mm512_srl_epi32(v, _mm_cvtsi32_si128(8 * i as i32));
             _mm512_cvtepi32_ps(_mm512_and_si512(byte, _mm512_set1_epi32(255)))
         })
+    }
+    #[inline(always)]
+    fn to_pairs(even: Self::F, odd: Self::F) -> Self::B {
+        let (even, odd) = (Self::flush(even), Self::flush(odd));
+        // SAFETY: AVX-512 was found before this type is used.
+        unsafe {
+            let (even, odd) = (_mm512_castps_si512(even), _mm512_castps_si512(odd));
+            let (one, most) = (_mm512_set1_epi32(1), _mm512_set1_epi32(0x7fff));
+            let even = _mm512_add_epi32(even, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(even), one), most));
+            let odd = _mm512_add_epi32(odd, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(odd), one), most));
+            _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
+        }
     }
     #[inline(always)]
     fn prefetch(at: *const u8) {

@@ -145,7 +145,7 @@ fn flush(x: f32) -> f32 {
 
 /// The nearest bf16.
 fn to_bf16(x: f32) -> f32 {
-    flush(bf16::from_f32(x).to_f32())
+    bf16::from_f32(flush(x)).to_f32()
 }
 
 fn pairs_by_definition(x: &[f32], w: &[f32]) -> f32 {
@@ -167,17 +167,24 @@ fn tiles_by_definition(x: &[f32], w: &[f32]) -> f32 {
 #[test]
 fn bf16_products_follow_their_definition_on_every_instruction_set() {
     let mut random = Random(12);
-    for (m, n, k) in [(1, 1, 1), (5, 33, 37), (13, 70, 111), (35, 64, 1100), (27, 31, 64), (1201, 3, 40)] {
-        let bytes = random.weights(WeightType::BF16, n, k);
-        let weights = Matrix::new(WeightType::BF16, &bytes, n, k).expect("sizes fit");
-        // Of very different sizes, so that the order of sums shows.
-        let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
-        let (rounded, w): (Vec<f32>, _) = (x.iter().map(|x| to_bf16(*x)).collect(), expanded(weights));
-        for (form, definition) in [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)] {
-            let expected: Vec<f32> = (0..m * n).map(|at| definition(&rounded[at / n * k..][..k], &w[at % n * k..][..k])).collect();
-            for isa in isas() {
-                let y = run(form, isa, &x, weights);
-                assert_eq!(bits(&y), bits(&expected), "{form:?} ({m}, {n}, {k}) on {}", isa.name());
+    for weight_type in WeightType::ALL.into_iter().filter(|t| Form::Tiles.suits(*t)) {
+        for (m, n, k) in shapes(weight_type).into_iter().chain([(49, 64, 1280), (33, 70, 512)]) {
+            let bytes = random.weights(weight_type, n, k);
+            let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
+            // Of very different sizes, so that the order of sums shows.
+            let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
+            let rounded = |x: Vec<f32>| -> Vec<f32> { x.iter().map(|x| to_bf16(*x)).collect() };
+            let (x_rounded, w) = (rounded(x.clone()), rounded(expanded(weights)));
+            for (form, definition) in [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)]
+            {
+                if form.suits(weight_type) {
+                    let expected: Vec<f32> =
+                        (0..m * n).map(|at| definition(&x_rounded[at / n * k..][..k], &w[at % n * k..][..k])).collect();
+                    for isa in isas() {
+                        let y = run(form, isa, &x, weights);
+                        assert_eq!(bits(&y), bits(&expected), "{weight_type} {form:?} ({m}, {n}, {k}) on {}", isa.name());
+                    }
+                }
             }
         }
     }
