@@ -1,4 +1,4 @@
-//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates [ROWS [ISA [TYPE]]]`.
+//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates [ROWS [ISA [TYPE [FORM]]]]`.
 
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ fn main() {
     let m = arguments.next().and_then(|m| m.parse().ok()).unwrap_or(512);
     let isa = arguments.next().and_then(|name| Isa::ALL.into_iter().find(|isa| isa.name() == name)).unwrap_or(Isa::best());
     let only = arguments.next();
+    let forms = arguments.next();
     let (n, k) = (5632, 2048);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 17) as f32 * 0.1 - 0.8).collect();
     let mut y = vec![0.0; m * n];
@@ -16,7 +17,7 @@ fn main() {
     for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
+        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name)) {
             let weights = PackedMatrix::pack(weights, form).expect("memory");
             let mut best = f64::INFINITY;
             let begin = Instant::now();

@@ -25,7 +25,7 @@ fn has_tiles() -> bool {
     unsafe {
         let os_saves_states = __cpuid_count(1, 0).ecx >> 27 & 1 == 1;
         // Bits of leaf 7: bf16 tiles, tiles, integer tiles.
-        let features = __cpuid_count(7, 0).edx >> 22 & 0b111 == 0b111;
+        let features = __cpuid_count(7, 0).edx >> 22 & 0b111 == 0b111 && is_x86_feature_detected!("avx512bf16");
         os_saves_states && features && tiles_are_saved()
     }
 }

@@ -64,8 +64,8 @@ impl Form {
     /// Columns whose weights are expanded at a time: what stays in the first-level cache.
     pub(crate) const fn chunk(self) -> usize {
         match self {
-            Self::Float => 256,
-            _ => 512,
+            Self::Float | Self::Tiles => 256,
+            Self::Int8 | Self::Pairs => 512,
         }
     }
 }

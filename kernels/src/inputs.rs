@@ -148,7 +148,7 @@ impl Inputs {
                 self.halves.set_len(padded * words);
                 let width = self.width;
                 rows.zip(self.halves.par_chunks_mut(tiling.most * words)).for_each(|(x, to)| {
-                    if tiling.amx { pack_half_tiles(x, width, words, to) } else { pack_halves(x, width, words, tiling, to) }
+                    dispatch!(isa, pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]));
                 });
             }
         }
@@ -245,35 +245,35 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<
     }
 }
 
-/// A word of two bf16.
+/// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for AMX.
 #[inline(always)]
-fn pair(x: &[f32]) -> u32 {
-    to_bf16(x[0]) | to_bf16(x.get(1).copied().unwrap_or(0.0)) << 16
-}
-
-fn pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]) {
-    to.fill(0);
+fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]) {
     for (first, rows) in tiling.tiles(x.len() / width) {
-        let tile = &mut to[first * words..][..rows * words];
-        for (r, x) in x[first * width..][..rows * width].chunks_exact(width).enumerate() {
-            for (x, to) in x.chunks(2).zip(tile.iter_mut().skip(r).step_by(rows)) {
-                *to = pair(x);
-            }
-        }
-    }
-}
-
-fn pack_half_tiles(x: &[f32], width: usize, words: usize, to: &mut [u32]) {
-    for (first, x) in x.chunks(TILE_ROWS * width).enumerate() {
-        let tile = &mut to[first * TILE_ROWS * words..][..TILE_ROWS * words];
-        for (r, x) in x.chunks_exact(width).enumerate() {
+        let tile = &mut to[first * words..];
+        for r in 0..rows {
+            let x = &x[(first + r) * width..][..width];
             for (step, x) in x.chunks(32).enumerate() {
-                let to = &mut tile[(step * TILE_ROWS + r) * 16..][..16];
-                to.fill(0);
-                for (x, to) in x.chunks(2).zip(to) {
-                    *to = pair(x);
+                let mut padded = [0.0; 32];
+                padded[..x.len()].copy_from_slice(x);
+                let pairs = round_pairs::<S>(&padded);
+                if tiling.amx {
+                    tile[(step * TILE_ROWS + r) * 16..][..16].copy_from_slice(&pairs);
+                } else {
+                    for (pair, word) in pairs[..16.min(words - 16 * step)].iter().enumerate() {
+                        tile[(16 * step + pair) * rows + r] = *word;
+                    }
                 }
             }
         }
     }
+}
+
+/// The nearest bf16 of 32 numbers, by twos.
+#[inline(always)]
+fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
+    let mut words = [0; 16];
+    for (word, x) in words.iter_mut().zip(x.as_chunks::<2>().0) {
+        *word = to_bf16(x[0]) | to_bf16(x[1]) << 16;
+    }
+    words
 }

@@ -262,7 +262,12 @@ impl<'a> Worker<'a> {
                 // SAFETY: AVX-512 was found with the tiles.
                 unsafe { int_tiles(tiles, work, ints, sums) };
             } else {
-                dispatch!(isa, unpack_tiles(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel));
+                if part.weights.weight_type() != WeightType::BF16 {
+                    dispatch!(isa, unpack_unsigned(part: Part<'_>, ints: &mut IntPanel));
+                    pairs.set_len(part.len / 2);
+                    // SAFETY: a machine with tiles has AVX-512 with bf16.
+                    unsafe { ints_to_bf16(part.weights.weight_type(), ints, pairs) };
+                }
                 half_tiles(tiles, work, pair_lines(part, pairs), sums);
             }
             return;
@@ -362,6 +367,23 @@ fn unpack_tiles<S: Simd>(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPa
 /// A part's weights in bf16: in place where they are stored so, else as expanded.
 fn pair_lines<'a>(part: Part<'a>, pairs: &'a PairPanel) -> &'a [[[u8; 64]; 2]] {
     if part.weights.weight_type() == WeightType::BF16 { part.lines() } else { pairs }
+}
+
+#[inline(always)]
+fn unpack_unsigned<S: Simd>(part: Part<'_>, ints: &mut IntPanel) {
+    unpack_ints::<S, false>(part, ints);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn ints_to_bf16(weight_type: WeightType, ints: &IntPanel, pairs: &mut PairPanel) {
+    use crate::x86::ints_to_bf16;
+    let zero = weight_type.zero() as f32;
+    match (weight_type.group_len(), weight_type.has_minima()) {
+        (16, _) => ints_to_bf16::<4, false>(ints, zero, pairs),
+        (_, true) => ints_to_bf16::<8, true>(ints, zero, pairs),
+        (_, false) => ints_to_bf16::<8, false>(ints, zero, pairs),
+    }
 }
 
 #[inline(always)]

@@ -114,14 +114,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 /// The nearest bf16, to even, as the lower half of a word; denormals become zero.
 #[inline(always)]
 pub(crate) fn to_bf16(x: f32) -> u32 {
+    // Without branches, so that loops over it become vector code.
     let bits = x.to_bits();
-    if x.is_nan() {
-        return bits >> 16 | 0x40;
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let magnitude = bits & 0x7fff_ffff;
+    let tiny = magnitude < 0x0080_0000;
+    let nan = magnitude > 0x7f80_0000;
+    if nan {
+        bits >> 16 | 0x40
+    } else if tiny {
+        bits >> 16 & 0x8000
+    } else {
+        rounded
     }
-    if x.abs() < f32::MIN_POSITIVE {
-        return bits >> 16 & 0x8000;
-    }
-    (bits + 0x7fff + (bits >> 16 & 1)) >> 16
 }
 
 /// Portable lanes.

@@ -138,67 +138,33 @@ pub(crate) type PairPanel = Buffer<[[u8; 4 * LANES]; 2]>;
 pub(crate) fn unpack_pairs<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: &mut PairPanel) {
     panel.set_len(part.len / 2);
     unpack_ints::<S, false>(part, ints);
-    for (to, group) in panel.as_chunks_mut::<2>().0.iter_mut().zip(Quads::new(part.weights.weight_type(), ints)) {
-        for half in 0..2 {
-            let [a, b, c, d] = group.floats::<S>(half);
-            S::store_b(S::to_pairs(a, b), &mut to[0][half]);
-            S::store_b(S::to_pairs(c, d), &mut to[1][half]);
+    let weight_type = part.weights.weight_type();
+    let (quants, panel) = (&*ints.quants, panel.as_chunks_mut::<2>().0);
+    for half in 0..2 {
+        for index in 0..quants.len().min(panel.len()) {
+            let [a, b, c, d] = floats::<S>(weight_type, ints, quants, index, half);
+            S::store_b(S::to_pairs(a, b), &mut panel[index][0][half]);
+            S::store_b(S::to_pairs(c, d), &mut panel[index][1][half]);
         }
     }
 }
 
-/// Four `k` of expanded integers with their scales and minima.
-struct Quad<'a> {
-    quants: &'a [[u8; 4 * LANES]; 2],
-    scales: &'a [[f32; LANES]; 2],
-    minima: Option<&'a [[f32; LANES]; 2]>,
-    zero: f32,
-}
-
-impl Quad<'_> {
-    /// The weights, product and sum rounded apart.
-    #[inline(always)]
-    fn floats<S: Simd>(&self, half: usize) -> [S::F; 4] {
-        let (zero, d) = (S::splat(self.zero), S::load(&self.scales[half]));
-        let mut floats = S::unzip(S::load_b(&self.quants[half]));
+/// Four `k` of half a panel, product and sum rounded apart.
+#[inline(always)]
+fn floats<S: Simd>(weight_type: WeightType, ints: &IntPanel, quants: &[[[u8; 4 * LANES]; 2]], quad: usize, half: usize) -> [S::F; 4] {
+    let group = 4 * quad / weight_type.group_len();
+    let (zero, d) = (S::splat(weight_type.zero() as f32), S::load(&ints.scales[group][half]));
+    let mut floats = S::unzip(S::load_b(&quants[quad][half]));
+    for q in &mut floats {
+        *q = S::mul(S::sub(*q, zero), d);
+    }
+    if weight_type.has_minima() {
+        let m = S::load(&ints.minima[group][half]);
         for q in &mut floats {
-            *q = S::mul(S::sub(*q, zero), d);
+            *q = S::add(*q, m);
         }
-        if let Some(minima) = self.minima {
-            let m = S::load(&minima[half]);
-            for q in &mut floats {
-                *q = S::add(*q, m);
-            }
-        }
-        floats
     }
-}
-
-/// The quads of an expanded panel.
-struct Quads<'a> {
-    ints: &'a IntPanel,
-    weight_type: WeightType,
-    next: usize,
-}
-
-impl<'a> Quads<'a> {
-    #[inline(always)]
-    fn new(weight_type: WeightType, ints: &'a IntPanel) -> Self {
-        Self { ints, weight_type, next: 0 }
-    }
-}
-
-impl<'a> Iterator for Quads<'a> {
-    type Item = Quad<'a>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Quad<'a>> {
-        let quants = self.ints.quants.get(self.next)?;
-        let group = 4 * self.next / self.weight_type.group_len();
-        self.next += 1;
-        let minima = self.weight_type.has_minima().then(|| &self.ints.minima[group]);
-        Some(Quad { quants, scales: &self.ints.scales[group], minima, zero: self.weight_type.zero() as f32 })
-    }
+    floats
 }
 
 /// Expands a part to f32, as [`dequantise`](crate::dequantise) does. `F32` needs no expanding and is not taken.
@@ -225,10 +191,12 @@ pub(crate) fn unpack_floats<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel:
         }
         weight_type => {
             unpack_ints::<S, false>(part, ints);
-            for (to, quad) in panel.as_chunks_mut::<4>().0.iter_mut().zip(Quads::new(weight_type, ints)) {
-                for half in 0..2 {
-                    for (to, value) in to.iter_mut().zip(quad.floats::<S>(half)) {
-                        S::store(value, &mut to[half]);
+            let (quants, panel) = (&*ints.quants, panel.as_chunks_mut::<4>().0);
+            for half in 0..2 {
+                for index in 0..quants.len().min(panel.len()) {
+                    let values = floats::<S>(weight_type, ints, quants, index, half);
+                    for k in 0..4 {
+                        S::store(values[k], &mut panel[index][k][half]);
                     }
                 }
             }
