@@ -37,7 +37,7 @@ fn models() -> Vec<String> {
 fn work_list() -> Vec<ScoreRequest> {
     let context = "The harbour froze in December, and the ferry did not run until the ice broke in March.";
     let texts = ["The ferry stopped for the winter.", "A ferry sank in March.", "Ice is cold."];
-    let labels = LabelSet::words(&["A", "B"]).expect("valid labels");
+    let labels = LabelSet::words(["A", "B"]).expect("valid labels");
     let mut requests = Vec::new();
     for (i, a) in texts.iter().enumerate() {
         for (j, b) in texts.iter().enumerate().filter(|(j, _)| *j != i) {

@@ -120,6 +120,27 @@ fn packed_segments_of_several_pasts_agree_with_our_kernels() {
 }
 
 #[test]
+fn the_output_head_agrees_with_our_kernels_and_with_the_logits() {
+    for (name, pair) in Pair::all() {
+        let tokens = golden(name).tokens;
+        let asked: Vec<Vec<u32>> = (0..tokens.len() as u32).map(|row| (0..row % 4).map(|i| row + i * 7).collect()).collect();
+        let head = |model: &dyn Decoder| {
+            let segment = PackedSegment { past: Vec::new(), tokens: tokens.clone(), wanted: (0..tokens.len()).collect() };
+            model.head(&model.forward(&[segment]).expect("runs").hidden, &asked).expect("runs")
+        };
+        let (rows, expected) = (head(&*pair.candle), head(&*pair.kernels));
+        let logits = in_pieces(&*pair.candle, &tokens, &[tokens.len()]);
+        for ((row, expected), (logits, asked)) in rows.iter().zip(&expected).zip(logits.iter().zip(&asked)) {
+            assert!((row.normaliser - expected.normaliser).abs() <= f64::from(TOLERANCE), "{name}");
+            assert_eq!(row.greedy, expected.greedy, "{name}");
+            let same = row.logits.iter().zip(asked).all(|(logit, id)| (logit - logits[*id as usize]).abs() <= 1e-5);
+            assert!(row.logits.len() == asked.len() && same, "{name}");
+        }
+        assert!(rows.len() == tokens.len() && rows.len() > 64, "more than are held at a time");
+    }
+}
+
+#[test]
 fn a_normaliser_of_logits_that_are_no_numbers_is_not_finite() {
     let pair = Pair::safetensors("llama");
     let logits = |values: [f32; 3]| candle_core::Tensor::new(&[values], &candle_core::Device::Cpu).expect("a row");
