@@ -83,9 +83,9 @@ def prepare(bench: Bench, tokenizer: Path | None, given_python: bool, say: Calla
         flags = cpu("flags").split()
         sets = " ".join(f"-D{option}=ON" for flag, option in GGML.items() if flag in flags)
         llama_cpp(bench, "llama-no-amx", f"-DGGML_NATIVE=OFF {sets}", say)
-    for package, target in (("probity-runtime", ["--example", "throughput"]), ("probity-kernels", ["--example", "peak"]), ("probity", [])):
-        arguments = ["cargo", "build", "--release", "--manifest-path", bench.root / "Cargo.toml", "-p", package, *target]
-        step(say, f"building {package}", *arguments)
+    packages = ["-p", "probity", "-p", "probity-runtime", "-p", "probity-kernels"]
+    targets = ["--bin", "probity", "--example", "throughput", "--example", "peak"]
+    step(say, "building probity", "cargo", "build", "--release", "--manifest-path", bench.root / "Cargo.toml", *packages, *targets)
     if tokenizer is None:
         tokenizer = bench.folder / "tokenizers" / "mistral-v0.1"
         if not (tokenizer / "tokenizer.json").exists():

@@ -83,8 +83,8 @@ def job(bench: Bench) -> Row:
     everything = work.write(folder / f"job-{count}.json", whole)
     part = work.write(folder / f"job-{count}-part.json", work.job(**size, limit=few))
     trial = work.write(folder / f"job-{count}-trial.json", work.job(**size, firsts=2))
-    groups = (1, 5, 15)
-    kinds = [(f"{kind}.gguf", group, flash) for kind in ("q8_0", "q4_k", "bf16") for group in groups for flash in ("on", "off")]
+    batching = [(1, "on"), (5, "on"), (15, "on"), (5, "off")]
+    kinds = [(f"{kind}.gguf", group, flash) for kind in ("q8_0", "q4_k", "bf16") for group, flash in batching]
     llama = [llama_cpp(bench, file, count, work=everything, group=group, flash=flash) for file, group, flash in kinds]
     trials = [llama_cpp(bench, file, 2 * count // len(whole["candidates"]), work=trial, group=group, flash=flash) for file, group, flash in kinds]
     batches = [transformers(bench, "bf16", few, work=part, batch=batch) for batch in (1, 4, 8)]
