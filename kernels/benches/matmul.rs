@@ -13,7 +13,7 @@ const COPIES: usize = 4;
 fn products(c: &mut Criterion) {
     for weight_type in WeightType::ALL {
         let exact = Form::of(weight_type, Arithmetic::Exact);
-        let fast = Form::of(weight_type, Arithmetic::Fast);
+        let fast = Form::of(weight_type, Arithmetic::Dots);
         for form in [Some(exact), (fast != exact).then_some(fast)].into_iter().flatten() {
             for (outputs, width) in [(2048, 2048), (5632, 2048)] {
                 product(c, weight_type, form, outputs, width);

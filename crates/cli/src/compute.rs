@@ -45,15 +45,19 @@ pub(crate) struct ModelOptions {
     pub(crate) no_sharing: bool,
 }
 
-/// The arithmetic for quantised weights.
+/// The arithmetic of products with weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PrecisionArg {
     /// Weights are widened to 32-bit floats
     #[default]
     Exact,
-    /// Activations are rounded to 8 bits, as llama.cpp does: quicker, and probabilities differ visibly
+    /// The fastest that this machine has: tiles or dots. Quicker, and probabilities differ visibly
     Fast,
+    /// Activations are rounded to 8 bits (with bf16 weights to bf16), as llama.cpp does
+    Dots,
+    /// Weights and activations are rounded to bf16, for processors with AMX
+    Tiles,
 }
 
 impl From<PrecisionArg> for Precision {
@@ -61,6 +65,8 @@ impl From<PrecisionArg> for Precision {
         match precision {
             PrecisionArg::Exact => Self::Exact,
             PrecisionArg::Fast => Self::Fast,
+            PrecisionArg::Dots => Self::Dots,
+            PrecisionArg::Tiles => Self::Tiles,
         }
     }
 }

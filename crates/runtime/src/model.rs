@@ -95,14 +95,16 @@ impl Model {
         let checkpoint = Checkpoint::open(located)?;
         let arithmetic = match options.precision {
             Precision::Exact => Arithmetic::Exact,
-            Precision::Fast => Arithmetic::Fast,
+            Precision::Fast => Arithmetic::fastest(),
+            Precision::Dots => Arithmetic::Dots,
+            Precision::Tiles => Arithmetic::Tiles,
         };
         let types: Vec<&str> = weight_types(&*checkpoint.source).iter().map(|(t, _)| t.name()).collect();
         let description = ModelDescription {
             name: located.name.clone(),
             architecture: checkpoint.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
             fingerprint: fingerprint(&checkpoint.files)?,
-            precision: options.precision,
+            precision: in_force(options),
             device: options.device.to_string(),
             weights: types.join(", "),
             context_length: checkpoint.config.context_length,
@@ -194,6 +196,15 @@ impl Model {
             token_ids,
             is_greedy: scores.iter().all(|s| s.is_greedy),
         }
+    }
+}
+
+/// The arithmetic that an option means on this machine.
+fn in_force(options: LoadOptions) -> Precision {
+    match (options.precision, Arithmetic::fastest()) {
+        (Precision::Fast, Arithmetic::Tiles) if options.device == DeviceChoice::Cpu => Precision::Tiles,
+        (Precision::Fast, _) if options.device == DeviceChoice::Cpu => Precision::Dots,
+        (precision, _) => precision,
     }
 }
 

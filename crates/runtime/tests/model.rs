@@ -119,10 +119,10 @@ fn work_list() -> Vec<ScoreRequest> {
 }
 
 #[test]
-fn results_are_the_same_bits_with_sharing_on_and_off_in_both_precisions() {
+fn results_are_the_same_bits_with_sharing_on_and_off_in_all_precisions() {
     let models: [fn(LoadOptions) -> Option<Model>; 2] = [|options| Some(tiny(options)), smollm2];
     for load in models {
-        for precision in [Precision::Exact, Precision::Fast] {
+        for precision in [Precision::Exact, Precision::Dots, Precision::Tiles] {
             let run = |share_prefixes, token_budget, threads| {
                 let options = LoadOptions { precision, share_prefixes, token_budget, threads: Some(threads), ..LoadOptions::default() };
                 load(options).map(|model| {

@@ -236,7 +236,7 @@ impl DeviceDecoder {
     pub(super) fn load(source: &dyn WeightSource, config: DecoderConfig, arithmetic: Arithmetic, device: Device) -> Loaded<Self> {
         let dtype = match arithmetic {
             Arithmetic::Exact => DType::F32,
-            Arithmetic::Fast => DType::BF16,
+            Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
         };
         let loader = Loader { source, device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];

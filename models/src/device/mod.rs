@@ -115,7 +115,7 @@ impl DeviceChoice {
 /// Loads a decoder on any device.
 ///
 /// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact)
-/// arithmetic computes throughout; to bf16 in [fast](crate::Arithmetic::Fast) arithmetic, in which activations and the cache are bf16 too and
+/// arithmetic computes throughout; else to bf16, and activations and the cache are bf16 too and
 /// rotation, softmax and logits f32.
 pub fn load_decoder_on(
     device: DeviceChoice,

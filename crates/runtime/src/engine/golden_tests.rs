@@ -126,10 +126,12 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
         let largest = largest_difference(exact.iter().flatten(), golden.logits.iter().flatten());
         println!("{name}: exact differs by {largest:e}");
         assert!(largest <= TOLERANCE, "{name} differs by {largest}");
-        let fast = in_pieces(&*load_gguf(&path, Arithmetic::Fast), &golden.tokens, &all);
-        let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
-        println!("{name}: fast differs by {largest:e}");
-        assert!(largest > TOLERANCE && largest < 1.0, "{name}: fast arithmetic differs by {largest}");
+        for arithmetic in [Arithmetic::Dots, Arithmetic::Tiles] {
+            let fast = in_pieces(&*load_gguf(&path, arithmetic), &golden.tokens, &all);
+            let largest = largest_difference(fast.iter().flatten(), golden.logits.iter().flatten());
+            println!("{name}: {arithmetic:?} differs by {largest:e}");
+            assert!(largest > TOLERANCE && largest < 1.0, "{name}: {arithmetic:?} differs by {largest}");
+        }
     }
 }
 
@@ -137,7 +139,8 @@ fn gguf_checkpoints_of_every_weight_type_equal_transformers_dequantised_load() {
 fn smollm2_equals_transformers_dequantised_load() {
     let Some(path) = known("smollm2-135m-instruct") else { return };
     let tensors = Tensors::open(&folder("../smollm2").join("golden.safetensors"));
-    let (exact, fast) = (load_gguf(&path, Arithmetic::Exact), load_gguf(&path, Arithmetic::Fast));
+    let exact = load_gguf(&path, Arithmetic::Exact);
+    let rounding = [Arithmetic::Dots, Arithmetic::Tiles].map(|arithmetic| (arithmetic, load_gguf(&path, arithmetic)));
     let subset = tensors.ids("subset_ids");
     for prompt in 0..4 {
         let golden = |name: &str| format!("prompt{prompt}.{name}");
@@ -149,11 +152,14 @@ fn smollm2_equals_transformers_dequantised_load() {
         let last = logits[tokens.len() - 4..].iter().flatten();
         let largest = largest_difference(&subsets(&logits), &expected).max(largest_difference(last, &expected_last));
         assert!(largest <= 2e-3, "prompt {prompt} differs by {largest}");
-        let rounded = in_pieces(&*fast, &tokens, &[tokens.len()]);
-        let agree = rounded.iter().zip(&logits).filter(|(a, b)| top(a) == top(b)).count();
-        let loss = largest_difference(&subsets(&rounded), &expected);
-        println!("prompt {prompt}: exact differs by {largest:e}, fast by {loss:.3}; fast agrees on {agree} of {} top tokens", tokens.len());
-        assert!(loss > 2e-3 && agree * 10 >= tokens.len() * 7, "fast: {loss}, {agree} of {}", tokens.len());
+        println!("prompt {prompt}: exact differs by {largest:e}");
+        for (arithmetic, model) in &rounding {
+            let rounded = in_pieces(&**model, &tokens, &[tokens.len()]);
+            let agree = rounded.iter().zip(&logits).filter(|(a, b)| top(a) == top(b)).count();
+            let loss = largest_difference(&subsets(&rounded), &expected);
+            println!("prompt {prompt}: {arithmetic:?} differs by {loss:.3}, and agrees on {agree} of {} top tokens", tokens.len());
+            assert!(loss > 2e-3 && agree * 10 >= tokens.len() * 7, "{arithmetic:?}: {loss}, {agree} of {}", tokens.len());
+        }
     }
 }
 
