@@ -17,7 +17,9 @@ fn main() {
     for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name)) {
+        for form in
+            Form::ALL.into_iter().filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name))
+        {
             let weights = PackedMatrix::pack(weights, form).expect("memory");
             let mut best = f64::INFINITY;
             let begin = Instant::now();

@@ -234,14 +234,17 @@ pub(crate) fn half_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: [&[u32
     let len = steps * 16 * TILE_ROWS;
     assert!(steps > 0 && panel.len() == 16 * steps && tile[0].len() == len, "tile and panel are of one length");
     assert!(sums.len() == TILE_ROWS || (sums.len() == 2 * TILE_ROWS && tile[1].len() == len), "sums of one or two tiles");
-    if fresh {
-        sums.fill([[0.0; LANES]; 2]);
-    }
     // SAFETY: the registers are configured for 16 quads; sums are rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
     // weights 16 rows 128 bytes apart, and the assertions above bound steps and rows.
     unsafe {
         if both {
             asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                "test {fresh}, {fresh}",
+                "jnz 2f",
                 "tileloadd tmm0, [{sums} + {far}]",
                 "tileloadd tmm1, [{sums} + {far} + 64]",
                 "tileloadd tmm2, [{second} + {far}]",
@@ -270,12 +273,17 @@ pub(crate) fn half_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: [&[u32
                 b = inout(reg) tile[1].as_ptr() => _,
                 weights = inout(reg) panel.as_ptr() => _,
                 steps = inout(reg) steps => _,
+                fresh = in(reg) usize::from(fresh),
                 near = in(reg) 64usize,
                 far = in(reg) 128usize,
                 options(nostack),
             );
         } else {
             asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "test {fresh}, {fresh}",
+                "jnz 2f",
                 "tileloadd tmm0, [{sums} + {far}]",
                 "tileloadd tmm1, [{sums} + {far} + 64]",
                 "2:",
@@ -294,6 +302,7 @@ pub(crate) fn half_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: [&[u32
                 a = inout(reg) tile[0].as_ptr() => _,
                 weights = inout(reg) panel.as_ptr() => _,
                 steps = inout(reg) steps => _,
+                fresh = in(reg) usize::from(fresh),
                 near = in(reg) 64usize,
                 far = in(reg) 128usize,
                 options(nostack),

@@ -127,7 +127,7 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], keys: &mut [f32], 
 /// Rows of a segment that one task computes, for one key head.
 const TASK_ROWS: usize = 16;
 /// Queries that are computed together, over the same keys and values.
-const QUERIES: usize = 8;
+const QUERIES: usize = 12;
 
 /// Causal attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
@@ -224,6 +224,7 @@ fn run_task<S: Simd>(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_
     while first < count {
         let (tile, scores) = (Tile { shape, queries, task, first, group, stride }, &mut **scores);
         first += match count - first {
+            12.. => tile.run::<S, 12>(scores, out),
             8.. => tile.run::<S, 8>(scores, out),
             4.. => tile.run::<S, 4>(scores, out),
             2.. => tile.run::<S, 2>(scores, out),

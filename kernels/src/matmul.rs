@@ -15,9 +15,9 @@ use crate::elementwise::silu_mul_lanes;
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
 use crate::pack::{PANEL, PackedMatrix};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
-use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, unpack_floats, unpack_ints, unpack_pairs};
+use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, prefetch_behind, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Form, Isa, WeightType};
 
 /// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of every tile.
@@ -56,8 +56,8 @@ pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [Product<'_>]) {
         with_scratch(|scratch| {
             for rows in row_blocks(inputs.rows()) {
                 let rows_held = scratch.sums(isa, target.weights, inputs, panels.clone(), rows.clone(), 0);
-                // SAFETY: this task alone has these panels.
-                unsafe { y.write(panels.clone(), rows.clone(), &scratch.sums[0], rows_held, target) };
+                let (block, sums) = ((&panels, &rows), &*scratch.sums[0]);
+                dispatch!(isa, write_sums(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[Sums], rows_held: usize, target: &Target<'_>));
             }
         });
     });
@@ -86,8 +86,8 @@ pub fn gated_matmul(isa: Isa, inputs: &Inputs, gate: (&PackedMatrix, Option<&[f3
                     let ups = &*ups;
                     dispatch!(isa, gate_sums(gates: &mut [Sums], ups: &[Sums]));
                 }
-                // SAFETY: this task alone has these panels.
-                unsafe { y.write(panels.clone(), rows.clone(), gates, rows_held, &target) };
+                let (y, block, sums, target) = (&y, (&panels, &rows), &**gates, &target);
+                dispatch!(isa, write_sums(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[Sums], rows_held: usize, target: &Target<'_>));
             }
         });
     });
@@ -142,7 +142,7 @@ struct Columns<'a> {
     _output: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: threads reach the output only through `write`, each for the columns of its own panels.
+// SAFETY: threads reach the output only through `panel`, each for the columns of its own panels.
 unsafe impl Sync for Columns<'_> {}
 // SAFETY: as above; the pointer is that of a slice of plain numbers, borrowed for `'a`.
 unsafe impl Send for Columns<'_> {}
@@ -153,36 +153,49 @@ impl<'a> Columns<'a> {
         Self { start: y.as_mut_ptr(), width, rows, _output: PhantomData }
     }
 
-    /// Writes the sums of some rows over some panels, `(panel, rows_held)`.
+    /// Columns of a panel in a row, by vectors.
     ///
     /// # Safety
-    /// No two threads may write the same panel.
-    unsafe fn write(&self, panels: Range<usize>, rows: Range<usize>, sums: &[Sums], rows_held: usize, target: &Target<'_>) {
-        assert!(rows.end <= self.rows && panels.start * PANEL < self.width, "inside the output");
-        for (index, row) in rows.enumerate() {
-            for (slot, panel) in panels.clone().enumerate() {
-                let columns = panel * PANEL..self.width.min((panel + 1) * PANEL);
-                // SAFETY: row and columns lie inside the output, and by contract nobody else uses this panel.
-                let y = unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.width + columns.start), columns.len()) };
-                let sums = sums[slot * rows_held + index].as_flattened();
-                let bias = target.bias.map(|bias| &bias[columns]);
-                match (target.add, bias) {
-                    (false, None) if y.len() == PANEL => y.as_chunks_mut::<PANEL>().0[0] = *sums.first_chunk().expect("a whole panel"),
-                    (false, None) => y.copy_from_slice(&sums[..y.len()]),
-                    (false, Some(bias)) => y.iter_mut().zip(sums).zip(bias).for_each(|((y, sum), b)| *y = sum + b),
-                    (true, None) => y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum),
-                    (true, Some(bias)) => y.iter_mut().zip(sums).zip(bias).for_each(|((y, sum), b)| *y += sum + b),
+    /// No two threads may ask for the same panel.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "threads have panels of their own, by contract")]
+    unsafe fn panel(&self, row: usize, panel: usize) -> &mut [f32] {
+        let columns = panel * PANEL..self.width.min((panel + 1) * PANEL);
+        assert!(row < self.rows && columns.start < columns.end, "inside the output");
+        // SAFETY: row and columns lie inside the output, and by contract nobody else uses this panel.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.width + columns.start), columns.len()) }
+    }
+}
+
+/// Writes the sums of some rows over some panels, `(panel, rows_held)`, to panels that no other thread writes.
+#[inline(always)]
+fn write_sums<S: Simd>(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[Sums], rows_held: usize, target: &Target<'_>) {
+    let (panels, rows) = block;
+    for (index, row) in rows.clone().enumerate() {
+        for (slot, panel) in panels.clone().enumerate() {
+            // SAFETY: this task alone has these panels.
+            let y = unsafe { y.panel(row, panel) };
+            let sums = &sums[slot * rows_held + index];
+            let bias = target.bias.map(|bias| &bias[panel * PANEL..][..y.len()]);
+            match (y.as_chunks_mut::<LANES>(), bias) {
+                (([a, b], []), None) => {
+                    for (y, sum) in [a, b].into_iter().zip(sums) {
+                        let sum = S::load(sum);
+                        S::store(if target.add { S::add(S::load(y), sum) } else { sum }, y);
+                    }
                 }
+                _ => write_rest(y, sums.as_flattened(), bias, target.add),
             }
         }
     }
 }
 
-/// A thread's memory for expanded weights and sums, kept from product to product.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    panels: Panels,
-    pub(crate) sums: [Buffer<Sums>; 2],
+/// [`write_sums`] for a panel with a bias, or one that is not whole.
+fn write_rest(y: &mut [f32], sums: &[f32], bias: Option<&[f32]>, add: bool) {
+    for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
+        let value = bias.map_or(*sum, |bias| sum + bias[column]);
+        *y = if add { *y + value } else { value };
+    }
 }
 
 /// Expanded weights.
@@ -193,6 +206,14 @@ struct Panels {
     pairs: PairPanel,
 }
 
+/// A thread's memory for expanded weights and sums, kept from product to product.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    panels: Panels,
+    pub(crate) sums: [Buffer<Sums>; 2],
+}
+
+/// Lends this thread's memory.
 pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -263,10 +284,9 @@ impl<'a> Worker<'a> {
                 unsafe { int_tiles(tiles, work, ints, sums) };
             } else {
                 if part.weights.weight_type() != WeightType::BF16 {
-                    dispatch!(isa, unpack_unsigned(part: Part<'_>, ints: &mut IntPanel));
                     pairs.set_len(part.len / 2);
                     // SAFETY: a machine with tiles has AVX-512 with bf16.
-                    unsafe { ints_to_bf16(part.weights.weight_type(), ints, pairs) };
+                    unsafe { unpack_bf16(part, ints, pairs) };
                 }
                 half_tiles(tiles, work, pair_lines(part, pairs), sums);
             }
@@ -369,20 +389,37 @@ fn pair_lines<'a>(part: Part<'a>, pairs: &'a PairPanel) -> &'a [[[u8; 64]; 2]] {
     if part.weights.weight_type() == WeightType::BF16 { part.lines() } else { pairs }
 }
 
-#[inline(always)]
-fn unpack_unsigned<S: Simd>(part: Part<'_>, ints: &mut IntPanel) {
-    unpack_ints::<S, false>(part, ints);
-}
-
+/// [`unpack_pairs`](crate::unpack::unpack_pairs) on AVX-512 with bf16.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn ints_to_bf16(weight_type: WeightType, ints: &IntPanel, pairs: &mut PairPanel) {
-    use crate::x86::ints_to_bf16;
-    let zero = weight_type.zero() as f32;
-    match (weight_type.group_len(), weight_type.has_minima()) {
-        (16, _) => ints_to_bf16::<4, false>(ints, zero, pairs),
-        (_, true) => ints_to_bf16::<8, true>(ints, zero, pairs),
-        (_, false) => ints_to_bf16::<8, false>(ints, zero, pairs),
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+fn unpack_bf16(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel) {
+    use crate::x86::{Avx512, group_to_bf16};
+    let weight_type = part.weights.weight_type();
+    let (layout, zero) = (part.weights.layout(), weight_type.zero() as f32);
+    let pairs = pairs.as_chunks_mut::<2>().0;
+    if weight_type == WeightType::Q8_0 {
+        // Its integers need no expanding: they are read where they lie.
+        for (bytes, to) in part.bytes().chunks_exact(layout.unit_bytes).zip(pairs.chunks_exact_mut(layout.unit / 4)) {
+            prefetch_behind::<Avx512>(bytes);
+            let unit = layout.parts(bytes);
+            for half in 0..2 {
+                let d = Avx512::load_f16(&unit.scales[half]);
+                group_to_bf16::<false>(unit.low.as_chunks().0, half, (d, d, zero), to);
+            }
+        }
+        return;
+    }
+    unpack_ints::<Avx512, false>(part, ints);
+    let quads = weight_type.group_len() / 4;
+    for (group, (quants, to)) in ints.quants.chunks_exact(quads).zip(pairs.chunks_exact_mut(quads)).enumerate() {
+        for half in 0..2 {
+            let (d, m) = (Avx512::load(&ints.scales[group][half]), Avx512::load(&ints.minima[group][half]));
+            if weight_type.has_minima() {
+                group_to_bf16::<true>(quants, half, (d, m, zero), to);
+            } else {
+                group_to_bf16::<false>(quants, half, (d, m, zero), to);
+            }
+        }
     }
 }
 

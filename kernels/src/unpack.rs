@@ -25,7 +25,7 @@ pub(crate) struct Part<'a> {
     pub(crate) len: usize,
 }
 
-/// Lines that are asked for ahead of their use.
+/// How far ahead of their use weights are asked for, in bytes.
 const AHEAD: usize = 4096;
 
 impl<'a> Part<'a> {
@@ -42,6 +42,14 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Asks for as many bytes behind a unit as it is long, some units ahead.
+#[inline(always)]
+pub(crate) fn prefetch_behind<S: Simd>(unit: &[u8]) {
+    for line in unit.as_chunks::<64>().0 {
+        S::prefetch(line.as_ptr().wrapping_add(AHEAD));
+    }
+}
+
 /// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
 #[inline(always)]
 pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: Part<'_>, panel: &mut IntPanel) {
@@ -53,9 +61,7 @@ pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: Part<'_>, panel: &m
     panel.minima.set_len(part.len / weight_type.group_len());
     let zero = if SIGNED { weight_type.zero() as u8 } else { 0 };
     for (index, bytes) in part.bytes().chunks_exact(layout.unit_bytes).enumerate() {
-        for line in bytes.as_chunks::<64>().0 {
-            S::prefetch(line.as_ptr().wrapping_add(AHEAD));
-        }
+        prefetch_behind::<S>(bytes);
         let unit = layout.parts(bytes);
         unpack_quads::<S>(layout, &unit, zero, &mut panel.quants[index * quads..][..quads]);
         let scales = &mut panel.scales[index * groups..][..groups];

@@ -9,7 +9,6 @@ use std::arch::x86_64::*;
 
 use crate::simd::{LANES, Simd};
 use crate::tiles::{Before, load, store};
-use crate::unpack::IntPanel;
 
 /// Two 256-bit halves.
 #[derive(Clone, Copy)]
@@ -405,43 +404,48 @@ pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u
     store::<Avx512, R>(y, before);
 }
 
-/// Expands integers to the nearest bf16 of `(u − zero) · d + m`, `(k / 2, half, output, 2)`, for groups of `4 · QUADS`: in the bits of its
-/// twin, [`unpack_pairs`](crate::unpack::unpack_pairs).
+/// Expands the integers of a group to the nearest bf16 of `(u − zero) · d + m`, where there are minima, `zero` a power of two: in the bits
+/// of [`unpack_pairs`](crate::unpack::unpack_pairs), into `(k / 2, half, output, 2)`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(crate) fn ints_to_bf16<const QUADS: usize, const MINIMA: bool>(ints: &IntPanel, zero: f32, panel: &mut [[[u8; 4 * LANES]; 2]]) {
-    let (quants, panel) = (ints.quants.as_chunks::<QUADS>().0, panel.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0);
-    assert!(quants.len() == panel.len() && ints.scales.len() == quants.len() && ints.minima.len() == quants.len(), "one length");
+#[inline]
+pub(crate) fn group_to_bf16<const MINIMA: bool>(
+    quants: &[[[u8; 4 * LANES]; 2]],
+    half: usize,
+    (d, m, zero): (__m512, __m512, f32),
+    to: &mut [[[[u8; 4 * LANES]; 2]; 2]],
+) {
     // Of two vectors of halves, one from each in turn.
-    let mut order = [0u16; 32];
-    for (at, index) in order.iter_mut().enumerate() {
-        *index = (at / 2 + at % 2 * 16) as u16;
-    }
+    const ORDER: [u16; 32] = {
+        let mut order = [0; 32];
+        let mut at = 0;
+        while at < 32 {
+            order[at] = (at / 2 + at % 2 * 16) as u16;
+            at += 1;
+        }
+        order
+    };
     // SAFETY: the array is one vector long.
-    let order = unsafe { _mm512_loadu_si512(order.as_ptr().cast()) };
+    let order = unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) };
     let byte = _mm512_set1_epi32(255);
-    for (group, (quants, panel)) in quants.iter().zip(panel).enumerate() {
-        for half in 0..2 {
-            let (d, m) = (Avx512::load(&ints.scales[group][half]), Avx512::load(&ints.minima[group][half]));
-            // `zero` is a power of two: its product is exact, and the sum below rounded as the product of the difference is.
-            let below = _mm512_mul_ps(d, _mm512_set1_ps(-zero));
-            for (quant, to) in quants.iter().zip(panel.iter_mut()) {
-                let q = Avx512::load_b(&quant[half]);
-                let bytes = [
-                    _mm512_and_si512(q, byte),
-                    _mm512_and_si512(_mm512_srli_epi32::<8>(q), byte),
-                    _mm512_and_si512(_mm512_srli_epi32::<16>(q), byte),
-                    _mm512_srli_epi32::<24>(q),
-                ];
-                let [k0, k1, k2, k3] = bytes.map(|q| {
-                    let q = _mm512_cvtepi32_ps(q);
-                    if MINIMA { _mm512_add_ps(_mm512_mul_ps(q, d), m) } else { _mm512_fmadd_ps(q, d, below) }
-                });
-                for (to, halves) in to.iter_mut().zip([_mm512_cvtne2ps_pbh(k1, k0), _mm512_cvtne2ps_pbh(k3, k2)]) {
-                    // SAFETY: both bit patterns are vectors of 512 bits.
-                    let halves: __m512i = unsafe { std::mem::transmute(halves) };
-                    Avx512::store_b(_mm512_permutexvar_epi16(order, halves), &mut to[half]);
-                }
-            }
+    // The product with a power of two is exact, so the sum below is rounded as the product of the difference is.
+    let below = _mm512_mul_ps(d, _mm512_set1_ps(-zero));
+    for (quant, to) in quants.iter().zip(to) {
+        let q = Avx512::load_b(&quant[half]);
+        let bytes = [
+            _mm512_and_si512(q, byte),
+            _mm512_and_si512(_mm512_srli_epi32::<8>(q), byte),
+            _mm512_and_si512(_mm512_srli_epi32::<16>(q), byte),
+            _mm512_srli_epi32::<24>(q),
+        ];
+        let mut k = [d; 4];
+        for (k, q) in k.iter_mut().zip(bytes) {
+            let q = _mm512_cvtepi32_ps(q);
+            *k = if MINIMA { _mm512_add_ps(_mm512_mul_ps(q, d), m) } else { _mm512_fmadd_ps(q, d, below) };
+        }
+        for (to, halves) in to.iter_mut().zip([_mm512_cvtne2ps_pbh(k[1], k[0]), _mm512_cvtne2ps_pbh(k[3], k[2])]) {
+            // SAFETY: both bit patterns are vectors of 512 bits.
+            let halves: __m512i = unsafe { std::mem::transmute(halves) };
+            Avx512::store_b(_mm512_permutexvar_epi16(order, halves), &mut to[half]);
         }
     }
 }
