@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul};
+use probity_kernels::{
+    AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul,
+};
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
-use crate::linear::{Embedding, Linear, load_packed, load_vector};
+use crate::linear::{Embedding, Linear, load_floats, load_packed};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
@@ -283,7 +285,7 @@ pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> 
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
         let name = "rope_freqs.weight";
-        let factors = load_vector(source, name, frequencies.len())?;
+        let factors = load_floats(source, name, &[frequencies.len()])?;
         if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
             let why = format!("a frequency cannot be divided by {bad}");
             return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
