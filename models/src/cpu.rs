@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_keys, pack_values, rms_norm};
 
-use crate::linear::load_vector;
+use crate::linear::load_floats;
 use crate::{SourceError, WeightSource};
 
 /// Activations of a call, `(tokens, …)` each. Their memory is kept from call to call.
@@ -36,7 +36,7 @@ pub(crate) struct RmsNorm {
 
 impl RmsNorm {
     pub(crate) fn load(source: &dyn WeightSource, name: &str, width: usize, eps: f64) -> Result<Self, SourceError> {
-        Ok(Self { weight: load_vector(source, &format!("{name}.weight"), width)?, eps: eps as f32 })
+        Ok(Self { weight: load_floats(source, &format!("{name}.weight"), &[width])?, eps: eps as f32 })
     }
 
     /// Of each row of `x`.

@@ -9,7 +9,7 @@ use probity_kernels::{
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
-use crate::linear::{Embedding, Linear, load_packed, load_vector};
+use crate::linear::{Embedding, Linear, load_floats, load_packed};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
@@ -285,7 +285,7 @@ pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> 
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
         let name = "rope_freqs.weight";
-        let factors = load_vector(source, name, frequencies.len())?;
+        let factors = load_floats(source, name, &[frequencies.len()])?;
         if let Some(bad) = factors.iter().find(|factor| !(**factor > 0.0 && factor.is_finite())) {
             let why = format!("a frequency cannot be divided by {bad}");
             return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });

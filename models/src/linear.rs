@@ -6,7 +6,7 @@ use crate::{Compute, RawTensor, SourceError, WeightSource};
 
 /// A weight matrix `(out_features, in_features)`, packed for products; its pages in the file are let go.
 pub(crate) fn load_packed(source: &dyn WeightSource, name: &str, shape: [usize; 2], compute: Compute) -> Result<PackedMatrix, SourceError> {
-    let raw = matrix_of_shape(source, name, shape)?;
+    let raw = tensor_of_shape(source, name, &shape)?;
     let form = Form::of(raw.weight_type, compute.arithmetic);
     let packed = PackedMatrix::pack(matrix(&raw), form).map_err(|error| SourceError::Invalid {
         name: name.to_owned(),
@@ -17,39 +17,30 @@ pub(crate) fn load_packed(source: &dyn WeightSource, name: &str, shape: [usize; 
     Ok(packed)
 }
 
-/// A tensor, refused where its shape is another than expected.
-pub(crate) fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
+/// A tensor, refused where its shape is another than expected or its rows are no whole number of blocks.
+fn tensor_of_shape(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<RawTensor, SourceError> {
     let raw = source.tensor(name)?;
-    if raw.shape == shape {
+    let width = shape.last().copied().unwrap_or(1);
+    let why = if raw.shape != shape {
+        format!("expected shape {shape:?}, found {:?}", raw.shape)
+    } else if raw.weight_type.row_bytes(width).is_none() {
+        format!("rows of {width} weights are no whole number of {} blocks", raw.weight_type)
+    } else {
         return Ok(raw);
-    }
-    let why = format!("expected shape {shape:?}, found {:?}", raw.shape);
+    };
     Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why })
-}
-
-/// A matrix, refused also where its rows are no whole number of blocks.
-fn matrix_of_shape(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<RawTensor, SourceError> {
-    let raw = tensor_of_shape(source, name, &shape)?;
-    if raw.weight_type.row_bytes(shape[1]).is_none() {
-        let why = format!("rows of {} weights are no whole number of {} blocks", shape[1], raw.weight_type);
-        return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
-    }
-    Ok(raw)
 }
 
 fn matrix(raw: &RawTensor) -> Matrix<'_> {
     Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
 }
 
-/// A vector of `len` elements as f32: the weight of a norm, a bias.
-pub(crate) fn load_vector(source: &dyn WeightSource, name: &str, len: usize) -> Result<Vec<f32>, SourceError> {
-    let raw = tensor_of_shape(source, name, &[len])?;
-    let mut values = vec![0.0; len];
-    if raw.weight_type.row_bytes(len) != Some(raw.bytes.len()) {
-        let why = format!("{len} elements are no whole number of {} blocks", raw.weight_type);
-        return Err(SourceError::Invalid { name: name.to_owned(), path: source.path(), why });
-    }
+/// A tensor's elements as f32: the weight of a norm, a bias, or whatever goes to another device; its pages in the file are let go.
+pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
+    let raw = tensor_of_shape(source, name, shape)?;
+    let mut values = vec![0.0; shape.iter().product()];
     dequantise(raw.weight_type, &raw.bytes, 0, &mut values);
+    raw.bytes.release();
     Ok(values)
 }
 
@@ -60,7 +51,7 @@ pub(crate) struct Embedding {
 
 impl Embedding {
     pub(crate) fn load(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<Self, SourceError> {
-        let raw = matrix_of_shape(source, name, shape)?;
+        let raw = tensor_of_shape(source, name, &shape)?;
         raw.bytes.release();
         Ok(Self { raw })
     }
@@ -95,7 +86,7 @@ impl Linear {
         compute: Compute,
     ) -> Result<Self, SourceError> {
         let weight = load_packed(source, &format!("{name}.weight"), shape, compute)?;
-        let bias = if bias { Some(load_vector(source, &format!("{name}.bias"), shape[0])?) } else { None };
+        let bias = if bias { Some(load_floats(source, &format!("{name}.bias"), &shape[..1])?) } else { None };
         Ok(Self { weight, bias })
     }
 

@@ -79,6 +79,21 @@ fn gguf_and_both_precisions_run_and_say_which_was_used() {
 }
 
 #[test]
+fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
+    let world = World::new();
+    let data = data(&world);
+    let on = |device: &str, out: &str| run(&world, "compare", &data, out, &["--attribute", "coherence", "--device", device]);
+    let ran = on("candle-cpu", "run").exits(0);
+    assert!(ran.stdout.contains("device:candle-cpu"), "{}", ran.stdout);
+    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
+    assert_eq!(manifest["model"]["device"], "candle-cpu");
+    on("gpu", "unknown").fails_with(&["`gpu` is not known", "hint: devices are cpu, cuda:N"]);
+    if cfg!(not(feature = "cuda")) {
+        on("cuda:0", "cuda").fails_with(&["this build cannot compute on cuda:0", "hint: cargo install --path . --features cuda"]);
+    }
+}
+
+#[test]
 fn a_run_is_not_written_over_unless_told_to() {
     let world = World::new();
     let data = data(&world);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor, bail};
 use candle_nn::ops::rms_norm;
 use candle_nn::rotary_emb::{rope, rope_i};
-use probity_kernels::{RopeLayout, dequantise};
+use probity_kernels::RopeLayout;
 
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::decoder::frequencies;
-use crate::linear::tensor_of_shape;
+use crate::linear::load_floats;
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::{Arithmetic, DecoderConfig, SourceError, WeightSource};
 
@@ -44,14 +44,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// The tensor of that name, dequantised.
     fn tensor(&self, name: &str, shape: &[usize]) -> Loaded<Tensor> {
-        let raw = tensor_of_shape(self.source, name, shape)?;
-        let width = shape.last().copied().unwrap_or(1);
-        if raw.weight_type.row_bytes(width).is_none() {
-            let why = format!("rows of {width} weights are no whole number of {} blocks", raw.weight_type);
-            return Err(SourceError::Invalid { name: name.to_owned(), path: self.source.path(), why }.into());
-        }
-        let mut values = vec![0.0; shape.iter().product()];
-        dequantise(raw.weight_type, &raw.bytes, 0, &mut values);
+        let values = load_floats(self.source, name, shape)?;
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
 }
