@@ -12,9 +12,9 @@ const COPIES: usize = 4;
 
 fn products(c: &mut Criterion) {
     for weight_type in WeightType::ALL {
-        let exact = Form::of(weight_type, Arithmetic::Exact);
-        let fast = Form::of(weight_type, Arithmetic::Dots);
-        for form in [Some(exact), (fast != exact).then_some(fast)].into_iter().flatten() {
+        let mut forms = [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| Form::of(weight_type, a)).to_vec();
+        forms.dedup();
+        for form in forms {
             for (outputs, width) in [(2048, 2048), (5632, 2048)] {
                 product(c, weight_type, form, outputs, width);
             }
@@ -27,7 +27,7 @@ fn product(c: &mut Criterion, weight_type: WeightType, form: Form, outputs: usiz
     let bytes = vec![0x11u8; weight_type.row_bytes(width).expect("whole blocks") * outputs];
     let matrix = Matrix::new(weight_type, &bytes, outputs, width).expect("sizes fit");
     let weights: Vec<_> = (0..COPIES).map(|_| PackedMatrix::pack(matrix, form).expect("memory")).collect();
-    let mut group = c.benchmark_group(format!("cpu_matmul/{weight_type}/{}/{outputs}x{width}", form.name()));
+    let mut group = c.benchmark_group(format!("cpu_matmul/{weight_type}/{form:?}/{outputs}x{width}"));
     group.sampling_mode(SamplingMode::Flat).sample_size(20);
     for rows in [1, 16, 512] {
         let x: Vec<f32> = (0..rows * width).map(|i| (i % 17) as f32 * 0.1 - 0.8).collect();
