@@ -69,14 +69,15 @@ impl Reporter {
         }
     }
 
-    /// `done` of `total` questions are answered.
-    pub(crate) fn questions(&mut self, what: &str, done: usize, total: usize) {
-        let is_new = self.step.as_ref().is_none_or(|step| step.unit != Unit::Questions || step.total != Some(total as u64) || done == 0);
-        if is_new {
-            self.start(what, Unit::Questions, Some(total as u64));
+    /// `done` questions are answered, of `total` where it is known how many there are.
+    pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
+        let of = total.map(|total| total as u64);
+        match &mut self.step {
+            Some(step) if step.unit == Unit::Questions && step.what == what && done > 0 => step.set_total(of),
+            _ => self.start(what, Unit::Questions, of),
         }
         self.set(done as u64);
-        if done == total {
+        if Some(done) == total {
             self.finish();
         }
     }
@@ -146,6 +147,17 @@ fn bar(what: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
 }
 
 impl Step {
+    /// How many there are may come to be known on the way.
+    fn set_total(&mut self, total: Option<u64>) {
+        if self.total != total {
+            self.total = total;
+            if let Some(bar) = &self.bar {
+                bar.unset_length();
+                total.into_iter().for_each(|total| bar.set_length(total));
+            }
+        }
+    }
+
     /// `comparing: 120 of 240, 4.1/s, 29 s left`.
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();

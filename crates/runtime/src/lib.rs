@@ -2,17 +2,22 @@
 
 pub mod chat;
 mod checkpoint;
+mod continue_text;
 pub mod encoder;
 mod engine;
 mod gguf_config;
 pub mod hub;
+mod memory;
 mod model;
+mod score;
 pub mod tokenizer;
 mod verdict;
 pub mod weights;
+mod window;
 
 pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
 pub use model::{LoadOptions, Model};
+pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};

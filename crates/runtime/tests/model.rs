@@ -127,7 +127,7 @@ fn results_are_the_same_bits_with_sharing_on_and_off_in_all_precisions() {
                 let options = LoadOptions { precision, share_prefixes, token_budget, threads: Some(threads), ..LoadOptions::default() };
                 load(options).map(|model| {
                     let mut results = vec![None; work_list().len()];
-                    let usage = model.score(&work_list(), &mut |index, result| {
+                    let usage = model.score(&mut work_list().into_iter(), &mut |index, result| {
                         results[index] = Some(result);
                         Ok(())
                     });
@@ -188,7 +188,7 @@ fn wrong_requests_fail_before_anything_is_computed() {
     ] {
         let good = ask("good", Prompt::Text("q".into()), words(&["A", "B"]));
         let mut answered = 0;
-        let error = model.score(&[good, request.clone()], &mut |_, _| {
+        let error = model.score(&mut [good, request.clone()].into_iter(), &mut |_, _| {
             answered += 1;
             Ok(())
         });
@@ -201,7 +201,7 @@ fn wrong_requests_fail_before_anything_is_computed() {
 #[test]
 fn a_sink_that_fails_ends_the_run_with_its_error() {
     let model = tiny(LoadOptions::default());
-    let error = model.score(&work_list(), &mut |_, _| Err("the disk is full".into()));
+    let error = model.score(&mut work_list().into_iter(), &mut |_, _| Err("the disk is full".into()));
     assert!(matches!(&error, Err(LmError::Sink(source)) if source.to_string() == "the disk is full"), "{error:?}");
 }
 
@@ -213,7 +213,7 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
     let run = |requests: &[GenerateRequest]| {
         let mut results = vec![None; requests.len()];
         model
-            .generate(requests, &mut |index, result| {
+            .generate(&mut requests.iter().cloned(), &mut |index, result| {
                 results[index] = Some(result);
                 Ok(())
             })
@@ -255,7 +255,7 @@ fn stop_sequences_end_the_text_before_them() {
     let mut request = GenerateRequest::greedy("r", Prompt::Text("The river".into()), 30);
     let run = |request: &GenerateRequest| {
         let mut results = Vec::new();
-        model.generate(std::slice::from_ref(request), &mut |_, result| {
+        model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
             results.push(result);
             Ok(())
         })?;
@@ -279,7 +279,7 @@ fn a_verdict_in_generated_text_has_the_probabilities_of_its_place() {
     let mut request = GenerateRequest::greedy("r", Prompt::Text("The river".into()), 20);
     let run = |request: &GenerateRequest| {
         let mut results = Vec::new();
-        let outcome = model.generate(std::slice::from_ref(request), &mut |_, result| {
+        let outcome = model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
             results.push(result);
             Ok(())
         });
