@@ -138,6 +138,7 @@ impl ModelOptions {
             ..LoadOptions::default()
         };
         let model = Model::load(&located, options)?;
+        reporter.watch(model.progress());
         let about = model.description();
         reporter.say(&format!(
             "{}: {}, {}, {} precision on {}, loaded in {}",

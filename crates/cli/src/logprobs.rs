@@ -4,16 +4,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use probity_data::{DataError, LineError, Record, Records};
+use probity_data::{DataError, LineError, Problems, Record, Records, read_strict};
 use probity_lm::{
     Ask, Label, LabelError, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult,
     Termination, Usage,
 };
+use probity_runtime::Planner;
 use probity_store::{StoreError, TableWriter, write_whole};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::compute::{ModelArgs, in_force};
+use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt;
 use crate::output::Stdout;
@@ -64,6 +66,9 @@ pub(crate) struct LogprobsArgs {
     /// Replace that file where it exists
     #[arg(long)]
     overwrite: bool,
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    #[arg(long)]
+    dry_run: bool,
     /// Write a JSON description of the model, the arguments and the cost here
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -178,11 +183,19 @@ impl RequestLine {
     }
 }
 
+/// The requests of a file without a broken line.
+pub(crate) fn read_requests(path: &Path) -> Result<Vec<ScoreRequest>, DataError> {
+    Ok(read_strict::<RequestLine>(path, None)?.into_iter().map(RequestLine::into_request).collect())
+}
+
 impl LogprobsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let reporter = Reporter::new(global.quiet);
         let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
         let mut records = Records::<RequestLine, _>::open(&self.input, self.limit)?;
+        if self.dry_run {
+            return self.dry_run(records, &mut reporter);
+        }
         let table = match &self.out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
@@ -202,12 +215,27 @@ impl LogprobsArgs {
             });
             write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))?;
         }
-        if !problems.is_empty() {
-            eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
-            return Ok(Done::BrokenInput);
-        }
-        Ok(if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success })
+        let done = if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success };
+        Ok(told(problems).unwrap_or(done))
     }
+
+    fn dry_run(&self, mut records: Records<RequestLine, Box<dyn BufRead>>, reporter: &mut Reporter) -> anyhow::Result<Done> {
+        let model = self.model.load(reporter)?;
+        let planner = Planner::new(&model);
+        let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| model.check(request).is_ok());
+        planner.score(&mut requests, &mut |_, _| Ok(()))?;
+        dry_run::show(&model, planner.into_plan(), reporter)?;
+        Ok(told(records.into_problems()).unwrap_or(Done::Success))
+    }
+}
+
+/// The exit code of a file with broken lines, which are told, or without.
+fn told(problems: Problems) -> Option<Done> {
+    if problems.is_empty() {
+        return None;
+    }
+    eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
+    Some(Done::BrokenInput)
 }
 
 /// What became of the requests.

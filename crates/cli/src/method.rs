@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::compute::{ModelArgs, in_force};
+use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
 use crate::progress::{Reporter, seconds_text};
@@ -32,8 +33,11 @@ struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Data and output")]
     limit: Option<usize>,
     /// The folder for the manifest, the tables and the summary; made where it is not there
-    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run", help_heading = "Data and output")]
+    out: Option<PathBuf>,
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    #[arg(long, help_heading = "Data and output")]
+    dry_run: bool,
     /// Replace an earlier run in that folder
     #[arg(long, help_heading = "Data and output")]
     overwrite: bool,
@@ -56,14 +60,18 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     let samples = read_samples(&args.data, args.limit)?;
     let mut reporter = Reporter::new(global.quiet);
     let model = args.model.load(&mut reporter)?;
+    let Some(out) = args.out.filter(|_| !args.dry_run) else {
+        dry_run::method(method, matches, &samples, &model, &reporter)?;
+        return Ok(Done::Success);
+    };
     let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
     let info = info(method.name(), arguments, &params, &data, &model);
-    let mut folder = RunFolder::create(&args.out, args.overwrite, info)?;
+    let mut folder = RunFolder::create(&out, args.overwrite, info)?;
     interrupt::catch();
     let result = execute(method, matches, &samples, &model, &mut folder, &mut reporter);
     let summary = close(folder, result)?;
     show(&summary)?;
-    reporter.say(&format!("results are in {}", args.out.display()));
+    reporter.say(&format!("results are in {}", out.display()));
     let unscored = summary.outcomes.unscored();
     if unscored > 0 {
         let results = if unscored == 1 { "result" } else { "results" };

@@ -14,8 +14,8 @@ use crate::window::Held;
 /// A request that is to be continued.
 pub(crate) struct Begun {
     /// Its place in the work list.
-    index: usize,
-    request: GenerateRequest,
+    pub(crate) index: usize,
+    pub(crate) request: GenerateRequest,
     pub(crate) prompt: TokenPrompt,
 }
 
@@ -42,6 +42,7 @@ impl Model {
             let place = *index;
             *index += 1;
             let Some(outcome) = outcome else { return Ok(Some(Begun { index: place, request, prompt })) };
+            self.progress().pass();
             let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
             sink(place, result(outcome, prompt.tokens.len(), nothing)).map_err(LmError::Sink)?;
         }

@@ -11,6 +11,7 @@ use probity_lm::{
 use probity_models::{Arithmetic, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
+use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::encoder::Encoder;
 use crate::engine::scheduler::Limits;
@@ -72,17 +73,21 @@ pub struct Model {
     description: ModelDescription,
     options: LoadOptions,
     token_limit: usize,
+    weight_bytes: u64,
 }
 
 /// A decoder whose work runs on the model's own threads.
 struct Pooled {
     decoder: Box<dyn Decoder>,
     threads: ThreadPool,
+    progress: Arc<Progress>,
 }
 
 impl Decoder for Pooled {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        self.threads.install(|| self.decoder.forward(segments))
+        let output = self.threads.install(|| self.decoder.forward(segments))?;
+        self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
+        Ok(output)
     }
 
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
@@ -118,20 +123,21 @@ impl Model {
             Precision::Dots => Arithmetic::Dots,
             Precision::Tiles => Arithmetic::Tiles,
         };
-        let types: Vec<&str> = weight_types(&*checkpoint.source).iter().map(|(t, _)| t.name()).collect();
+        let types = weight_types(&*checkpoint.source);
         let description = ModelDescription {
             name: located.name.clone(),
             architecture: checkpoint.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
             fingerprint: fingerprint(&checkpoint.files)?,
             precision: in_force(options),
             device: options.device.to_string(),
-            weights: types.join(", "),
+            weights: types.iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
         let decoder = threads.install(|| checkpoint.load(arithmetic, options.device))?;
-        let decoder = Pooled { decoder, threads };
-        let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: description.context_length, description, options };
+        let decoder = Pooled { decoder, threads, progress: Arc::default() };
+        let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
+        let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
         model.set_options(LoadOptions { isa: Some(isa), ..options });
         Ok(model)
     }
@@ -170,6 +176,21 @@ impl Model {
         self.options
     }
 
+    /// Bytes of the weights, as they lie in the files.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// Bytes of keys and values of so many tokens, at least one, in one stretch.
+    pub fn cache_bytes(&self, tokens: usize) -> u64 {
+        self.decoder.cache_bytes(tokens) as u64
+    }
+
+    /// How far the model is, to be looked at from elsewhere while it works.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.decoder.progress
+    }
+
     /// The decoder, on the model's own threads.
     pub(crate) fn decoder(&self) -> &dyn Decoder {
         &self.decoder
@@ -180,9 +201,13 @@ impl Model {
         self.token_limit
     }
 
-    pub(crate) fn schedule(&self) -> Schedule {
+    pub(crate) fn schedule(&self) -> Schedule<'_> {
         let cache = self.options.cache_budget.unwrap_or(u64::MAX);
-        Schedule { limits: Limits { tokens: self.options.token_budget, cache }, share_prefixes: self.options.share_prefixes }
+        Schedule {
+            limits: Limits { tokens: self.options.token_budget, cache },
+            share_prefixes: self.options.share_prefixes,
+            progress: &self.decoder.progress,
+        }
     }
 }
 
@@ -232,6 +257,7 @@ impl LanguageModel for Model {
             if window.is_empty() {
                 return Ok(usage);
             }
+            self.progress().begin(window.len());
             usage += self.score_window(window, sink)?;
         }
     }
@@ -244,6 +270,7 @@ impl LanguageModel for Model {
             if window.is_empty() {
                 return Ok(usage);
             }
+            self.progress().begin(window.len());
             usage += self.generate_window(window, sink)?;
         }
     }

@@ -23,9 +23,9 @@ struct Encoded {
 /// A request that is to be computed.
 pub(crate) struct Asked {
     /// Its place in the work list.
-    index: usize,
+    pub(crate) index: usize,
     request: ScoreRequest,
-    prompt_tokens: usize,
+    pub(crate) prompt_tokens: usize,
     queries: Vec<TokenQuery>,
     variants: Vec<usize>,
 }
@@ -65,7 +65,10 @@ impl Model {
             *index += 1;
             match outcome {
                 None => return Ok(Some(Asked { index: place, request, prompt_tokens, queries, variants })),
-                Some(outcome) => sink(place, ScoreResult { outcome, prompt_tokens, answer: None }).map_err(LmError::Sink)?,
+                Some(outcome) => {
+                    self.progress().pass();
+                    sink(place, ScoreResult { outcome, prompt_tokens, answer: None }).map_err(LmError::Sink)?;
+                }
             }
         }
         Ok(None)

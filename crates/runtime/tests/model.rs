@@ -396,3 +396,80 @@ fn truncate(path: &Path) {
     let bytes = std::fs::read(path).expect("read");
     std::fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
 }
+
+/// An item with its candidates in ordered pairs, in tokens: a context, two candidates, a question.
+fn article(context: u32, candidates: u32) -> Vec<ScoreRequest> {
+    let candidate = |k: u32| (0..6).map(move |t| 100 + (7 * k + t) % 200);
+    let pairs = (0..candidates).flat_map(|i| (0..candidates).filter(move |j| *j != i).map(move |j| (i, j)));
+    let tokens = |(i, j)| (0..30).map(|t| context + t).chain(candidate(i)).chain(candidate(j)).chain([5, 6, 7]).collect();
+    pairs.map(|pair| ask(&format!("{context} {pair:?}"), Prompt::Tokens(tokens(pair)), words(&["A", "B"]))).collect()
+}
+
+fn scored(model: &Model, requests: &[ScoreRequest]) -> (Vec<ScoreResult>, probity_lm::Usage) {
+    let mut results = vec![None; requests.len()];
+    let usage = model.score(&mut requests.iter().cloned(), &mut |index, result| {
+        assert!(results[index].replace(result).is_none(), "each request once");
+        Ok(())
+    });
+    (results.into_iter().map(|r| r.expect("answered")).collect(), usage.expect("scores"))
+}
+
+#[test]
+fn a_whole_article_is_computed_at_the_optimum_of_its_tree() {
+    let model = tiny(LoadOptions { token_budget: 256, ..LoadOptions::default() });
+    let requests = article(10, 16);
+    let (_, usage) = scored(&model, &requests);
+    let mut seen = std::collections::BTreeSet::new();
+    for request in &requests {
+        let Ask::Labels(set) = &request.ask else { panic!("labels") };
+        let encoded = model.encoder().encode_labels(&request.prompt, set).expect("encodes");
+        for label in encoded.labels.iter().flatten() {
+            let tokens = [encoded.prefix.as_slice(), label].concat();
+            seen.extend((1..tokens.len()).map(|len| tokens[..len].to_vec()));
+        }
+    }
+    assert_eq!((requests.len(), usage.tokens_computed), (240, seen.len() as u64));
+}
+
+#[test]
+fn windows_change_no_result_and_compute_only_what_neighbours_share_again() {
+    let requests: Vec<ScoreRequest> = [10, 20, 30, 40].into_iter().flat_map(|context| article(context, 4)).collect();
+    let whole = scored(&tiny(LoadOptions::default()), &requests);
+    let in_windows = |window_tokens| scored(&tiny(LoadOptions { window_tokens, ..LoadOptions::default() }), &requests);
+    // An article holds some 3,300 tokens: windows end where articles do, and articles share nothing.
+    assert_eq!(in_windows(3000), whole);
+    let (results, usage) = in_windows(1);
+    assert_eq!(results, whole.0);
+    assert!(usage.tokens_computed > whole.1.tokens_computed && usage.tokens_unshared == whole.1.tokens_unshared);
+}
+
+#[test]
+fn the_cache_budget_changes_no_result_but_that_a_prompt_beyond_it_is_too_long() {
+    let requests = article(10, 5);
+    let mut model = tiny(LoadOptions::default());
+    let (expected, usage) = scored(&model, &requests);
+    let tight = usage.peak_cache_bytes / 3;
+    model.run_with(LoadOptions { cache_budget: Some(tight), ..LoadOptions::default() }).expect("threads");
+    let (results, with_little) = scored(&model, &requests);
+    assert!(results == expected && with_little.peak_cache_bytes <= tight, "{with_little:?}");
+    assert_eq!(with_little.tokens_computed, usage.tokens_computed);
+    let mut long = requests.clone();
+    long.push(ask("long", Prompt::Tokens(vec![9; 200]), words(&["A", "B"])));
+    let limit = Some(tight / 2).filter(|limit| *limit > with_little.peak_cache_bytes / 4);
+    model.run_with(LoadOptions { cache_budget: limit, ..LoadOptions::default() }).expect("threads");
+    let (results, _) = scored(&model, &long);
+    assert!(matches!(results.last().expect("answered").outcome, Outcome::TooLong { tokens_needed: 201, limit } if limit < 201));
+    let mut generate = GenerateRequest::greedy("g", Prompt::Tokens(vec![9; 60]), 150);
+    let outcome = |request: &GenerateRequest| {
+        let mut outcome = None;
+        let usage = model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
+            outcome = Some(result.outcome);
+            Ok(())
+        });
+        usage.expect("generates");
+        outcome.expect("answered")
+    };
+    assert!(matches!(outcome(&generate), Outcome::TooLong { .. }), "a text is never cut short for lack of memory");
+    generate.max_tokens = 3;
+    assert_eq!(outcome(&generate), Outcome::Scored);
+}

@@ -1,7 +1,7 @@
 //! What a work list costs: a real decoder that counts what it is asked, and watches which spans live.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use candle_core::Tensor;
 use probity_lm::Sampling;
@@ -12,6 +12,7 @@ use super::generate::{TokenPrompt, Vocabulary, generate};
 use super::golden_tests::load;
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use crate::Progress;
 
 #[derive(Default)]
 struct Counts {
@@ -83,7 +84,7 @@ impl Decoder for Counting {
 
 type Bits = Vec<Vec<(u64, bool)>>;
 
-fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule) -> (Bits, u64) {
+fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Bits, u64) {
     let mut results = vec![Vec::new(); queries.len()];
     let usage = score_tokens(model, queries, schedule, &mut |query, scores| {
         assert!(results[query].is_empty(), "each query once");
@@ -93,8 +94,9 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule) -> (Bits
     (results, usage.expect("runs").peak_cache_bytes)
 }
 
-fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule {
-    Schedule { limits: Limits { tokens, cache }, share_prefixes }
+fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
+    static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
+    Schedule { limits: Limits { tokens, cache }, share_prefixes, progress: &PROGRESS }
 }
 
 #[test]

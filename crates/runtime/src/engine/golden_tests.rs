@@ -10,6 +10,7 @@ use probity_models::{
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
+use crate::Progress;
 use crate::gguf_config;
 use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
@@ -293,7 +294,7 @@ fn joined_spans_change_no_bit() {
 pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
     let limits = Limits { tokens: token_budget, cache: u64::MAX };
-    let result = score_tokens(model, queries, Schedule { limits, share_prefixes }, &mut |query, scores| {
+    let result = score_tokens(model, queries, Schedule { limits, share_prefixes, progress: &Progress::default() }, &mut |query, scores| {
         results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
         Ok::<(), std::convert::Infallible>(())
     });

@@ -5,7 +5,8 @@ use probity_models::Decoder;
 
 use super::scheduler::Limits;
 use super::tree::{PrefixTree, Sequence};
-use super::walk::{Computed, WalkError, walk};
+use super::walk::{Computed, WalkError, plan, walk};
+use crate::Progress;
 
 /// A token sequence whose tokens from `from` on are asked for. `from` is at least 1: something must stand before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,15 +28,17 @@ pub(crate) struct TokenScore {
 
 /// How a work list is run. None of it changes a result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct Schedule<'a> {
     /// Tokens that run at once, and bytes of cache that live at once.
     pub(crate) limits: Limits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
+    /// Told what is to be computed.
+    pub(crate) progress: &'a Progress,
 }
 
 /// The tree of all that a model must see to answer the queries.
-pub(crate) fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
+fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
     // The last token is only asked for, never seen.
     let seen = |q: &TokenQuery| q.tokens.len() - 1;
     let group = |q: &TokenQuery| if share { 0 } else { q.request };
@@ -56,10 +59,11 @@ struct Target {
 pub(crate) fn score_tokens<E>(
     model: &dyn Decoder,
     queries: &[TokenQuery],
-    schedule: Schedule,
+    schedule: Schedule<'_>,
     done: &mut dyn FnMut(usize, Vec<TokenScore>) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
+    schedule.progress.plan(tree.token_count());
     let targets = targets(&tree, queries);
     let rows = |node: usize| {
         let mut rows: Vec<usize> = targets[node].iter().map(|t| t.row).collect();
@@ -98,6 +102,19 @@ pub(crate) fn score_tokens<E>(
     let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
     let tokens_unshared = self::tree(queries, false).token_count();
     Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes })
+}
+
+/// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.
+pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Usage, u64) {
+    let tree = tree(queries, schedule.share_prefixes);
+    let rows = |mut targets: Vec<Target>| {
+        targets.dedup_by_key(|target| target.row);
+        targets.len() as u64
+    };
+    let rows = targets(&tree, queries).into_iter().map(rows).sum();
+    let peak_cache_bytes = plan(model, &tree, schedule.limits);
+    let tokens_unshared = self::tree(queries, false).token_count();
+    (Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes }, rows)
 }
 
 /// What is asked of each node, by row.
