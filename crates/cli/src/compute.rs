@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::progress::{Reporter, seconds_text};
+use crate::terminal::thousands;
 
 /// Options of every command that asks a model.
 #[derive(Debug, Clone, Args)]
@@ -149,6 +150,13 @@ impl ModelOptions {
             about.device,
             seconds_text(started.elapsed().as_secs_f64())
         ));
+        if model.token_limit() < about.context_length {
+            reporter.warn(&format!(
+                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model could see {}",
+                thousands(model.token_limit() as u64),
+                thousands(about.context_length as u64)
+            ));
+        }
         if let Some(error) = model.encoder().chat_error() {
             let why = error.to_string();
             reporter.warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));

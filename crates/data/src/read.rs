@@ -129,7 +129,9 @@ impl<T: Record, R: BufRead> Records<T, R> {
                         self.left -= 1;
                         return Some((number, record));
                     }
-                    wrong.into_iter().for_each(|error| self.problems.push(number, error));
+                    for error in wrong {
+                        self.problems.push(number, error);
+                    }
                 }
             }
         }

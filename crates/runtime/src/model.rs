@@ -8,7 +8,7 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Precision, Requests, ScoreRequest, ScoreResult, Sink,
     SinkError, Usage,
 };
-use probity_models::{Arithmetic, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
+use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
 use crate::Progress;
@@ -45,8 +45,8 @@ pub struct LoadOptions {
     /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for which there is not enough
     /// by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
-    /// Tokens of requests that are held at once, all spellings of all labels counted: a longer work list runs in windows of one to two
-    /// times as many, cut where neighbouring prompts have least in common.
+    /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
+    /// prompts have least in common.
     pub window_tokens: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for LoadOptions {
             share_prefixes: true,
             token_budget: 1024,
             cache_budget: None,
-            window_tokens: 4 << 20,
+            window_tokens: 2 << 20,
         }
     }
 }
@@ -134,7 +134,7 @@ impl Model {
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
-        let decoder = threads.install(|| checkpoint.load(arithmetic, options.device))?;
+        let decoder = threads.install(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
@@ -197,7 +197,7 @@ impl Model {
     }
 
     /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that is less.
-    pub(crate) fn token_limit(&self) -> usize {
+    pub fn token_limit(&self) -> usize {
         self.token_limit
     }
 

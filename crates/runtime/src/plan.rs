@@ -113,7 +113,7 @@ impl LanguageModel for Planner<'_> {
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.rows += rows;
-            queries.iter().for_each(|query| plan.keep_longest(&query.tokens));
+            queries.iter().for_each(|query| plan.keep_longest(&query.seen));
             drop(plan);
             for asked in window {
                 let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };

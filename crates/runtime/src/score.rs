@@ -1,5 +1,7 @@
 //! Score requests: to token queries, a window at a time, and from their scores to answers.
 
+use std::sync::Arc;
+
 use probity_lm::{
     Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
@@ -32,11 +34,13 @@ pub(crate) struct Asked {
 
 impl Held for Asked {
     fn tokens(&self) -> &[u32] {
-        &self.queries[0].tokens[..self.prompt_tokens]
+        &self.queries[0].seen[..self.prompt_tokens]
     }
 
     fn held_tokens(&self) -> usize {
-        self.queries.iter().map(|query| query.tokens.len()).sum()
+        // Queries for one token share the prompt's.
+        let own = |query: &TokenQuery| query.asked.len() + if query.asked.len() > 1 { query.seen.len() } else { 0 };
+        self.prompt_tokens + self.queries.iter().map(own).sum::<usize>()
     }
 }
 
@@ -121,11 +125,13 @@ impl Model {
         } else {
             (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit })
         };
-        let mut queries = Vec::new();
-        let mut variants = Vec::new();
-        for (label, sequences) in labels.iter().enumerate() {
-            for sequence in sequences {
-                queries.push(TokenQuery { tokens: [prefix.as_slice(), sequence].concat(), from: prompt_tokens, request: 0 });
+        let prefix: Arc<[u32]> = prefix.into();
+        let (mut queries, mut variants) = (Vec::new(), Vec::new());
+        for (label, sequences) in labels.into_iter().enumerate() {
+            for asked in sequences {
+                let before_last = asked.get(..asked.len().saturating_sub(1)).unwrap_or_default();
+                let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
+                queries.push(TokenQuery { seen, asked, request: 0 });
                 variants.push(label);
             }
         }
@@ -153,7 +159,7 @@ impl Model {
     }
 
     fn continuation(&self, query: &TokenQuery, scores: &[TokenScore]) -> ContinuationAnswer {
-        let token_ids = query.tokens[query.from..].to_vec();
+        let token_ids = query.asked.clone();
         ContinuationAnswer {
             logprob: scores.iter().map(|s| s.logprob).sum(),
             token_logprobs: scores.iter().map(|s| s.logprob).collect(),
