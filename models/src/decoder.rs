@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{
-    AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul,
-};
+use probity_kernels::{AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul};
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};

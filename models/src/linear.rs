@@ -5,7 +5,12 @@ use probity_kernels::{Form, Inputs, Matrix, PackedMatrix, Product, WeightType, d
 use crate::{Compute, RawTensor, SourceError, WeightSource};
 
 /// A weight matrix `(out_features, in_features)`, packed for products; its pages in the file are let go.
-pub(crate) fn load_packed(source: &dyn WeightSource, name: &str, shape: [usize; 2], compute: Compute) -> Result<PackedMatrix, SourceError> {
+pub(crate) fn load_packed(
+    source: &dyn WeightSource,
+    name: &str,
+    shape: [usize; 2],
+    compute: Compute,
+) -> Result<PackedMatrix, SourceError> {
     let raw = matrix_of_shape(source, name, shape)?;
     let form = Form::of(raw.weight_type, compute.arithmetic);
     let packed = PackedMatrix::pack(matrix(&raw), form).map_err(|error| SourceError::Invalid {

@@ -138,7 +138,7 @@ impl Model {
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
-        model.set_options(LoadOptions { isa: Some(isa), ..options });
+        model.set_options(LoadOptions { isa: Some(isa), precision: in_force(options), ..options });
         Ok(model)
     }
 
