@@ -2,6 +2,8 @@
 
 mod harness;
 
+mod determinism;
+mod dry_run;
 mod logprobs;
 mod methods;
 mod models;

@@ -6,7 +6,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
-use crate::{demo, import, logprobs, method, model, reference};
+use crate::{demo, determinism, import, logprobs, method, model, reference};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -29,7 +29,8 @@ Examples:
   probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl \\
       --attribute coherence --out run
 
-Exit codes: 0 done; 1 done, but with --strict some samples are unscored; 2 an error; 130 interrupted (finished work is kept).
+Exit codes: 0 done; 1 done, but with --strict some samples are unscored, or bits differ
+that should not; 2 an error; 130 interrupted (finished work is kept).
 Models are kept in $PROBITY_MODELS, or else in the user's cache folder.";
 
 /// Options of every command.
@@ -48,6 +49,9 @@ pub(crate) enum Command {
     /// Ask for label or token log-probabilities: the raw interface
     #[command(long_about = logprobs::LONG_ABOUT)]
     Logprobs(logprobs::LogprobsArgs),
+    /// Check that scores have the same bits however they are computed
+    #[command(long_about = determinism::LONG_ABOUT)]
+    VerifyDeterminism(determinism::DeterminismArgs),
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
@@ -117,6 +121,7 @@ impl Invocation {
         match command {
             Command::Model(command) => command.run(global),
             Command::Logprobs(args) => args.run(global, arguments),
+            Command::VerifyDeterminism(args) => args.run(global),
             Command::Import(args) => args.run(global),
             Command::Demo(args) => args.run(global, arguments),
             Command::Completions(args) => args.run(),

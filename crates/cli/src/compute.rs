@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use clap::{Args, ValueEnum};
 use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, Precision};
 use probity_runtime::hub::locate;
-use probity_runtime::{DeviceChoice, LoadOptions, Model};
+use probity_runtime::{DeviceChoice, Isa, LoadOptions, Model};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::progress::{Reporter, seconds_text};
+use crate::terminal::thousands;
 
 /// Options of every command that asks a model.
 #[derive(Debug, Clone, Args)]
@@ -40,9 +41,19 @@ pub(crate) struct ModelOptions {
     /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
     #[arg(long, value_name = "P", default_value_t = DEFAULT_MIN_MASS, value_parser = probability)]
     pub(crate) min_mass: f64,
-    /// Compute every prompt from scratch; slower, and the same results in exact precision
+    /// Compute every prompt from scratch; slower, and the same results
     #[arg(long)]
     pub(crate) no_sharing: bool,
+    /// Tokens that run through the model at once; results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TOKEN_BUDGET)]
+    pub(crate) token_budget: NonZeroUsize,
+    /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is `too_long`
+    /// [default: half of the memory that is available when the model is loaded]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) cache_budget: Option<u64>,
+    /// The instruction set to compute with: plain, avx2, avx512; results do not depend on it [default: the widest that the machine has]
+    #[arg(long, value_name = "NAME", value_parser = isa)]
+    pub(crate) isa: Option<Isa>,
 }
 
 /// The arithmetic of products with weights.
@@ -71,6 +82,32 @@ impl From<PrecisionArg> for Precision {
     }
 }
 
+const DEFAULT_TOKEN_BUDGET: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+/// An instruction set by its name.
+fn isa(text: &str) -> Result<Isa, String> {
+    Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| format!("expected one of {}", Isa::ALL.map(Isa::name).join(", ")))
+}
+
+/// A number of bytes: `512MiB`, `2GB`, `1.5GiB`, `1000000`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "kib" => f64::from(1 << 10),
+        "mib" => f64::from(1 << 20),
+        "gib" => f64::from(1 << 30),
+        _ => return Err("expected a unit such as MB, MiB, GB or GiB".to_owned()),
+    };
+    match digits.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok((number * unit) as u64),
+        _ => Err("expected a size such as 2GiB".to_owned()),
+    }
+}
+
 fn probability(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
@@ -96,9 +133,13 @@ impl ModelOptions {
             threads: self.threads.map(NonZeroUsize::get),
             min_mass: self.min_mass,
             share_prefixes: !self.no_sharing,
+            token_budget: self.token_budget.get(),
+            cache_budget: self.cache_budget,
+            isa: self.isa,
             ..LoadOptions::default()
         };
         let model = Model::load(&located, options)?;
+        reporter.watch(model.progress());
         let about = model.description();
         reporter.say(&format!(
             "{}: {}, {}, {} precision on {}, loaded in {}",
@@ -109,21 +150,49 @@ impl ModelOptions {
             about.device,
             seconds_text(started.elapsed().as_secs_f64())
         ));
+        if model.token_limit() < about.context_length {
+            reporter.warn(&format!(
+                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model could see {}",
+                thousands(model.token_limit() as u64),
+                thousands(about.context_length as u64)
+            ));
+        }
         if let Some(error) = model.encoder().chat_error() {
             let why = error.to_string();
             reporter.warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
         }
         Ok(model)
     }
+}
 
-    /// For the manifest.
-    pub(crate) fn in_force(&self) -> Value {
-        json!({
-            "precision": self.precision,
-            "device": self.device.to_string(),
-            "threads": self.threads.or(std::thread::available_parallelism().ok()),
-            "min_mass": self.min_mass,
-            "share_prefixes": !self.no_sharing,
-        })
+/// How a model is run, for the manifest.
+pub(crate) fn in_force(model: &Model) -> Value {
+    let options = model.options();
+    json!({
+        "precision": options.precision,
+        "device": options.device.to_string(),
+        "threads": options.threads,
+        "min_mass": options.min_mass,
+        "share_prefixes": options.share_prefixes,
+        "token_budget": options.token_budget,
+        "cache_budget": options.cache_budget,
+        "isa": options.isa.map(Isa::name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_nonsense_is_refused() {
+        let known = [("1000", 1000), ("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("3gb", 3_000_000_000), ("7B", 7)];
+        assert!(known.iter().all(|(text, size)| bytes(text) == Ok(*size)));
+        assert!(["", "GiB", "-1GiB", "2 GiBs", "1e400", "0"].iter().all(|text| bytes(text).is_err()));
+    }
+
+    #[test]
+    fn the_default_is_that_of_the_runtime() {
+        assert_eq!(DEFAULT_TOKEN_BUDGET.get(), LoadOptions::default().token_budget);
     }
 }

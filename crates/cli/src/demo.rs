@@ -56,7 +56,7 @@ impl DemoArgs {
         let compare = method("compare").context("the method `compare` is not registered")?;
         let matches = compare.command().try_get_matches_from(["compare", "--attribute", ATTRIBUTE])?;
         let data = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
-        let info = info("demo", arguments, &compare.params_in_force(&matches)?, &self.options, &data, model.description());
+        let info = info("demo", arguments, &compare.params_in_force(&matches)?, &data, &model);
         let mut folder = RunFolder::create(&self.out, true, info)?;
         interrupt::catch();
         let result = (|| {
@@ -112,11 +112,10 @@ impl DemoArgs {
         };
         let places: Vec<(&Sample, &probity_data::Candidate)> =
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate))).collect();
-        let requests: Vec<ScoreRequest> = places.iter().map(|(sample, candidate)| request(sample, candidate)).collect();
         let mut writer = folder.table(&format!("{LIKELIHOODS}.jsonl"))?;
         let precision = model.description().precision;
         let mut done = 0;
-        model.score(&requests, &mut |index, result| {
+        model.score(&mut places.iter().map(|(sample, candidate)| request(sample, candidate)), &mut |index, result| {
             let (sample, candidate) = places[index];
             let tokens = result.continuation().map_or(0, |answer| answer.token_logprobs.len());
             let mean = result.continuation().map(|answer| answer.logprob / tokens.max(1) as f64);
@@ -126,7 +125,7 @@ impl DemoArgs {
                     "tokens": tokens, "mean_logprob": mean}),
             )?;
             done += 1;
-            reporter.questions("likelihoods", done, requests.len());
+            reporter.questions("likelihoods", done, Some(places.len()));
             Ok(interrupt::check()?)
         })?;
         writer.finish()?;

@@ -14,6 +14,8 @@ pub(crate) enum Done {
     Success,
     /// `--strict` was given and some samples are unscored.
     Unscored,
+    /// Scores that should be the same differ.
+    Differs,
     /// Lines of the input were refused; the others are answered.
     BrokenInput,
 }
@@ -25,7 +27,7 @@ const INTERRUPTED: u8 = 130;
 pub(crate) fn report(result: anyhow::Result<Done>) -> ExitCode {
     let error = match result {
         Ok(Done::Success) => return ExitCode::SUCCESS,
-        Ok(Done::Unscored) => return ExitCode::from(1),
+        Ok(Done::Unscored | Done::Differs) => return ExitCode::from(1),
         Ok(Done::BrokenInput) => return ExitCode::from(ERROR),
         Err(error) => error,
     };

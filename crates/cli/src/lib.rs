@@ -6,6 +6,8 @@
 mod args;
 mod compute;
 mod demo;
+mod determinism;
+mod dry_run;
 mod exit;
 mod import;
 mod inspect;

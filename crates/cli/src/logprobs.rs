@@ -1,24 +1,28 @@
 //! `probity logprobs`: the raw interface to the model.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use probity_data::{DataError, LineError, Record, read_lenient};
+use probity_data::{DataError, LineError, Problems, Record, Records, read_strict};
 use probity_lm::{
     Ask, Label, LabelError, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult,
     Termination, Usage,
 };
+use probity_runtime::Planner;
 use probity_store::{StoreError, TableWriter, write_whole};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use crate::args::Global;
-use crate::compute::ModelArgs;
+use crate::compute::{ModelArgs, in_force};
+use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt;
 use crate::output::Stdout;
@@ -62,6 +66,9 @@ pub(crate) struct LogprobsArgs {
     /// Replace that file where it exists
     #[arg(long)]
     overwrite: bool,
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    #[arg(long)]
+    dry_run: bool,
     /// Write a JSON description of the model, the arguments and the cost here
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -176,40 +183,59 @@ impl RequestLine {
     }
 }
 
+/// The requests of a file without a broken line.
+pub(crate) fn read_requests(path: &Path) -> Result<Vec<ScoreRequest>, DataError> {
+    Ok(read_strict::<RequestLine>(path, None)?.into_iter().map(RequestLine::into_request).collect())
+}
+
 impl LogprobsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let reporter = Reporter::new(global.quiet);
         let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
-        let mut report = read_lenient::<RequestLine>(&self.input, self.limit)?;
+        let mut records = Records::<RequestLine, _>::open(&self.input, self.limit)?;
+        if self.dry_run {
+            return self.dry_run(records, &mut reporter);
+        }
         let table = match &self.out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
         };
         let model = self.model.load(&mut reporter)?;
-        let (numbers, requests): (Vec<usize>, Vec<ScoreRequest>) =
-            std::mem::take(&mut report.records).into_iter().map(|(number, line)| (number, line.into_request())).unzip();
         interrupt::catch();
-        let mut answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter, numbers.len());
-        let usage = answers.ask(&model, requests, |request| model.check(request))?;
-        let Tally { answered, unanswered, refused } = answers.finish()?;
-        for (position, why) in refused {
-            report.problems.push(numbers[position], why);
-        }
+        let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);
+        let (usage, tally) = answers.ask(&model, &mut records, |request| model.check(request))?;
+        let mut problems = records.into_problems();
+        tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         if let Some(path) = &self.manifest {
             let arguments: Vec<_> = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).collect();
             let manifest = json!({
-                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": self.model.options.in_force(),
-                "model": model.description(), "answered": answered, "unanswered": unanswered,
-                "broken_lines": report.problems.count(), "usage": usage,
+                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": in_force(&model),
+                "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
+                "broken_lines": problems.count(), "usage": usage,
             });
             write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))?;
         }
-        if !report.problems.is_empty() {
-            eprintln!("{}", crate::exit::message(&DataError::Problems(report.problems)));
-            return Ok(Done::BrokenInput);
-        }
-        Ok(if self.strict && unanswered > 0 { Done::Unscored } else { Done::Success })
+        let done = if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success };
+        Ok(told(problems).unwrap_or(done))
     }
+
+    fn dry_run(&self, mut records: Records<RequestLine, Box<dyn BufRead>>, reporter: &mut Reporter) -> anyhow::Result<Done> {
+        let model = self.model.load(reporter)?;
+        let planner = Planner::new(&model);
+        let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| model.check(request).is_ok());
+        planner.score(&mut requests, &mut |_, _| Ok(()))?;
+        dry_run::show(&model, planner.into_plan(), reporter)?;
+        Ok(told(records.into_problems()).unwrap_or(Done::Success))
+    }
+}
+
+/// The exit code of a file with broken lines, which are told, or without.
+fn told(problems: Problems) -> Option<Done> {
+    if problems.is_empty() {
+        return None;
+    }
+    eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
+    Some(Done::BrokenInput)
 }
 
 /// What became of the requests.
@@ -218,67 +244,94 @@ struct Tally {
     answered: usize,
     /// Too long, not finite …: an outcome without numbers.
     unanswered: usize,
-    /// Requests that this model cannot be asked, by position.
+    /// Requests that this model cannot be asked, by line.
     refused: Vec<(usize, LineError)>,
 }
 
-/// Asks a model and writes each answer as soon as those before it are there.
+/// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model holds of it.
 struct Answers<'a> {
     table: TableWriter,
     precision: Precision,
     reporter: &'a mut Reporter,
-    total: usize,
     tally: Tally,
+    /// Requests read so far, and whether these are all.
+    read: usize,
+    at_end: bool,
+    /// Place in the table and id of the requests that the model has, by their number for the model.
+    asked: BTreeMap<usize, (usize, String)>,
+    next_asked: usize,
 }
 
 impl<'a> Answers<'a> {
-    fn new(table: TableWriter, precision: Precision, reporter: &'a mut Reporter, total: usize) -> Self {
-        Self { table, precision, reporter, total, tally: Tally::default() }
+    fn new(table: TableWriter, precision: Precision, reporter: &'a mut Reporter) -> Self {
+        let (tally, asked) = (Tally::default(), BTreeMap::new());
+        Self { table, precision, reporter, tally, read: 0, at_end: false, asked, next_asked: 0 }
     }
 
-    /// Asks everything. A request that fails `check` is set aside with the reason: the model would refuse the whole list for it.
+    /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end the list for it.
     fn ask(
-        &mut self,
+        self,
         model: &dyn LanguageModel,
-        requests: Vec<ScoreRequest>,
+        lines: &mut dyn Iterator<Item = (usize, RequestLine)>,
         check: impl Fn(&ScoreRequest) -> Result<(), LmError>,
-    ) -> anyhow::Result<Usage> {
-        let mut positions = Vec::new();
-        let mut asked = Vec::new();
-        for (position, request) in requests.into_iter().enumerate() {
-            match check(&request) {
-                Ok(()) => {
-                    positions.push(position);
-                    asked.push(request);
-                }
-                Err(LmError::Labels { source, .. }) => self.refuse(position, wrong_labels(&source))?,
-                Err(LmError::Request { why, .. }) => self.refuse(position, LineError::content("", why))?,
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Ok(model.score(&asked, &mut |index, result| {
-            self.take(positions[index], &asked[index].id, &result)?;
+    ) -> anyhow::Result<(Usage, Tally)> {
+        // The model takes requests and gives answers by turns.
+        let answers = RefCell::new(self);
+        let mut failure = None;
+        let mut requests = std::iter::from_fn(|| {
+            answers.borrow_mut().next_request(lines, &check).unwrap_or_else(|error| {
+                failure = Some(error);
+                None
+            })
+        });
+        let result = model.score(&mut requests, &mut |index, result| {
+            answers.borrow_mut().take(index, &result)?;
             Ok(interrupt::check()?)
-        })?)
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let usage = result?;
+        let Self { table, tally, .. } = answers.into_inner();
+        table.finish()?;
+        Ok((usage, tally))
     }
 
-    fn refuse(&mut self, position: usize, why: LineError) -> Result<(), StoreError> {
-        self.tally.refused.push((position, why));
-        self.table.put_all(position, std::iter::empty::<()>())
+    /// The next request that can be asked.
+    fn next_request(
+        &mut self,
+        lines: &mut dyn Iterator<Item = (usize, RequestLine)>,
+        check: &dyn Fn(&ScoreRequest) -> Result<(), LmError>,
+    ) -> anyhow::Result<Option<ScoreRequest>> {
+        for (number, line) in lines {
+            let place = self.read;
+            self.read += 1;
+            let request = line.into_request();
+            let why = match check(&request) {
+                Ok(()) => {
+                    self.asked.insert(self.next_asked, (place, request.id.clone()));
+                    self.next_asked += 1;
+                    return Ok(Some(request));
+                }
+                Err(LmError::Labels { source, .. }) => wrong_labels(&source),
+                Err(LmError::Request { why, .. }) => LineError::content("", why),
+                Err(other) => return Err(other.into()),
+            };
+            self.tally.refused.push((number, why));
+            self.table.put_all(place, std::iter::empty::<()>())?;
+        }
+        self.at_end = true;
+        Ok(None)
     }
 
-    fn take(&mut self, position: usize, id: &str, result: &ScoreResult) -> Result<(), StoreError> {
+    fn take(&mut self, index: usize, result: &ScoreResult) -> Result<(), StoreError> {
+        let (place, id) = self.asked.remove(&index).expect("the model answers each request once");
         let count = if result.outcome.has_answer() { &mut self.tally.answered } else { &mut self.tally.unanswered };
         *count += 1;
-        self.table.put(position, &answer(id, result, self.precision))?;
+        self.table.put(place, &answer(&id, result, self.precision))?;
         let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
-        self.reporter.questions("asking", done, self.total);
+        self.reporter.questions("asking", done, self.at_end.then_some(self.read));
         Ok(())
-    }
-
-    fn finish(self) -> Result<Tally, StoreError> {
-        self.table.finish()?;
-        Ok(self.tally)
     }
 }
 
@@ -347,14 +400,12 @@ mod tests {
             let why = || LmError::Request { id: request.id.clone(), why: "not for this model".into() };
             if request.id.starts_with("bad") { Err(why()) } else { Ok(()) }
         };
-        let requests: Vec<ScoreRequest> = read(text).records.into_iter().map(|(_, line)| line.into_request()).collect();
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("out.jsonl");
         let mut reporter = Reporter::new(true);
         let table = TableWriter::create(&path, false).expect("created");
-        let mut answers = Answers::new(table, Precision::Exact, &mut reporter, requests.len());
-        answers.ask(&model, requests, check).expect("scripted");
-        let tally = answers.finish().expect("complete");
+        let answers = Answers::new(table, Precision::Exact, &mut reporter);
+        let (_, tally) = answers.ask(&model, &mut read(text).records.into_iter(), check).expect("scripted");
         let text = std::fs::read_to_string(path).expect("read");
         (text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), tally)
     }
@@ -377,7 +428,7 @@ mod tests {
         let line = |id: &str| format!("{{\"id\":\"{id}\",\"prompt\":\"x\",\"continuation\":\"y\"}}\n");
         let (lines, tally) = answered(&(line("a") + &line("bad") + &line("c")));
         assert_eq!(lines.iter().map(|line| line["id"].as_str().expect("id")).collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!((tally.refused.len(), tally.refused[0].0), (1, 1));
+        assert_eq!((tally.refused.len(), tally.refused[0].0), (1, 2));
         assert_eq!(tally.refused[0].1.to_string(), "not for this model");
     }
 

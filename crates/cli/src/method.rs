@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, read_samples};
-use probity_lm::{LanguageModel, ModelDescription, SinkError};
+use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
+use probity_runtime::Model;
 use probity_runtime::weights::sha256_file;
 use probity_store::{RunFolder, RunInfo, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::compute::{ModelArgs, ModelOptions};
+use crate::compute::{ModelArgs, in_force};
+use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
 use crate::progress::{Reporter, seconds_text};
@@ -31,8 +33,11 @@ struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Data and output")]
     limit: Option<usize>,
     /// The folder for the manifest, the tables and the summary; made where it is not there
-    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
-    out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "dry_run", help_heading = "Data and output")]
+    out: Option<PathBuf>,
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    #[arg(long, help_heading = "Data and output")]
+    dry_run: bool,
     /// Replace an earlier run in that folder
     #[arg(long, help_heading = "Data and output")]
     overwrite: bool,
@@ -55,14 +60,18 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     let samples = read_samples(&args.data, args.limit)?;
     let mut reporter = Reporter::new(global.quiet);
     let model = args.model.load(&mut reporter)?;
+    let Some(out) = args.out.filter(|_| !args.dry_run) else {
+        dry_run::method(method, matches, &samples, &model, &reporter)?;
+        return Ok(Done::Success);
+    };
     let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
-    let info = info(method.name(), arguments, &params, &args.model.options, &data, model.description());
-    let mut folder = RunFolder::create(&args.out, args.overwrite, info)?;
+    let info = info(method.name(), arguments, &params, &data, &model);
+    let mut folder = RunFolder::create(&out, args.overwrite, info)?;
     interrupt::catch();
     let result = execute(method, matches, &samples, &model, &mut folder, &mut reporter);
     let summary = close(folder, result)?;
     show(&summary)?;
-    reporter.say(&format!("results are in {}", args.out.display()));
+    reporter.say(&format!("results are in {}", out.display()));
     let unscored = summary.outcomes.unscored();
     if unscored > 0 {
         let results = if unscored == 1 { "result" } else { "results" };
@@ -77,21 +86,14 @@ fn hash_of_data(path: &Path) -> Option<String> {
 }
 
 /// What the manifest says of a run when it begins.
-pub(crate) fn info(
-    command: &str,
-    arguments: &[OsString],
-    params: &Value,
-    options: &ModelOptions,
-    data: &Value,
-    model: &ModelDescription,
-) -> RunInfo {
+pub(crate) fn info(command: &str, arguments: &[OsString], params: &Value, data: &Value, model: &Model) -> RunInfo {
     let seeds: BTreeMap<String, u64> = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed)).into_iter().collect();
     RunInfo {
         command: command.to_owned(),
         arguments_given: arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        arguments_in_force: json!({"method": params, "model": options.in_force(), "data": data}),
+        arguments_in_force: json!({"method": params, "model": in_force(model), "data": data}),
         versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
-        model: json!(model),
+        model: json!(model.description()),
         seeds,
     }
 }
@@ -187,7 +189,7 @@ impl Output for FolderOutput<'_> {
     }
 
     fn progress(&mut self, done: usize, total: usize) {
-        self.reporter.questions(self.name, done, total);
+        self.reporter.questions(self.name, done, Some(total));
     }
 }
 

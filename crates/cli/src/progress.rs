@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use probity_runtime::hub;
+use probity_runtime::{Progress, hub};
 
 use crate::terminal::{size, thousands, visible};
 
@@ -24,6 +25,7 @@ pub(crate) struct Reporter {
     quiet: bool,
     terminal: bool,
     step: Option<Step>,
+    tokens: Option<Arc<Progress>>,
 }
 
 struct Step {
@@ -34,12 +36,34 @@ struct Step {
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
+    tokens: Option<Tokens>,
+}
+
+/// A model's tokens since a step began.
+#[derive(Clone)]
+struct Tokens {
+    progress: Arc<Progress>,
+    computed: u64,
+    taken: u64,
+}
+
+impl Tokens {
+    fn new(progress: &Arc<Progress>) -> Self {
+        Self { progress: progress.clone(), computed: progress.computed(), taken: progress.taken() }
+    }
+
+    /// Tokens per second, and the seconds that are left of `total` questions; `None` before anything was computed.
+    fn rate_and_left(&self, seconds: f64, total: u64) -> Option<(f64, f64)> {
+        let rate = (self.progress.computed() - self.computed) as f64 / seconds;
+        let unseen = total.saturating_sub(self.progress.taken() - self.taken);
+        (rate > 0.0).then(|| (rate, self.progress.left(unseen) as f64 / rate))
+    }
 }
 
 impl Reporter {
     /// Reports to standard error unless `quiet`.
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { quiet, terminal: std::io::stderr().is_terminal(), step: None }
+        Self { quiet, terminal: std::io::stderr().is_terminal(), step: None, tokens: None }
     }
 
     /// The same without a bar: for a command whose answers go to the same terminal as they come.
@@ -47,6 +71,11 @@ impl Reporter {
     pub(crate) fn without_bar(mut self) -> Self {
         self.terminal = false;
         self
+    }
+
+    /// Rates and times are told by the tokens of this model from now on: questions cost too different amounts.
+    pub(crate) fn watch(&mut self, progress: &Arc<Progress>) {
+        self.tokens = Some(progress.clone());
     }
 
     /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
@@ -69,14 +98,15 @@ impl Reporter {
         }
     }
 
-    /// `done` of `total` questions are answered.
-    pub(crate) fn questions(&mut self, what: &str, done: usize, total: usize) {
-        let is_new = self.step.as_ref().is_none_or(|step| step.unit != Unit::Questions || step.total != Some(total as u64) || done == 0);
-        if is_new {
-            self.start(what, Unit::Questions, Some(total as u64));
+    /// `done` questions are answered, of `total` where it is known how many there are.
+    pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
+        let of = total.map(|total| total as u64);
+        match &mut self.step {
+            Some(step) if step.unit == Unit::Questions && step.what == what && done > 0 => step.set_total(of),
+            _ => self.start(what, Unit::Questions, of),
         }
         self.set(done as u64);
-        if done == total {
+        if Some(done) == total {
             self.finish();
         }
     }
@@ -96,7 +126,8 @@ impl Reporter {
     fn start(&mut self, what: &str, unit: Unit, total: Option<u64>) {
         self.finish();
         let now = Instant::now();
-        let bar = (self.terminal && !self.quiet).then(|| bar(what, unit, total));
+        let tokens = self.tokens.as_ref().filter(|_| unit == Unit::Questions).map(Tokens::new);
+        let bar = (self.terminal && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
         if bar.is_none() && (unit == Unit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
                 (Unit::Questions, Some(total)) => format!(": {} questions", thousands(total)),
@@ -104,7 +135,7 @@ impl Reporter {
             };
             self.say(&format!("{what}{amount}"));
         }
-        self.step = Some(Step { what: what.to_owned(), unit, total, done: 0, started: now, last_line: now, bar });
+        self.step = Some(Step { what: what.to_owned(), unit, total, done: 0, started: now, last_line: now, bar, tokens });
     }
 
     fn set(&mut self, done: u64) {
@@ -128,16 +159,20 @@ impl Drop for Reporter {
     }
 }
 
-fn bar(what: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
+fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Option<Tokens>) -> ProgressBar {
     let template = match (unit, total) {
         (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
-        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate} {eta} left",
+        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate}",
         (_, None) => "{spinner} {msg} {elapsed}",
     };
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
-            let _ = write!(text, "{:.1}/s", state.per_sec());
+        bar.set_style(style.with_key("rate", move |state: &ProgressState, text: &mut dyn fmt::Write| {
+            let by_tokens = tokens.as_ref().and_then(|t| t.rate_and_left(state.elapsed().as_secs_f64(), state.len().unwrap_or(0)));
+            let _ = match by_tokens {
+                Some((rate, left)) => write!(text, "{rate:.0} tokens/s, {} left", seconds_text(left)),
+                None => write!(text, "{:.1}/s", state.per_sec()),
+            };
         }));
     }
     bar.set_message(visible(what));
@@ -146,15 +181,34 @@ fn bar(what: &str, unit: Unit, total: Option<u64>) -> ProgressBar {
 }
 
 impl Step {
-    /// `comparing: 120 of 240, 4.1/s, 29 s left`.
+    /// How many there are may come to be known on the way.
+    fn set_total(&mut self, total: Option<u64>) {
+        if self.total != total {
+            self.total = total;
+            if let Some(bar) = &self.bar {
+                bar.unset_length();
+                total.into_iter().for_each(|total| bar.set_length(total));
+            }
+        }
+    }
+
+    /// `comparing: 120 of 240, 730 tokens/s, 29 s left`.
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = self.done as f64 / seconds.max(1e-9);
         let count = |n: u64| if self.unit == Unit::Bytes { size(n) } else { thousands(n) };
         let of = self.total.map(|total| format!(" of {}", count(total))).unwrap_or_default();
-        let speed = if self.unit == Unit::Questions { format!(", {rate:.1}/s") } else { String::new() };
-        let time = match self.total {
-            Some(total) if self.done < total && self.done > 0 => format!("{} left", seconds_text((total - self.done) as f64 / rate)),
+        let by_tokens = self.tokens.as_ref().and_then(|tokens| tokens.rate_and_left(seconds, self.total.unwrap_or(0)));
+        let speed = match by_tokens {
+            Some((tokens, _)) => format!(", {tokens:.0} tokens/s"),
+            None if self.unit == Unit::Questions => format!(", {rate:.1}/s"),
+            None => String::new(),
+        };
+        let time = match (self.total, by_tokens) {
+            (Some(total), Some((_, left))) if self.done < total => format!("{} left", seconds_text(left)),
+            (Some(total), None) if self.done < total && self.done > 0 => {
+                format!("{} left", seconds_text((total - self.done) as f64 / rate))
+            }
             _ => seconds_text(seconds),
         };
         format!("{}: {}{of}{speed}, {time}", self.what, count(self.done))

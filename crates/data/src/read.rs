@@ -68,40 +68,83 @@ pub fn read_strict<T: Record>(path: &Path, limit: Option<usize>) -> Result<Vec<T
 /// Of two records with one id the second is the problem. A file that cannot be opened, that is empty or that is a JSON array is an error
 /// here too; one whose reading fails half-way gives what came before and the failure as the last problem.
 pub fn read_lenient<T: Record>(path: &Path, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
-    let file = file_name(path);
-    read_from(open(path)?, file, limit)
+    read_from(open(path)?, file_name(path), limit)
 }
 
 /// As [`read_lenient`], from any reader; `file` is its name in messages.
-pub fn read_from<T: Record>(mut reader: impl BufRead, file: String, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
-    let starts_as_array = reader.fill_buf().is_ok_and(|start| start.trim_ascii_start().starts_with(b"["));
-    if starts_as_array {
-        return Err(DataError::Array { file });
+pub fn read_from<T: Record>(reader: impl BufRead, file: String, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
+    let mut records = Records::new(reader, file, limit)?;
+    let good = records.by_ref().collect();
+    Ok(ReadReport { records: good, problems: records.into_problems() })
+}
+
+/// The good records of a file with their line numbers, one at a time, by the rules of [`read_lenient`]: for files that are longer than
+/// memory. What is kept of those that were read is their ids.
+pub struct Records<T, R> {
+    lines: JsonLines<T, R>,
+    /// Read ahead, to tell an empty file.
+    first: Option<(usize, T)>,
+    left: usize,
+    lines_of_ids: BTreeMap<String, usize>,
+    problems: Problems,
+}
+
+impl<T: Record> Records<T, Box<dyn BufRead>> {
+    /// The records of a file, `-` for standard input: all of them or the first `limit`.
+    pub fn open(path: &Path, limit: Option<usize>) -> Result<Self, DataError> {
+        Self::new(open(path)?, file_name(path), limit)
     }
-    let limit = limit.unwrap_or(usize::MAX);
-    let mut records: Vec<(usize, T)> = Vec::new();
-    let mut problems = Problems { example: Some(T::EXAMPLE), ..Problems::new(file) };
-    let mut lines_of_ids = BTreeMap::new();
-    let mut lines = JsonLines::<T, _>::new(reader);
-    while records.len() < limit {
-        let Some((number, record)) = lines.next() else { break };
-        match record {
-            Err(e) => problems.push(number, e),
-            Ok(record) => {
-                let wrong = check(&record, number, &mut lines_of_ids);
-                if wrong.is_empty() {
-                    records.push((number, record));
-                }
-                for error in wrong {
-                    problems.push(number, error);
+}
+
+impl<T: Record, R: BufRead> Records<T, R> {
+    /// The records of any reader; `file` is its name in messages.
+    pub fn new(mut reader: R, file: String, limit: Option<usize>) -> Result<Self, DataError> {
+        let starts_as_array = reader.fill_buf().is_ok_and(|start| start.trim_ascii_start().starts_with(b"["));
+        if starts_as_array {
+            return Err(DataError::Array { file });
+        }
+        let problems = Problems { example: Some(T::EXAMPLE), ..Problems::new(file) };
+        let left = limit.unwrap_or(usize::MAX);
+        let mut records = Self { lines: JsonLines::new(reader), first: None, left, lines_of_ids: BTreeMap::new(), problems };
+        records.first = records.read();
+        if records.first.is_none() && records.problems.is_empty() && limit != Some(0) {
+            return Err(DataError::Empty { file: records.problems.file, example: T::EXAMPLE });
+        }
+        Ok(records)
+    }
+
+    /// What was wrong with the lines that were passed over so far.
+    pub fn into_problems(self) -> Problems {
+        self.problems
+    }
+
+    fn read(&mut self) -> Option<(usize, T)> {
+        while self.left > 0 {
+            let (number, record) = self.lines.next()?;
+            match record {
+                Err(error) => self.problems.push(number, error),
+                Ok(record) => {
+                    let wrong = check(&record, number, &mut self.lines_of_ids);
+                    if wrong.is_empty() {
+                        self.left -= 1;
+                        return Some((number, record));
+                    }
+                    for error in wrong {
+                        self.problems.push(number, error);
+                    }
                 }
             }
         }
+        None
     }
-    if records.is_empty() && problems.is_empty() && limit > 0 {
-        return Err(DataError::Empty { file: problems.file, example: T::EXAMPLE });
+}
+
+impl<T: Record, R: BufRead> Iterator for Records<T, R> {
+    type Item = (usize, T);
+
+    fn next(&mut self) -> Option<(usize, T)> {
+        self.first.take().or_else(|| self.read())
     }
-    Ok(ReadReport { records, problems })
 }
 
 fn check<T: Record>(record: &T, number: usize, lines_of_ids: &mut BTreeMap<String, usize>) -> Vec<LineError> {

@@ -19,11 +19,12 @@ pub enum Outcome {
         /// What was missing.
         why: String,
     },
-    /// The prompt with its longest answer does not fit the model's context. Nothing was truncated or computed.
+    /// The prompt with its longest answer does not fit the model's context, or the memory that the model was given for keys and values.
+    /// Nothing was truncated or computed.
     TooLong {
         /// Tokens needed: of the prompt and its longest answer.
         tokens_needed: usize,
-        /// Tokens the model can see.
+        /// Tokens that would fit.
         limit: usize,
     },
     /// There was nothing to judge.

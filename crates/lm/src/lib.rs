@@ -17,7 +17,7 @@ mod scripted;
 
 pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
-pub use model::{LanguageModel, LmError, ModelDescription, Precision, Sink, SinkError};
+pub use model::{LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError};
 pub use names::nearest;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};

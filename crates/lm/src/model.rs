@@ -86,24 +86,31 @@ pub enum LmError {
     Model(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// The requests of a work list, in its order. The model takes them as it has room for them, so that a list may be longer than memory.
+pub type Requests<'a, T> = dyn Iterator<Item = T> + 'a;
+
 /// A language model that answers whole work lists.
 ///
 /// A method hands over everything it can ask at once and the model orders the work. Each request is answered exactly once, in any order;
-/// its result does not depend on the other requests, on their order or on how work is shared between them.
+/// its result does not depend on the other requests, on their order or on how work is shared between them. Prompts that begin alike should
+/// stand together: what they share is then computed once.
+///
+/// A request that is wrong ends the list. Nothing of what the model holds at that time is computed: of a list that fits into memory nothing
+/// at all.
 pub trait LanguageModel {
     /// What a record must say about this model.
     fn description(&self) -> &ModelDescription;
 
-    /// Answers each request through `sink`. A request that is wrong fails the list before anything is computed.
-    fn score(&self, requests: &[ScoreRequest], sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError>;
+    /// Answers each request through `sink`, by its position in the list.
+    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError>;
 
-    /// Continues each prompt; results through `sink`.
-    fn generate(&self, requests: &[GenerateRequest], sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError>;
+    /// Continues each prompt; results through `sink`, by its position in the list.
+    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError>;
 
     /// All scores in the order of the requests.
     fn score_all(&self, requests: &[ScoreRequest]) -> Result<Vec<ScoreResult>, LmError> {
         let mut results = vec![None; requests.len()];
-        self.score(requests, &mut |index, result| {
+        self.score(&mut requests.iter().cloned(), &mut |index, result| {
             results[index] = Some(result);
             Ok(())
         })?;

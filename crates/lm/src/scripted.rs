@@ -2,7 +2,7 @@
 
 use crate::{
     Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription,
-    Outcome, Precision, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
+    Outcome, Precision, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult>;
@@ -79,9 +79,10 @@ impl LanguageModel for ScriptedModel {
         &self.description
     }
 
-    fn score(&self, requests: &[ScoreRequest], sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
         let mut usage = Usage::default();
         // Last first: a method that relies on the order of answers fails its tests.
+        let requests: Vec<ScoreRequest> = requests.collect();
         for (index, request) in requests.iter().enumerate().rev() {
             let result = (self.score)(request);
             usage.tokens_unshared += result.prompt_tokens as u64;
@@ -91,7 +92,8 @@ impl LanguageModel for ScriptedModel {
         Ok(usage)
     }
 
-    fn generate(&self, requests: &[GenerateRequest], sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        let requests: Vec<GenerateRequest> = requests.collect();
         for (index, request) in requests.iter().enumerate().rev() {
             sink(index, (self.generate)(request)).map_err(LmError::Sink)?;
         }

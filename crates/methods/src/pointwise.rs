@@ -184,13 +184,13 @@ impl<'a> Pointwise<'a> {
         let precision = run.model().description().precision;
         let places = self.places();
         let mut quoted_lines = 0;
-        let (mut questions, mut prompts) = (Vec::new(), Vec::new());
+        let mut questions = Vec::new();
         let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
-            for (question, rendered) in self.questions(row, *place)? {
+            for question in self.questions(row, *place) {
                 answers[row].push(None);
-                quoted_lines += rendered.quoted_lines;
-                prompts.push((self.request_id(*place, question), rendered.prompt(&self.layout)));
+                // Prompts are made when the model takes them; that all of them can be is found out first.
+                quoted_lines += self.render(*place, question)?.quoted_lines;
                 questions.push(question);
             }
         }
@@ -201,8 +201,8 @@ impl<'a> Pointwise<'a> {
             run.row(SCORES, index, &row)?;
             rows[index] = Some(row);
         }
-        let texts: Vec<&str> = questions.iter().map(|question| self.candidate(places[question.row]).text.trim()).collect();
-        self.ask(prompts, &texts, run, &mut |asked, told, output| {
+        let places_asked: Vec<(Place, Question)> = questions.iter().map(|question| (places[question.row], *question)).collect();
+        self.ask(&places_asked, run, &mut |asked, told, output| {
             let question = questions[asked];
             let open = &mut answers[question.row];
             open[question.position] = Some(self.answer(places[question.row], question, told));
@@ -231,33 +231,44 @@ impl<'a> Pointwise<'a> {
             .collect()
     }
 
-    /// The prompts of one row; none where there is nothing to judge.
-    fn questions(&self, row: usize, place: Place) -> Result<Vec<(Question, Rendered)>, TemplateError> {
+    /// The questions of one row; none where there is nothing to judge.
+    fn questions(&self, row: usize, place: Place) -> Vec<Question> {
         let sample = &self.samples[place.item];
-        let text = sample.candidates[place.candidate].text.as_str();
         let others: Vec<(Option<usize>, &str)> = match self.other {
             None => vec![(None, "")],
             Some(Other::Context) => vec![(None, sample.context.as_str())],
             Some(Other::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect(),
         };
         let empty = |text: &str| text.trim().is_empty();
+        if empty(&self.candidate(place).text) {
+            return Vec::new();
+        }
         let mut questions = Vec::new();
-        for (template, filled) in self.templates[place.group].iter().enumerate() {
-            for &(reference, other) in others.iter().filter(|(_, other)| !empty(text) && (self.other.is_none() || !empty(other))) {
-                let rendered = if self.other.is_some() {
-                    filled.render(&sample.id, &[("candidate", text), ("other", other)])?
-                } else {
-                    let [context, instruction] = material(sample);
-                    let candidate = ("candidate", text);
-                    let shown = [context, instruction, candidate];
-                    // A candidate that is asked for is not shown.
-                    let shown = if matches!(self.asking, Asking::Candidate { .. }) { &shown[..2] } else { &shown[..] };
-                    filled.render(&sample.id, shown)?
-                };
-                questions.push((Question { position: questions.len(), row, template, reference }, rendered));
+        for template in 0..self.templates[place.group].len() {
+            for &(reference, _) in others.iter().filter(|(_, other)| self.other.is_none() || !empty(other)) {
+                questions.push(Question { position: questions.len(), row, template, reference });
             }
         }
-        Ok(questions)
+        questions
+    }
+
+    fn render(&self, place: Place, question: Question) -> Result<Rendered, TemplateError> {
+        let sample = &self.samples[place.item];
+        let template = &self.templates[place.group][question.template];
+        let candidate = ("candidate", self.candidate(place).text.as_str());
+        if self.other.is_some() {
+            let other = question.reference.map_or(sample.context.as_str(), |k| sample.references[k].as_str());
+            return template.render(&sample.id, &[candidate, ("other", other)]);
+        }
+        let [context, instruction] = material(sample);
+        let shown = [context, instruction, candidate];
+        // A candidate that is asked for is not shown.
+        let shown = if matches!(self.asking, Asking::Candidate { .. }) { &shown[..2] } else { &shown[..] };
+        template.render(&sample.id, shown)
+    }
+
+    fn prompt(&self, place: Place, question: Question) -> Prompt {
+        self.render(place, question).expect("it could be rendered before").prompt(&self.layout)
     }
 
     /// Samples without anything to hold candidates against; that no sample has it is an error.
@@ -297,25 +308,30 @@ impl<'a> Pointwise<'a> {
         format!("{}/{}/{attribute}{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
     }
 
-    /// Puts the prompts to the model; `keep` gets what each came to, by position.
-    fn ask(&self, prompts: Vec<(String, Prompt)>, texts: &[&str], run: &mut Run<'_>, keep: &mut Keep<'_>) -> Result<(), MethodError> {
-        let score = |prompts: Vec<(String, Prompt)>, ask: &dyn Fn(usize) -> Ask| -> Vec<ScoreRequest> {
-            prompts.into_iter().enumerate().map(|(index, (id, prompt))| ScoreRequest { id, prompt, ask: ask(index) }).collect()
+    /// Puts the questions to the model; `keep` gets what each came to, by position.
+    fn ask(&self, questions: &[(Place, Question)], run: &mut Run<'_>, keep: &mut Keep<'_>) -> Result<(), MethodError> {
+        let request = |&(place, question): &(Place, Question), ask: Ask| ScoreRequest {
+            id: self.request_id(place, question),
+            prompt: self.prompt(place, question),
+            ask,
         };
         match &self.asking {
             Asking::Labels { labels, read } => {
-                let requests = score(prompts, &|_| Ask::Labels(labels.clone()));
-                run.score(&requests, |index, result, output| keep(index, Told::from_labels(&result, *read), output))
+                let requests = questions.iter().map(|asked| request(asked, Ask::Labels(labels.clone())));
+                run.score(requests, |index, result, output| keep(index, Told::from_labels(&result, *read), output))
             }
             Asking::Candidate { read } => {
-                let requests = score(prompts, &|index| Ask::Continuation(format!(" {}", texts[index])));
-                run.score(&requests, |index, result, output| keep(index, Told::from_continuation(&result, *read), output))
+                let continuation = |place: Place| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
+                let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
+                run.score(requests, |index, result, output| keep(index, Told::from_continuation(&result, *read), output))
             }
             Asking::Texts { samples, request, read } => {
-                let one = |(id, prompt): &(String, Prompt)| (0..*samples).map(|k| request(id, prompt.clone(), k)).collect::<Vec<_>>();
-                let requests: Vec<GenerateRequest> = prompts.iter().flat_map(one).collect();
-                let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; *samples]; prompts.len()];
-                run.generate(&requests, |index, result, output| {
+                let requests = (0..questions.len() * samples).map(|index| {
+                    let (place, question) = questions[index / samples];
+                    request(&self.request_id(place, question), self.prompt(place, question), index % samples)
+                });
+                let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; *samples]; questions.len()];
+                run.generate(requests, |index, result, output| {
                     let (prompt, sample) = (index / samples, index % samples);
                     open[prompt][sample] = Some(result);
                     if open[prompt].iter().any(Option::is_none) {

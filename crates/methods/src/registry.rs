@@ -99,19 +99,19 @@ mod tests {
 
         fn score(
             &self,
-            requests: &[probity_lm::ScoreRequest],
+            requests: &mut probity_lm::Requests<'_, probity_lm::ScoreRequest>,
             sink: &mut probity_lm::Sink<'_, probity_lm::ScoreResult>,
         ) -> Result<probity_lm::Usage, probity_lm::LmError> {
             let mut usage = probity_lm::Usage::default();
-            for (index, request) in requests.iter().enumerate() {
-                usage += self.0.score(std::slice::from_ref(request), &mut |_, result| sink(index, result))?;
+            for (index, request) in requests.enumerate() {
+                usage += self.0.score(&mut std::iter::once(request), &mut |_, result| sink(index, result))?;
             }
             Ok(usage)
         }
 
         fn generate(
             &self,
-            requests: &[probity_lm::GenerateRequest],
+            requests: &mut probity_lm::Requests<'_, probity_lm::GenerateRequest>,
             sink: &mut probity_lm::Sink<'_, probity_lm::GenerateResult>,
         ) -> Result<probity_lm::Usage, probity_lm::LmError> {
             self.0.generate(requests, sink)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -73,6 +73,8 @@ pub struct Cost {
     pub tokens_unshared: u64,
     /// Tokens that went through the model.
     pub tokens_computed: u64,
+    /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
+    pub peak_cache_bytes: u64,
 }
 
 /// A method's access to the model and to the output, with a tally of what was asked.
@@ -102,6 +104,7 @@ impl<'a> Run<'a> {
             seconds: self.elapsed().as_secs_f64(),
             tokens_unshared: self.usage.tokens_unshared,
             tokens_computed: self.usage.tokens_computed,
+            peak_cache_bytes: self.usage.peak_cache_bytes,
         }
     }
 
@@ -119,19 +122,20 @@ impl<'a> Run<'a> {
         write_row(self.output, table, index, row).map_err(MethodError::Output)
     }
 
-    /// Asks all of `requests`; `each` gets every result as it finishes, with the output to write its row to.
+    /// Asks all of `requests`, which are made as the model takes them; `each` gets every result as it finishes, by the position of its
+    /// request, with the output to write its row to. Prompts that begin alike should stand together.
     pub fn score(
         &mut self,
-        requests: &[ScoreRequest],
+        requests: impl ExactSizeIterator<Item = ScoreRequest>,
         each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
         self.ask(requests, |model, requests, sink| model.score(requests, sink), each)
     }
 
-    /// Continues all prompts; `each` gets every result as it finishes, with the output to write its row to.
+    /// Continues all prompts, in the same way.
     pub fn generate(
         &mut self,
-        requests: &[GenerateRequest],
+        requests: impl ExactSizeIterator<Item = GenerateRequest>,
         each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
         self.ask(requests, |model, requests, sink| model.generate(requests, sink), each)
@@ -140,20 +144,21 @@ impl<'a> Run<'a> {
     /// Hands a work list to the model, and keeps progress and tally.
     fn ask<Q, A>(
         &mut self,
-        requests: &[Q],
-        answer: impl Fn(&dyn LanguageModel, &[Q], &mut Sink<'_, A>) -> Result<Usage, LmError>,
+        mut requests: impl ExactSizeIterator<Item = Q>,
+        answer: impl Fn(&dyn LanguageModel, &mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
         mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
-        if requests.is_empty() {
+        let total = requests.len();
+        if total == 0 {
             return Ok(());
         }
-        self.requests += requests.len();
+        self.requests += total;
         let (mut done, output) = (0, &mut *self.output);
-        output.progress(0, requests.len());
-        let usage = answer(self.model, requests, &mut |index, result| {
+        output.progress(0, total);
+        let usage = answer(self.model, &mut requests, &mut |index, result| {
             each(index, result, output)?;
             done += 1;
-            output.progress(done, requests.len());
+            output.progress(done, total);
             Ok(())
         })?;
         self.usage += usage;

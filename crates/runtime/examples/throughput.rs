@@ -86,7 +86,7 @@ fn read_work(path: &str) -> Result<Vec<ScoreRequest>> {
 fn score(model: &Model, requests: &[ScoreRequest]) -> Result<Value> {
     let mut answers = vec![Value::Null; requests.len()];
     let start = Instant::now();
-    let usage: Usage = model.score(requests, &mut |index, result: ScoreResult| {
+    let usage: Usage = model.score(&mut requests.iter().cloned(), &mut |index, result: ScoreResult| {
         if let Some(ScoreAnswer::Labels(labels)) = result.answer {
             answers[index] = labels.labels.iter().map(|label| label.logprob).collect();
         }
@@ -102,7 +102,7 @@ fn decode(model: &Model, steps: usize) -> Result<Value> {
         let request = GenerateRequest::greedy("0", Prompt::Tokens((300..316).collect()), max_tokens);
         let mut tokens = 0;
         let start = Instant::now();
-        model.generate(&[request], &mut |_, result| {
+        model.generate(&mut std::iter::once(request), &mut |_, result| {
             tokens = result.token_ids.len();
             Ok(())
         })?;

@@ -68,6 +68,14 @@ pub enum LoadError {
         /// The file or folder.
         path: PathBuf,
     },
+    /// An instruction set that this machine does not have.
+    #[error("this machine cannot run {wanted}\n\nhint: it has {has}; leave --isa out for the best of them")]
+    Isa {
+        /// What was asked for.
+        wanted: &'static str,
+        /// What there is.
+        has: String,
+    },
     /// One file of several.
     #[error("{} is one of {count} parts of a model\n\nhint: join the parts into one file first (llama.cpp's gguf-split --merge)", path.display())]
     Split {

@@ -2,17 +2,26 @@
 
 pub mod chat;
 mod checkpoint;
+mod continue_text;
 pub mod encoder;
 mod engine;
 mod gguf_config;
 pub mod hub;
+mod memory;
 mod model;
+mod plan;
+mod progress;
+mod score;
 pub mod tokenizer;
 mod verdict;
 pub mod weights;
+mod window;
 
 pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
 pub use model::{LoadOptions, Model};
+pub use plan::{Estimate, Plan, Planner};
+pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};
+pub use progress::Progress;

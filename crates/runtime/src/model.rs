@@ -3,24 +3,26 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use probity_kernels::Isa;
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription, Outcome, Precision,
-    Sampling, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Precision, Requests, ScoreRequest, ScoreResult, Sink,
+    SinkError, Usage,
 };
-use probity_models::{Arithmetic, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
+use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
 use rayon::ThreadPool;
 
+use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::encoder::{EncodeError, Encoder};
-use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use crate::encoder::Encoder;
 use crate::engine::scheduler::Limits;
-use crate::engine::token_scores::{Schedule, TokenQuery, TokenScore, score_tokens};
+use crate::engine::token_scores::Schedule;
 use crate::engine::walk::WalkError;
 use crate::hub::Located;
-use crate::verdict::verdict_request;
+use crate::memory::default_budget;
 use crate::weights::fingerprint;
+use crate::window::Windows;
 
-/// How a model is loaded and run. Only `precision` and `device` change results.
+/// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
 ///
 /// Off [`DeviceChoice::Cpu`], what runs together may change their last bits too.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +31,8 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Where the model computes.
     pub device: DeviceChoice,
+    /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are loaded.
+    pub isa: Option<Isa>,
     /// Threads; all cores where absent.
     pub threads: Option<usize>,
     /// Label mass below which an answer is flagged.
@@ -37,12 +41,28 @@ pub struct LoadOptions {
     pub share_prefixes: bool,
     /// Tokens that run through the model at once.
     pub token_budget: usize,
+    /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent (4 GiB on a
+    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for which there is not enough
+    /// by itself is [too long](probity_lm::Outcome::TooLong).
+    pub cache_budget: Option<u64>,
+    /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
+    /// prompts have least in common.
+    pub window_tokens: usize,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        let min_mass = probity_lm::DEFAULT_MIN_MASS;
-        Self { precision: Precision::Exact, device: DeviceChoice::Cpu, threads: None, min_mass, share_prefixes: true, token_budget: 1024 }
+        Self {
+            precision: Precision::Exact,
+            device: DeviceChoice::Cpu,
+            isa: None,
+            threads: None,
+            min_mass: probity_lm::DEFAULT_MIN_MASS,
+            share_prefixes: true,
+            token_budget: 1024,
+            cache_budget: None,
+            window_tokens: 2 << 20,
+        }
     }
 }
 
@@ -52,17 +72,22 @@ pub struct Model {
     encoder: Encoder,
     description: ModelDescription,
     options: LoadOptions,
+    token_limit: usize,
+    weight_bytes: u64,
 }
 
 /// A decoder whose work runs on the model's own threads.
 struct Pooled {
     decoder: Box<dyn Decoder>,
     threads: ThreadPool,
+    progress: Arc<Progress>,
 }
 
 impl Decoder for Pooled {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        self.threads.install(|| self.decoder.forward(segments))
+        let output = self.threads.install(|| self.decoder.forward(segments))?;
+        self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
+        Ok(output)
     }
 
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
@@ -89,9 +114,8 @@ impl Decoder for Pooled {
 impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
-        let count = options.threads.unwrap_or(0);
-        let threads = rayon::ThreadPoolBuilder::new().num_threads(count).build();
-        let threads = threads.map_err(|error| LoadError::Threads { threads: count, why: error.to_string() })?;
+        let isa = available(options.isa)?;
+        let threads = pool(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let arithmetic = match options.precision {
             Precision::Exact => Arithmetic::Exact,
@@ -99,19 +123,47 @@ impl Model {
             Precision::Dots => Arithmetic::Dots,
             Precision::Tiles => Arithmetic::Tiles,
         };
-        let types: Vec<&str> = weight_types(&*checkpoint.source).iter().map(|(t, _)| t.name()).collect();
+        let types = weight_types(&*checkpoint.source);
         let description = ModelDescription {
             name: located.name.clone(),
             architecture: checkpoint.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
             fingerprint: fingerprint(&checkpoint.files)?,
             precision: in_force(options),
             device: options.device.to_string(),
-            weights: types.join(", "),
+            weights: types.iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
-        let decoder = threads.install(|| checkpoint.load(arithmetic, options.device))?;
-        Ok(Self { decoder: Pooled { decoder, threads }, encoder: checkpoint.encoder, description, options })
+        let decoder = threads.install(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
+        let decoder = Pooled { decoder, threads, progress: Arc::default() };
+        let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
+        let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
+        model.set_options(LoadOptions { isa: Some(isa), precision: in_force(options), ..options });
+        Ok(model)
+    }
+
+    /// Runs the same weights another way from now on; what they were loaded for, precision, device and
+    /// instruction set, stays as it is.
+    pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
+        self.decoder.threads = pool(options.threads)?;
+        let LoadOptions { precision, device, isa, .. } = self.options;
+        self.set_options(LoadOptions { precision, device, isa, ..options });
+        Ok(())
+    }
+
+    /// Fills in what depends on the machine.
+    fn set_options(&mut self, options: LoadOptions) {
+        let cache = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
+        let threads = Some(self.decoder.threads.current_num_threads());
+        let token_budget = options.token_budget.max(1);
+        self.options = LoadOptions { threads, token_budget, cache_budget: Some(cache), ..options };
+        // The most tokens whose keys and values fit.
+        let (mut fits, mut beyond) = (0, self.description.context_length + 1);
+        while fits + 1 < beyond {
+            let middle = fits.midpoint(beyond);
+            if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
+        }
+        self.token_limit = fits;
     }
 
     /// The tokenizer and chat template.
@@ -119,82 +171,42 @@ impl Model {
         &self.encoder
     }
 
-    /// Whether a request can be asked of this model; [`score`](LanguageModel::score) would fail with the same error.
-    pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
-        self.encode(request, 0).map(|_| ())
+    /// How the model is run: the options given, with defaults filled in.
+    pub fn options(&self) -> LoadOptions {
+        self.options
     }
 
-    fn schedule(&self) -> Schedule {
-        let limits = Limits { tokens: self.options.token_budget, cache: u64::MAX };
-        Schedule { limits, share_prefixes: self.options.share_prefixes }
+    /// Bytes of the weights, as they lie in the files.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
     }
 
-    /// A request in tokens; `index` is its place in the work list.
-    fn encode(&self, request: &ScoreRequest, index: usize) -> Result<Encoded, LmError> {
-        let fail = |error| encode_error(&request.id, error);
-        let (prefix, labels) = match &request.ask {
-            Ask::Labels(set) => {
-                let encoded = self.encoder.encode_labels(&request.prompt, set).map_err(fail)?;
-                (encoded.prefix, encoded.labels)
-            }
-            Ask::Continuation(text) => {
-                let encoded = self.encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
-                (encoded.prefix, vec![vec![encoded.continuation]])
-            }
-        };
-        let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let prompt_tokens = prefix.len();
-        if prompt_tokens == 0 && !self.encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
-            let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
-            return Err(LmError::Request { id: request.id.clone(), why: why.into() });
-        }
-        let outcome = if prompt_tokens == 0 || longest == 0 {
-            Some(Outcome::Empty)
-        } else if prompt_tokens + longest > self.description.context_length {
-            Some(Outcome::TooLong { tokens_needed: prompt_tokens + longest, limit: self.description.context_length })
-        } else {
-            None
-        };
-        let mut queries = Vec::new();
-        let mut variants = Vec::new();
-        for (label, sequences) in labels.iter().enumerate() {
-            for sequence in sequences {
-                queries.push(TokenQuery { tokens: [prefix.as_slice(), sequence].concat(), from: prompt_tokens, request: index });
-                variants.push(label);
-            }
-        }
-        Ok(Encoded { prompt_tokens, outcome, queries, variants })
+    /// Bytes of keys and values of so many tokens, at least one, in one stretch.
+    pub fn cache_bytes(&self, tokens: usize) -> u64 {
+        self.decoder.cache_bytes(tokens) as u64
     }
 
-    /// The answer from the scores of a request's queries.
-    fn answer(&self, request: &ScoreRequest, encoded: &Encoded, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
-        let prompt_tokens = encoded.prompt_tokens;
-        let finite = scores.iter().flatten().all(|score| score.logprob.is_finite());
-        let answer = finite.then(|| match &request.ask {
-            Ask::Labels(set) => {
-                let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
-                let of_label = |label| sums.iter().zip(&encoded.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
-                let logprobs = set.labels().iter().enumerate().map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
-                LabelAnswer::from_logprobs(logprobs).map(ScoreAnswer::Labels)
-            }
-            Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0]))),
-        });
-        let outcome = match answer.as_ref().and_then(Option::as_ref) {
-            None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
-            Some(ScoreAnswer::Labels(labels)) => labels.outcome(self.options.min_mass),
-            Some(ScoreAnswer::Continuation(_)) => Outcome::Scored,
-        };
-        ScoreResult { outcome, prompt_tokens, answer: answer.flatten() }
+    /// How far the model is, to be looked at from elsewhere while it works.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.decoder.progress
     }
 
-    fn continuation(&self, query: &TokenQuery, scores: &[TokenScore]) -> ContinuationAnswer {
-        let token_ids = query.tokens[query.from..].to_vec();
-        ContinuationAnswer {
-            logprob: scores.iter().map(|s| s.logprob).sum(),
-            token_logprobs: scores.iter().map(|s| s.logprob).collect(),
-            tokens: token_ids.iter().map(|id| self.encoder.tokenizer().token_text(*id)).collect(),
-            token_ids,
-            is_greedy: scores.iter().all(|s| s.is_greedy),
+    /// The decoder, on the model's own threads.
+    pub(crate) fn decoder(&self) -> &dyn Decoder {
+        &self.decoder
+    }
+
+    /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that is less.
+    pub fn token_limit(&self) -> usize {
+        self.token_limit
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule<'_> {
+        let cache = self.options.cache_budget.unwrap_or(u64::MAX);
+        Schedule {
+            limits: Limits { tokens: self.options.token_budget, cache },
+            share_prefixes: self.options.share_prefixes,
+            progress: &self.decoder.progress,
         }
     }
 }
@@ -208,35 +220,28 @@ fn in_force(options: LoadOptions) -> Precision {
     }
 }
 
-/// A request in tokens.
-struct Encoded {
-    prompt_tokens: usize,
-    /// Set where there is nothing to compute.
-    outcome: Option<Outcome>,
-    queries: Vec<TokenQuery>,
-    /// The label of each query.
-    variants: Vec<usize>,
-}
-
-/// log Σ eˣ.
-fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
-    let logs: Vec<f64> = logs.collect();
-    let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if max.is_finite() { max + libm::log(logs.iter().map(|l| libm::exp(l - max)).sum()) } else { max }
-}
-
-fn encode_error(id: &str, error: EncodeError) -> LmError {
-    match error {
-        EncodeError::Labels(source) => LmError::Labels { id: id.to_owned(), source },
-        other => LmError::Request { id: id.to_owned(), why: other.to_string() },
-    }
-}
-
-fn walk_error(error: WalkError<SinkError>) -> LmError {
+/// An error of the engine.
+pub(crate) fn walk_error(error: WalkError<SinkError>) -> LmError {
     match error {
         WalkError::Model(error) => LmError::Model(Box::new(error)),
         WalkError::Visitor(error) => LmError::Sink(error),
     }
+}
+
+/// The instruction set to use.
+fn available(wanted: Option<Isa>) -> Result<Isa, LoadError> {
+    let isa = wanted.unwrap_or_else(Isa::best);
+    if isa.is_available() {
+        return Ok(isa);
+    }
+    let has: Vec<&str> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name).collect();
+    Err(LoadError::Isa { wanted: isa.name(), has: has.join(", ") })
+}
+
+fn pool(threads: Option<usize>) -> Result<ThreadPool, LoadError> {
+    let threads = threads.unwrap_or(0);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|error| LoadError::Threads { threads, why: error.to_string() })
 }
 
 impl LanguageModel for Model {
@@ -244,122 +249,29 @@ impl LanguageModel for Model {
         &self.description
     }
 
-    fn score(&self, requests: &[ScoreRequest], sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
-        let mut encoded = requests.iter().enumerate().map(|(i, r)| self.encode(r, i)).collect::<Result<Vec<_>, _>>()?;
-        let mut queries = Vec::new();
-        // First query of each request.
-        let mut first = Vec::with_capacity(requests.len());
-        for (index, request) in encoded.iter_mut().enumerate() {
-            first.push(queries.len());
-            if let Some(outcome) = &request.outcome {
-                let result = ScoreResult { outcome: outcome.clone(), prompt_tokens: request.prompt_tokens, answer: None };
-                sink(index, result).map_err(LmError::Sink)?;
-            } else {
-                queries.append(&mut request.queries);
+    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        let mut usage = Usage::default();
+        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
+        loop {
+            let window = windows.next(&mut || self.next_asked(requests, &mut index, sink))?;
+            if window.is_empty() {
+                return Ok(usage);
             }
+            self.progress().begin(window.len());
+            usage += self.score_window(window, sink)?;
         }
-        let mut scores: Vec<Option<Vec<TokenScore>>> = vec![None; queries.len()];
-        let mut done = |query: usize, result: Vec<TokenScore>| -> Result<(), SinkError> {
-            scores[query] = Some(result);
-            let index = queries[query].request;
-            let range = first[index]..first[index] + encoded[index].variants.len();
-            if scores[range.clone()].iter().any(Option::is_none) {
-                return Ok(());
-            }
-            let complete: Vec<Vec<TokenScore>> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
-            sink(index, self.answer(&requests[index], &encoded[index], &complete, &queries[range]))
-        };
-        score_tokens(&self.decoder, &queries, self.schedule(), &mut done).map_err(walk_error)
     }
 
-    fn generate(&self, requests: &[GenerateRequest], sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
-        let mut prompts = Vec::new();
-        let mut places = Vec::new();
-        for (index, request) in requests.iter().enumerate() {
-            let (prompt, outcome) = self.prompt(request)?;
-            let prompt_tokens = prompt.tokens.len();
-            if let Some(outcome) = outcome {
-                let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
-                sink(index, result(outcome, prompt_tokens, nothing)).map_err(LmError::Sink)?;
-            } else {
-                prompts.push(prompt);
-                places.push(index);
+    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        let mut usage = Usage::default();
+        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
+        loop {
+            let window = windows.next(&mut || self.next_begun(requests, &mut index, sink))?;
+            if window.is_empty() {
+                return Ok(usage);
             }
+            self.progress().begin(window.len());
+            usage += self.generate_window(window, sink)?;
         }
-        let decode = |ids: &[u32]| self.encoder.tokenizer().decode(ids).unwrap_or_default();
-        let vocabulary = Vocabulary { decode: &decode, ends: self.encoder.tokenizer().ends() };
-        // Texts with a verdict wait for its probabilities.
-        let mut waiting = Vec::new();
-        let mut done = |prompt: usize, generated: Generated| -> Result<(), SinkError> {
-            let request = &requests[places[prompt]];
-            let outcome = match generated.finish {
-                Some(_) => Outcome::Scored,
-                None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
-            };
-            let verdict = verdict_request(request, &prompts[prompt].tokens, &generated, &decode);
-            let result = result(outcome, prompts[prompt].tokens.len(), generated);
-            match verdict {
-                Some(verdict) => waiting.push((places[prompt], result, verdict)),
-                None => sink(places[prompt], result)?,
-            }
-            Ok(())
-        };
-        let mut usage = generate(&self.decoder, &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)?;
-        let mut questions = Vec::new();
-        let mut asked = Vec::new();
-        for (place, mut result, question) in waiting {
-            match self.check(&question) {
-                Ok(()) => {
-                    questions.push(question);
-                    asked.push((place, result));
-                }
-                // The text decides whether its labels can be told apart there; that is no reason to lose it.
-                Err(error) => {
-                    let outcome = Outcome::Unparsed { why: error.to_string() };
-                    result.verdict = Some(ScoreResult { outcome, prompt_tokens: result.prompt_tokens, answer: None });
-                    sink(place, result).map_err(LmError::Sink)?;
-                }
-            }
-        }
-        usage += self.score(&questions, &mut |index, answer| {
-            let (place, mut result) = asked[index].clone();
-            result.verdict = Some(answer);
-            sink(place, result)
-        })?;
-        Ok(usage)
-    }
-}
-
-fn result(outcome: Outcome, prompt_tokens: usize, generated: Generated) -> GenerateResult {
-    let Generated { token_ids, text, finish } = generated;
-    GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict: None }
-}
-
-impl Model {
-    /// A generation request in tokens, with its outcome where there is nothing to generate.
-    fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
-        let wrong = |why: &str| LmError::Request { id: request.id.clone(), why: why.to_owned() };
-        if request.max_tokens == 0 {
-            return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
-        }
-        if let Sampling::Random { temperature, .. } = request.sampling
-            && !(temperature > 0.0 && temperature.is_finite())
-        {
-            return Err(wrong("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere"));
-        }
-        if request.stop.iter().any(String::is_empty) {
-            return Err(wrong("a stop sequence is empty"));
-        }
-        let tokens = self.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
-        let limit = self.description.context_length;
-        let outcome = if tokens.is_empty() {
-            Some(Outcome::Empty)
-        } else if tokens.len() >= limit {
-            Some(Outcome::TooLong { tokens_needed: tokens.len() + 1, limit })
-        } else {
-            None
-        };
-        let max_tokens = request.max_tokens.min(limit.saturating_sub(tokens.len()));
-        Ok((TokenPrompt { tokens, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
     }
 }

@@ -87,7 +87,7 @@ fn greedy_texts_are_those_of_our_kernels() {
                 texts[index] = result.token_ids;
                 Ok(())
             };
-            on(device, &name).generate(&requests, done).expect("generates");
+            on(device, &name).generate(&mut requests.iter().cloned(), done).expect("generates");
             texts
         };
         let expected = texts(DeviceChoice::Cpu);

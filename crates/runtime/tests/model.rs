@@ -127,7 +127,7 @@ fn results_are_the_same_bits_with_sharing_on_and_off_in_all_precisions() {
                 let options = LoadOptions { precision, share_prefixes, token_budget, threads: Some(threads), ..LoadOptions::default() };
                 load(options).map(|model| {
                     let mut results = vec![None; work_list().len()];
-                    let usage = model.score(&work_list(), &mut |index, result| {
+                    let usage = model.score(&mut work_list().into_iter(), &mut |index, result| {
                         results[index] = Some(result);
                         Ok(())
                     });
@@ -188,7 +188,7 @@ fn wrong_requests_fail_before_anything_is_computed() {
     ] {
         let good = ask("good", Prompt::Text("q".into()), words(&["A", "B"]));
         let mut answered = 0;
-        let error = model.score(&[good, request.clone()], &mut |_, _| {
+        let error = model.score(&mut [good, request.clone()].into_iter(), &mut |_, _| {
             answered += 1;
             Ok(())
         });
@@ -201,7 +201,7 @@ fn wrong_requests_fail_before_anything_is_computed() {
 #[test]
 fn a_sink_that_fails_ends_the_run_with_its_error() {
     let model = tiny(LoadOptions::default());
-    let error = model.score(&work_list(), &mut |_, _| Err("the disk is full".into()));
+    let error = model.score(&mut work_list().into_iter(), &mut |_, _| Err("the disk is full".into()));
     assert!(matches!(&error, Err(LmError::Sink(source)) if source.to_string() == "the disk is full"), "{error:?}");
 }
 
@@ -213,7 +213,7 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
     let run = |requests: &[GenerateRequest]| {
         let mut results = vec![None; requests.len()];
         model
-            .generate(requests, &mut |index, result| {
+            .generate(&mut requests.iter().cloned(), &mut |index, result| {
                 results[index] = Some(result);
                 Ok(())
             })
@@ -255,7 +255,7 @@ fn stop_sequences_end_the_text_before_them() {
     let mut request = GenerateRequest::greedy("r", Prompt::Text("The river".into()), 30);
     let run = |request: &GenerateRequest| {
         let mut results = Vec::new();
-        model.generate(std::slice::from_ref(request), &mut |_, result| {
+        model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
             results.push(result);
             Ok(())
         })?;
@@ -279,7 +279,7 @@ fn a_verdict_in_generated_text_has_the_probabilities_of_its_place() {
     let mut request = GenerateRequest::greedy("r", Prompt::Text("The river".into()), 20);
     let run = |request: &GenerateRequest| {
         let mut results = Vec::new();
-        let outcome = model.generate(std::slice::from_ref(request), &mut |_, result| {
+        let outcome = model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
             results.push(result);
             Ok(())
         });
@@ -395,4 +395,81 @@ fn poison(path: &Path) {
 fn truncate(path: &Path) {
     let bytes = std::fs::read(path).expect("read");
     std::fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
+}
+
+/// An item with its candidates in ordered pairs, in tokens: a context, two candidates, a question.
+fn article(context: u32, candidates: u32) -> Vec<ScoreRequest> {
+    let candidate = |k: u32| (0..6).map(move |t| 100 + (7 * k + t) % 200);
+    let pairs = (0..candidates).flat_map(|i| (0..candidates).filter(move |j| *j != i).map(move |j| (i, j)));
+    let tokens = |(i, j)| (0..30).map(|t| context + t).chain(candidate(i)).chain(candidate(j)).chain([5, 6, 7]).collect();
+    pairs.map(|pair| ask(&format!("{context} {pair:?}"), Prompt::Tokens(tokens(pair)), words(&["A", "B"]))).collect()
+}
+
+fn scored(model: &Model, requests: &[ScoreRequest]) -> (Vec<ScoreResult>, probity_lm::Usage) {
+    let mut results = vec![None; requests.len()];
+    let usage = model.score(&mut requests.iter().cloned(), &mut |index, result| {
+        assert!(results[index].replace(result).is_none(), "each request once");
+        Ok(())
+    });
+    (results.into_iter().map(|r| r.expect("answered")).collect(), usage.expect("scores"))
+}
+
+#[test]
+fn a_whole_article_is_computed_at_the_optimum_of_its_tree() {
+    let model = tiny(LoadOptions { token_budget: 256, ..LoadOptions::default() });
+    let requests = article(10, 16);
+    let (_, usage) = scored(&model, &requests);
+    let mut seen = std::collections::BTreeSet::new();
+    for request in &requests {
+        let Ask::Labels(set) = &request.ask else { panic!("labels") };
+        let encoded = model.encoder().encode_labels(&request.prompt, set).expect("encodes");
+        for label in encoded.labels.iter().flatten() {
+            let tokens = [encoded.prefix.as_slice(), label].concat();
+            seen.extend((1..tokens.len()).map(|len| tokens[..len].to_vec()));
+        }
+    }
+    assert_eq!((requests.len(), usage.tokens_computed), (240, seen.len() as u64));
+}
+
+#[test]
+fn windows_change_no_result_and_compute_only_what_neighbours_share_again() {
+    let requests: Vec<ScoreRequest> = [10, 20, 30, 40].into_iter().flat_map(|context| article(context, 4)).collect();
+    let whole = scored(&tiny(LoadOptions::default()), &requests);
+    let in_windows = |window_tokens| scored(&tiny(LoadOptions { window_tokens, ..LoadOptions::default() }), &requests);
+    // An article is held in some 1,500 tokens: windows end where articles do, and articles share nothing.
+    assert_eq!(in_windows(2000), whole);
+    let (results, usage) = in_windows(1);
+    assert_eq!(results, whole.0);
+    assert!(usage.tokens_computed > whole.1.tokens_computed && usage.tokens_unshared == whole.1.tokens_unshared);
+}
+
+#[test]
+fn the_cache_budget_changes_no_result_but_that_a_prompt_beyond_it_is_too_long() {
+    let requests = article(10, 5);
+    let mut model = tiny(LoadOptions::default());
+    let (expected, usage) = scored(&model, &requests);
+    let tight = usage.peak_cache_bytes / 3;
+    model.run_with(LoadOptions { cache_budget: Some(tight), ..LoadOptions::default() }).expect("threads");
+    let (results, with_little) = scored(&model, &requests);
+    assert!(results == expected && with_little.peak_cache_bytes <= tight, "{with_little:?}");
+    assert_eq!(with_little.tokens_computed, usage.tokens_computed);
+    let mut long = requests.clone();
+    long.push(ask("long", Prompt::Tokens(vec![9; 200]), words(&["A", "B"])));
+    let limit = Some(tight / 2).filter(|limit| *limit > with_little.peak_cache_bytes / 4);
+    model.run_with(LoadOptions { cache_budget: limit, ..LoadOptions::default() }).expect("threads");
+    let (results, _) = scored(&model, &long);
+    assert!(matches!(results.last().expect("answered").outcome, Outcome::TooLong { tokens_needed: 201, limit } if limit < 201));
+    let mut generate = GenerateRequest::greedy("g", Prompt::Tokens(vec![9; 60]), 150);
+    let outcome = |request: &GenerateRequest| {
+        let mut outcome = None;
+        let usage = model.generate(&mut std::iter::once(request.clone()), &mut |_, result| {
+            outcome = Some(result.outcome);
+            Ok(())
+        });
+        usage.expect("generates");
+        outcome.expect("answered")
+    };
+    assert!(matches!(outcome(&generate), Outcome::TooLong { .. }), "a text is never cut short for lack of memory");
+    generate.max_tokens = 3;
+    assert_eq!(outcome(&generate), Outcome::Scored);
 }

@@ -10,7 +10,7 @@ use super::options::{ComparativeParams, Decide};
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
 use crate::run::write_row;
-use crate::template::{Layout, Template};
+use crate::template::{Layout, Rendered, Template, TemplateError};
 use crate::{MethodError, Output, Run};
 
 /// The table of all comparisons.
@@ -148,12 +148,15 @@ impl Judge<'_> {
     pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<Judged, MethodError> {
         let comparisons = self.comparisons();
         let mut quoted_lines = 0;
-        let mut prompts: Vec<(usize, Prompt)> = Vec::new();
+        let mut asked: Vec<usize> = Vec::new();
         let mut verdicts: Vec<Option<Verdict>> = vec![None; comparisons.len()];
         for (index, comparison) in comparisons.iter().enumerate() {
-            match self.prompt(comparison, &mut quoted_lines)? {
-                Some(prompt) => prompts.push((index, prompt)),
-                None => verdicts[index] = Some(Verdict::none(Outcome::Empty)),
+            if self.has_empty_candidate(comparison) {
+                verdicts[index] = Some(Verdict::none(Outcome::Empty));
+            } else {
+                // Prompts are made when the model takes them; that all of them can be is found out first.
+                quoted_lines += self.render(comparison)?.quoted_lines;
+                asked.push(index);
             }
         }
         run.table(COMPARISONS, comparisons.len())?;
@@ -168,72 +171,64 @@ impl Judge<'_> {
             Ok(())
         };
         match self.params.decide {
-            Decide::Prob => self.ask_labels(prompts, &comparisons, run, &mut keep)?,
-            Decide::Samples(k) => self.ask_samples(&prompts, k, &comparisons, run, &mut keep)?,
+            Decide::Prob => self.ask_labels(&asked, &comparisons, run, &mut keep)?,
+            Decide::Samples(k) => self.ask_samples(&asked, k, &comparisons, run, &mut keep)?,
         }
         let verdicts = verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect();
         Ok(Judged { comparisons, verdicts, quoted_lines })
     }
 
-    /// `None` where one of the candidates is empty.
-    fn prompt(&self, comparison: &Comparison, quoted_lines: &mut usize) -> Result<Option<Prompt>, MethodError> {
-        let sample = &self.samples[comparison.item];
-        let (first, second) = (&sample.candidates[comparison.i].text, &sample.candidates[comparison.j].text);
-        if first.trim().is_empty() || second.trim().is_empty() {
-            return Ok(None);
-        }
-        let [context, instruction] = material(sample);
-        let data = [context, instruction, ("candidate_a", first), ("candidate_b", second)];
-        let rendered = self.templates[comparison.attribute][comparison.template].render(&sample.id, &data)?;
-        *quoted_lines += rendered.quoted_lines;
-        Ok(Some(rendered.prompt(&self.layout)))
+    fn has_empty_candidate(&self, comparison: &Comparison) -> bool {
+        let candidates = &self.samples[comparison.item].candidates;
+        [comparison.i, comparison.j].iter().any(|index| candidates[*index].text.trim().is_empty())
     }
 
-    fn ask_labels(
-        &self,
-        prompts: Vec<(usize, Prompt)>,
-        comparisons: &[Comparison],
-        run: &mut Run<'_>,
-        keep: &mut Keep<'_>,
-    ) -> Result<(), MethodError> {
-        let mut indices = Vec::with_capacity(prompts.len());
-        let mut requests = Vec::with_capacity(prompts.len());
-        for (index, prompt) in prompts {
-            indices.push(index);
-            requests.push(ScoreRequest { id: self.request_id(&comparisons[index]), prompt, ask: Ask::Labels(self.labels.clone()) });
-        }
-        run.score(&requests, |request, result, output| keep(indices[request], Verdict::from_score(&result), output))
+    fn render(&self, comparison: &Comparison) -> Result<Rendered, TemplateError> {
+        let sample = &self.samples[comparison.item];
+        let [context, instruction] = material(sample);
+        let (first, second) = (&sample.candidates[comparison.i].text, &sample.candidates[comparison.j].text);
+        let data = [context, instruction, ("candidate_a", first), ("candidate_b", second)];
+        self.templates[comparison.attribute][comparison.template].render(&sample.id, &data)
+    }
+
+    fn prompt(&self, comparison: &Comparison) -> Prompt {
+        self.render(comparison).expect("it could be rendered before").prompt(&self.layout)
+    }
+
+    fn ask_labels(&self, asked: &[usize], comparisons: &[Comparison], run: &mut Run<'_>, keep: &mut Keep<'_>) -> Result<(), MethodError> {
+        let requests = asked.iter().map(|index| {
+            let comparison = &comparisons[*index];
+            ScoreRequest { id: self.request_id(comparison), prompt: self.prompt(comparison), ask: Ask::Labels(self.labels.clone()) }
+        });
+        run.score(requests, |request, result, output| keep(asked[request], Verdict::from_score(&result), output))
     }
 
     fn ask_samples(
         &self,
-        prompts: &[(usize, Prompt)],
+        asked: &[usize],
         k: usize,
         comparisons: &[Comparison],
         run: &mut Run<'_>,
         keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
-        let mut requests = Vec::with_capacity(prompts.len() * k);
-        for (index, prompt) in prompts {
-            let id = self.request_id(&comparisons[*index]);
-            requests.extend((0..k).map(|sample| self.sample_request(&id, sample, prompt)));
-        }
-        let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); prompts.len()];
-        run.generate(&requests, |request, result, output| {
+        let requests = (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
+        let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
+        run.generate(requests, |request, result, output| {
             let (done, tally, failed) = &mut open[request / k];
             self.count(&result, tally, failed);
             *done += 1;
             if *done < k {
                 return Ok(());
             }
-            keep(prompts[request / k].0, Verdict::from_samples(*tally, failed.take(), result.prompt_tokens), output)
+            keep(asked[request / k], Verdict::from_samples(*tally, failed.take(), result.prompt_tokens), output)
         })
     }
 
-    fn sample_request(&self, id: &str, sample: usize, prompt: &Prompt) -> GenerateRequest {
-        let seed = seed_for(self.params.seed, &["sample", id, &sample.to_string()]);
+    fn sample_request(&self, comparison: &Comparison, sample: usize) -> GenerateRequest {
+        let id = self.request_id(comparison);
+        let seed = seed_for(self.params.seed, &["sample", &id, &sample.to_string()]);
         let sampling = Sampling::Random { temperature: self.params.temperature, seed };
-        GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), prompt.clone(), self.params.max_tokens) }
+        GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens) }
     }
 
     /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is the model's outcome.

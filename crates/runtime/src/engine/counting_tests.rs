@@ -1,7 +1,7 @@
 //! What a work list costs: a real decoder that counts what it is asked, and watches which spans live.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use candle_core::Tensor;
 use probity_lm::Sampling;
@@ -9,9 +9,10 @@ use probity_models::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use proptest::prelude::*;
 
 use super::generate::{TokenPrompt, Vocabulary, generate};
-use super::golden_tests::load;
+use super::golden_tests::{load, token_query};
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use crate::Progress;
 
 #[derive(Default)]
 struct Counts {
@@ -83,7 +84,7 @@ impl Decoder for Counting {
 
 type Bits = Vec<Vec<(u64, bool)>>;
 
-fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule) -> (Bits, u64) {
+fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Bits, u64) {
     let mut results = vec![Vec::new(); queries.len()];
     let usage = score_tokens(model, queries, schedule, &mut |query, scores| {
         assert!(results[query].is_empty(), "each query once");
@@ -93,8 +94,9 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule) -> (Bits
     (results, usage.expect("runs").peak_cache_bytes)
 }
 
-fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule {
-    Schedule { limits: Limits { tokens, cache }, share_prefixes }
+fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
+    static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
+    Schedule { limits: Limits { tokens, cache }, share_prefixes, progress: &PROGRESS }
 }
 
 #[test]
@@ -103,12 +105,12 @@ fn tokens_rows_and_cache_are_what_the_tree_needs() {
     // A context, and after each of three candidates two others; the last two tokens are asked for.
     let sequence = |a: u32, b: u32| -> Vec<u32> { (1..=40).chain((0..8).map(|t| 50 + 8 * a + t)).chain([100 + b, 7, 9]).collect() };
     let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-    let query = |(request, (a, b)): (usize, &(u32, u32))| TokenQuery { tokens: sequence(*a, *b), from: 49, request };
+    let query = |(request, (a, b)): (usize, &(u32, u32))| token_query(&sequence(*a, *b), 49, request);
     let queries: Vec<TokenQuery> = pairs.iter().enumerate().map(query).collect();
     let (expected, _) = scores(&model, &queries, schedule(512, u64::MAX, true));
     let counts = model.take();
-    let seen: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (1..q.tokens.len()).map(|len| &q.tokens[..len])).collect();
-    let asked: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (q.from..q.tokens.len()).map(|len| &q.tokens[..len])).collect();
+    let seen: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (1..=q.seen.len()).map(|len| &q.seen[..len])).collect();
+    let asked: BTreeSet<&[u32]> = queries.iter().flat_map(|q| (49..=q.seen.len()).map(|len| &q.seen[..len])).collect();
     assert_eq!((counts.tokens, counts.rows), (seen.len(), asked.len()));
     assert_eq!((seen.len(), asked.len()), (40 + 3 * 8 + 6 * 2, 6 * 2));
     assert!(counts.spans.iter().all(|span| span.strong_count() == 0), "nothing outlives the walk");
@@ -131,7 +133,7 @@ proptest! {
         share_prefixes: bool,
     ) {
         let model = Counting::new("mistral-window");
-        let query = |(request, tokens): (usize, &Vec<u32>)| TokenQuery { from: 1 + request % (tokens.len() - 1), tokens: tokens.clone(), request };
+        let query = |(request, tokens): (usize, &Vec<u32>)| token_query(tokens, 1 + request % (tokens.len() - 1), request);
         let queries: Vec<TokenQuery> = sequences.iter().enumerate().map(query).collect();
         let (expected, peak) = scores(&model, &queries, schedule(4096, u64::MAX, true));
         prop_assert_eq!(model.take().most_bytes as u64, peak);

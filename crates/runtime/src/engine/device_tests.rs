@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on, read_config};
 
-use super::golden_tests::{TOLERANCE, folder, golden, in_pieces, known, largest_difference, scores};
-use super::token_scores::TokenQuery;
+use super::golden_tests::{TOLERANCE, folder, golden, in_pieces, known, largest_difference, scores, token_query};
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
@@ -159,7 +158,7 @@ fn token_scores_agree_with_our_kernels_shared_or_not() {
     for name in ["llama3-rope", "mistral-window", "qwen2"] {
         let (pair, golden) = (Pair::safetensors(name), golden(name));
         let t = &golden.tokens;
-        let query = |parts: &[&[u32]], from: usize, request: usize| TokenQuery { tokens: parts.concat(), from, request };
+        let query = |parts: &[&[u32]], from: usize, request: usize| token_query(&parts.concat(), from, request);
         let queries = [query(&[&t[..60]], 50, 0), query(&[&t[..40], &t[70..90]], 59, 1), query(&[&t[..40], &t[70..80], &t[3..9]], 1, 2)];
         let expected = scores(&*pair.kernels, &queries, 4096, true);
         for (budget, share) in [(4096, true), (7, true), (50, false)] {

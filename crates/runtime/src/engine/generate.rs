@@ -15,7 +15,7 @@ use super::tree::{PrefixTree, Sequence};
 use super::walk::{Computed, WalkError, walk};
 
 /// Texts that are decoded side by side at most: with more, products gain nothing and first results only come later.
-const SIDE_BY_SIDE: usize = 128;
+pub(crate) const SIDE_BY_SIDE: usize = 128;
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
 /// Single-token spans that are joined into one.
@@ -114,7 +114,7 @@ pub(crate) fn generate<E>(
     model: &dyn Decoder,
     prompts: &[TokenPrompt],
     vocabulary: &Vocabulary<'_>,
-    schedule: Schedule,
+    schedule: Schedule<'_>,
     done: &mut dyn FnMut(usize, Generated) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let mut generation = Generation { model, vocabulary, schedule, done, active: Vec::new(), usage: Usage::default() };
@@ -134,30 +134,16 @@ pub(crate) fn generate<E>(
 struct Generation<'a, 'd, E> {
     model: &'d dyn Decoder,
     vocabulary: &'d Vocabulary<'d>,
-    schedule: Schedule,
+    schedule: Schedule<'d>,
     done: &'d mut dyn FnMut(usize, Generated) -> Result<(), E>,
     active: Vec<Decoding<'a>>,
     usage: Usage,
 }
 
 impl<'a, E> Generation<'a, '_, E> {
-    /// How many of the prompts are begun now: as many as there is room for, at least one where nothing else is going on.
+    /// How many of the prompts are begun now.
     fn admit(&mut self, prompts: &[TokenPrompt]) -> usize {
-        let mut set_aside = self.set_aside();
-        let mut count = 0;
-        while let Some(prompt) = prompts.get(count).filter(|_| self.active.len() + count < SIDE_BY_SIDE) {
-            // What it shares with the prompt before it is there already; where the two part, a span is cut.
-            let before = count.checked_sub(1).filter(|_| self.schedule.share_prefixes).map(|before| &prompts[before].tokens);
-            let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
-            let own =
-                prompt_bytes(self.model, prompt.tokens.len() - shared, self.schedule.limits.tokens) + self.model.cache_bytes(1) as u64;
-            let bytes = set_aside + own + growth_bytes(self.model, prompt.max_tokens);
-            if bytes > self.schedule.limits.cache && self.active.len() + count > 0 {
-                break;
-            }
-            set_aside = bytes;
-            count += 1;
-        }
+        let (count, set_aside) = admit(self.model, prompts, self.schedule, self.active.len(), self.set_aside());
         self.usage.peak_cache_bytes = self.usage.peak_cache_bytes.max(set_aside);
         count
     }
@@ -172,10 +158,9 @@ impl<'a, E> Generation<'a, '_, E> {
 
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
     fn begin(&mut self, prompts: &'a [TokenPrompt], first: usize) -> Result<(), WalkError<E>> {
-        let alone = |index: usize| if self.schedule.share_prefixes { 0 } else { index };
-        let sequences = prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) });
-        let tree = PrefixTree::new(sequences.collect());
+        let tree = tree(prompts, self.schedule.share_prefixes);
         self.usage.tokens_computed += tree.token_count();
+        self.schedule.progress.plan(tree.token_count() + prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>());
         self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
         let last = |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
         // What the texts hold was set aside for them.
@@ -228,12 +213,56 @@ impl<'a, E> Generation<'a, '_, E> {
             }
             let (_, logits) = logits.as_ref().expect("made just above");
             match text.advance(logits, row - first, self.vocabulary) {
-                Some(generated) => (self.done)(text.index, generated).map_err(WalkError::Visitor)?,
+                Some(generated) => {
+                    self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
+                    (self.done)(text.index, generated).map_err(WalkError::Visitor)?;
+                }
                 None => self.active.push(text),
             }
         }
         Ok(())
     }
+}
+
+/// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
+/// least one where nothing else is going on; and the bytes that are set aside then.
+fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, active: usize, mut set_aside: u64) -> (usize, u64) {
+    let mut count = 0;
+    while let Some(prompt) = prompts.get(count).filter(|_| active + count < SIDE_BY_SIDE) {
+        // What it shares with the prompt before it is there already; where the two part, a span is cut.
+        let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before].tokens);
+        let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
+        let own = prompt_bytes(model, prompt.tokens.len() - shared, schedule.limits.tokens) + model.cache_bytes(1) as u64;
+        let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens);
+        if bytes > schedule.limits.cache && active + count > 0 {
+            break;
+        }
+        set_aside = bytes;
+        count += 1;
+    }
+    (count, set_aside)
+}
+
+/// What it would cost to continue the prompts if every text went on to its limit, in groups that begin and end together. Nothing is computed.
+pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>) -> Usage {
+    let mut usage = Usage::default();
+    let mut left = prompts;
+    while !left.is_empty() {
+        let (count, set_aside) = admit(model, left, schedule, 0, 0);
+        let (group, rest) = left.split_at(count);
+        let generated: u64 = group.iter().map(|prompt| prompt.max_tokens as u64).sum();
+        let prompts: u64 = group.iter().map(|prompt| prompt.tokens.len() as u64).sum();
+        let tokens_computed = tree(group, schedule.share_prefixes).token_count() + generated;
+        usage += Usage { tokens_unshared: prompts + generated, tokens_computed, peak_cache_bytes: set_aside };
+        left = rest;
+    }
+    usage
+}
+
+/// The tree of all prompts.
+fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
+    let alone = |index: usize| if share { 0 } else { index };
+    PrefixTree::new(prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) }).collect())
 }
 
 /// Bytes of a prompt's cache, run in pieces of at most so many tokens.
@@ -243,7 +272,7 @@ fn prompt_bytes(model: &dyn Decoder, tokens: usize, piece: usize) -> u64 {
 }
 
 /// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.
-pub(crate) fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
+fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
     (tokens.div_ceil(JOIN) * model.cache_bytes(JOIN) + JOIN * model.cache_bytes(1)) as u64
 }
 

@@ -10,6 +10,7 @@ use probity_models::{
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
+use crate::Progress;
 use crate::gguf_config;
 use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
@@ -290,10 +291,15 @@ fn joined_spans_change_no_bit() {
     assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0);
 }
 
+/// Asks for the tokens from `from` on.
+pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQuery {
+    TokenQuery { seen: tokens[..tokens.len() - 1].into(), asked: tokens[from..].to_vec(), request }
+}
+
 pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
     let limits = Limits { tokens: token_budget, cache: u64::MAX };
-    let result = score_tokens(model, queries, Schedule { limits, share_prefixes }, &mut |query, scores| {
+    let result = score_tokens(model, queries, Schedule { limits, share_prefixes, progress: &Progress::default() }, &mut |query, scores| {
         results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
         Ok::<(), std::convert::Infallible>(())
     });
@@ -309,7 +315,7 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
     for name in ["llama3-rope", "mistral-window"] {
         let (model, golden) = (load(name), golden(name));
         let t = &golden.tokens;
-        let query = |parts: &[&[u32]], from: usize| TokenQuery { tokens: parts.concat(), from, request: 0 };
+        let query = |parts: &[&[u32]], from: usize| token_query(&parts.concat(), from, 0);
         let mut queries = vec![
             query(&[&t[..60]], 50),
             query(&[&t[..40], &t[70..90]], 59),
@@ -320,7 +326,7 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
         ];
         queries.iter_mut().enumerate().for_each(|(request, query)| query.request = request);
         let expected = scores(&*model, &queries, 4096, true);
-        assert!(expected.iter().zip(&queries).all(|(s, q)| s.len() == q.tokens.len() - q.from));
+        assert!(expected.iter().zip(&queries).all(|(s, q)| s.len() == q.asked.len()));
         assert!(expected.iter().flatten().all(|(bits, _)| f64::from_bits(*bits).is_finite()));
         for (budget, share) in [(1, true), (7, true), (50, true), (7, false), (4096, false)] {
             assert_eq!(scores(&*model, &queries, budget, share), expected, "{name}: budget {budget}, sharing {share}");
@@ -339,7 +345,7 @@ fn scores_do_not_depend_on_sharing_budget_order_or_threads() {
 #[test]
 fn token_scores_are_the_log_softmax_of_the_golden_logits() {
     let (model, golden) = (load("llama"), golden("llama"));
-    let got = scores(&*model, &[TokenQuery { tokens: golden.tokens.clone(), from: 1, request: 0 }], 32, true).remove(0);
+    let got = scores(&*model, &[token_query(&golden.tokens, 1, 0)], 32, true).remove(0);
     for (position, (bits, is_greedy)) in got.iter().enumerate() {
         let (logits, token) = (&golden.logits[position], golden.tokens[position + 1] as usize);
         let normaliser = logits.iter().map(|l| f64::from(*l).exp()).sum::<f64>().ln();

@@ -1,19 +1,31 @@
 //! Log-probabilities of tokens in context: the one question that labels and continuations come down to.
 
+use std::sync::Arc;
+
 use probity_lm::Usage;
 use probity_models::Decoder;
 
 use super::scheduler::Limits;
 use super::tree::{PrefixTree, Sequence};
-use super::walk::{Computed, WalkError, walk};
+use super::walk::{Computed, WalkError, plan, walk};
+use crate::Progress;
 
-/// A token sequence whose tokens from `from` on are asked for. `from` is at least 1: something must stand before.
+/// Tokens that are asked for, one after another, and what stands before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenQuery {
-    pub(crate) tokens: Vec<u32>,
-    pub(crate) from: usize,
+    /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share it.
+    pub(crate) seen: Arc<[u32]>,
+    /// At least one token, and at least one token of the prompt stands before it.
+    pub(crate) asked: Vec<u32>,
     /// Which request it belongs to: the queries of one request always share their beginning.
     pub(crate) request: usize,
+}
+
+impl TokenQuery {
+    /// The row, by its place in `seen`, after which the first token is asked for.
+    fn first_row(&self) -> usize {
+        self.seen.len() - self.asked.len()
+    }
 }
 
 /// The answer for one token.
@@ -27,19 +39,19 @@ pub(crate) struct TokenScore {
 
 /// How a work list is run. None of it changes a result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct Schedule<'a> {
     /// Tokens that run at once, and bytes of cache that live at once.
     pub(crate) limits: Limits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
+    /// Told what is to be computed.
+    pub(crate) progress: &'a Progress,
 }
 
 /// The tree of all that a model must see to answer the queries.
-pub(crate) fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
-    // The last token is only asked for, never seen.
-    let seen = |q: &TokenQuery| q.tokens.len() - 1;
+fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
     let group = |q: &TokenQuery| if share { 0 } else { q.request };
-    PrefixTree::new(queries.iter().map(|q| Sequence { tokens: &q.tokens[..seen(q)], group: group(q) }).collect())
+    PrefixTree::new(queries.iter().map(|q| Sequence { tokens: &q.seen, group: group(q) }).collect())
 }
 
 /// A token asked for after a node's token.
@@ -56,10 +68,11 @@ struct Target {
 pub(crate) fn score_tokens<E>(
     model: &dyn Decoder,
     queries: &[TokenQuery],
-    schedule: Schedule,
+    schedule: Schedule<'_>,
     done: &mut dyn FnMut(usize, Vec<TokenScore>) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
+    schedule.progress.plan(tree.token_count());
     let targets = targets(&tree, queries);
     let rows = |node: usize| {
         let mut rows: Vec<usize> = targets[node].iter().map(|t| t.row).collect();
@@ -67,7 +80,7 @@ pub(crate) fn score_tokens<E>(
         rows
     };
     let unanswered = TokenScore { logprob: f64::NAN, is_greedy: false };
-    let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.tokens.len() - q.from]).collect();
+    let mut answers: Vec<Vec<TokenScore>> = queries.iter().map(|q| vec![unanswered; q.asked.len()]).collect();
     let mut open: Vec<usize> = answers.iter().map(Vec::len).collect();
     let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
         let mut asked: Vec<&[Target]> = Vec::new();
@@ -79,7 +92,7 @@ pub(crate) fn score_tokens<E>(
         if asked.is_empty() {
             return Ok(());
         }
-        let token = |target: &Target| queries[target.query].tokens[queries[target.query].from + target.answer];
+        let token = |target: &Target| queries[target.query].asked[target.answer];
         let tokens: Vec<Vec<u32>> = asked.iter().map(|targets| targets.iter().map(token).collect()).collect();
         let mut finished = Vec::new();
         for ((row, targets), tokens) in model.head(computed.hidden, &tokens)?.iter().zip(asked).zip(&tokens) {
@@ -100,6 +113,19 @@ pub(crate) fn score_tokens<E>(
     Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes })
 }
 
+/// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.
+pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule: Schedule<'_>) -> (Usage, u64) {
+    let tree = tree(queries, schedule.share_prefixes);
+    let rows = |mut targets: Vec<Target>| {
+        targets.dedup_by_key(|target| target.row);
+        targets.len() as u64
+    };
+    let rows = targets(&tree, queries).into_iter().map(rows).sum();
+    let peak_cache_bytes = plan(model, &tree, schedule.limits);
+    let tokens_unshared = self::tree(queries, false).token_count();
+    (Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes }, rows)
+}
+
 /// What is asked of each node, by row.
 fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
     let mut targets: Vec<Vec<Target>> = vec![Vec::new(); tree.len()];
@@ -110,7 +136,7 @@ fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
         let mut path: Vec<(usize, usize, usize)> = path;
         path.push((node, start, end));
         for &query in &tree.node(node).ends {
-            let first = queries[query].from - 1;
+            let first = queries[query].first_row();
             for &(node, start, end) in &path {
                 let rows = first.max(start)..end;
                 targets[node].extend(rows.map(|row| Target { row: row - start, query, answer: row - first }));

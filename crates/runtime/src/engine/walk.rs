@@ -71,3 +71,13 @@ pub(crate) fn walk<E>(
     }
     Ok(scheduler.peak())
 }
+
+/// The most bytes of cache that would live at once on the walk over the tree. Nothing is computed.
+pub(crate) fn plan(model: &dyn Decoder, tree: &PrefixTree<'_>, limits: Limits) -> u64 {
+    let bytes = |tokens| model.cache_bytes(tokens) as u64;
+    let mut scheduler = Scheduler::new(tree, limits, &bytes);
+    while let Some(group) = scheduler.next_group() {
+        scheduler.finish(&group, &mut |_| ());
+    }
+    scheduler.peak()
+}

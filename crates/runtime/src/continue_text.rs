@@ -1,0 +1,135 @@
+//! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
+
+use probity_lm::{
+    GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Requests, Sampling, ScoreResult, Sink, SinkError, Usage,
+};
+
+use crate::Model;
+use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use crate::model::walk_error;
+use crate::score::encode_error;
+use crate::verdict::verdict_request;
+use crate::window::Held;
+
+/// A request that is to be continued.
+pub(crate) struct Begun {
+    /// Its place in the work list.
+    pub(crate) index: usize,
+    pub(crate) request: GenerateRequest,
+    pub(crate) prompt: TokenPrompt,
+}
+
+impl Held for Begun {
+    fn tokens(&self) -> &[u32] {
+        &self.prompt.tokens
+    }
+
+    fn held_tokens(&self) -> usize {
+        self.prompt.tokens.len() + self.prompt.max_tokens
+    }
+}
+
+impl Model {
+    /// The next request that is to be continued; those that cannot be go to the sink on the way.
+    pub(crate) fn next_begun(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        index: &mut usize,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Option<Begun>, LmError> {
+        for request in requests {
+            let (prompt, outcome) = self.prompt(&request)?;
+            let place = *index;
+            *index += 1;
+            let Some(outcome) = outcome else { return Ok(Some(Begun { index: place, request, prompt })) };
+            self.progress().pass();
+            let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
+            sink(place, result(outcome, prompt.tokens.len(), nothing)).map_err(LmError::Sink)?;
+        }
+        Ok(None)
+    }
+
+    /// Continues all requests of a window, and asks for their verdicts.
+    pub(crate) fn generate_window(&self, window: Vec<Begun>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        let mut requests = Vec::with_capacity(window.len());
+        let mut prompts = Vec::with_capacity(window.len());
+        for Begun { index, request, prompt } in window {
+            requests.push((index, request));
+            prompts.push(prompt);
+        }
+        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
+        let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends() };
+        // Texts with a verdict wait for its probabilities.
+        let mut waiting = Vec::new();
+        let mut done = |prompt: usize, generated: Generated| -> Result<(), SinkError> {
+            let (place, request) = &requests[prompt];
+            let outcome = match generated.finish {
+                Some(_) => Outcome::Scored,
+                None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+            };
+            let verdict = verdict_request(request, &prompts[prompt].tokens, &generated, &decode);
+            let result = result(outcome, prompts[prompt].tokens.len(), generated);
+            match verdict {
+                Some(verdict) => waiting.push((*place, result, verdict)),
+                None => sink(*place, result)?,
+            }
+            Ok(())
+        };
+        let mut usage = generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)?;
+        let mut questions = Vec::new();
+        let mut asked = Vec::new();
+        for (place, mut result, question) in waiting {
+            match self.check(&question) {
+                Ok(()) => {
+                    questions.push(question);
+                    asked.push((place, result));
+                }
+                // The text decides whether its labels can be told apart there; that is no reason to lose it.
+                Err(error) => {
+                    let outcome = Outcome::Unparsed { why: error.to_string() };
+                    result.verdict = Some(ScoreResult { outcome, prompt_tokens: result.prompt_tokens, answer: None });
+                    sink(place, result).map_err(LmError::Sink)?;
+                }
+            }
+        }
+        usage += self.score(&mut questions.into_iter(), &mut |index, answer| {
+            let (place, mut result) = asked[index].clone();
+            result.verdict = Some(answer);
+            sink(place, result)
+        })?;
+        Ok(usage)
+    }
+
+    /// A generation request in tokens, with its outcome where there is nothing to generate.
+    fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
+        let wrong = |why: &str| LmError::Request { id: request.id.clone(), why: why.to_owned() };
+        if request.max_tokens == 0 {
+            return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
+        }
+        if let Sampling::Random { temperature, .. } = request.sampling
+            && !(temperature > 0.0 && temperature.is_finite())
+        {
+            return Err(wrong("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere"));
+        }
+        if request.stop.iter().any(String::is_empty) {
+            return Err(wrong("a stop sequence is empty"));
+        }
+        let tokens = self.encoder().encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
+        let context = self.description().context_length;
+        let max_tokens = request.max_tokens.min(context.saturating_sub(tokens.len()));
+        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the machine.
+        let tokens_needed = tokens.len() + max_tokens.max(1);
+        let limit = self.token_limit();
+        let outcome = if tokens.is_empty() {
+            Some(Outcome::Empty)
+        } else {
+            (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit })
+        };
+        Ok((TokenPrompt { tokens, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
+    }
+}
+
+fn result(outcome: Outcome, prompt_tokens: usize, generated: Generated) -> GenerateResult {
+    let Generated { token_ids, text, finish } = generated;
+    GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict: None }
+}

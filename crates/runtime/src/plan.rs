@@ -1,0 +1,207 @@
+//! What a work list would cost, found out without answering it.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use probity_lm::{
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink, Usage,
+};
+use probity_models::PackedSegment;
+
+use crate::Model;
+use crate::engine::generate::{SIDE_BY_SIDE, plan_texts};
+use crate::engine::token_scores::plan_scores;
+use crate::score::queries_of;
+use crate::window::Windows;
+
+/// What the questions so far would cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Work lists that were asked one after another; all but the first may depend on answers.
+    pub lists: usize,
+    /// Questions.
+    pub questions: u64,
+    /// Questions that do not fit; they cost nothing.
+    pub too_long: u64,
+    /// Tokens, those of generated texts as if none ended before its limit; bytes of cache.
+    pub usage: Usage,
+    /// How many of the tokens computed are generated.
+    pub generated: u64,
+    /// Whether generated texts have a verdict, whose probabilities are asked for afterwards.
+    pub has_verdicts: bool,
+    /// Rows of the output head that score tokens.
+    rows: u64,
+    /// The longest prompt, and the most texts in one list.
+    longest: Vec<u32>,
+    texts: usize,
+}
+
+/// A language model that plans: every question gets the outcome [`Outcome::Empty`] without an answer, and is counted.
+///
+/// Its description is the model's own, its requests are checked like the model's, and its schedule is the one that the model would run.
+pub struct Planner<'a> {
+    model: &'a Model,
+    plan: RefCell<Plan>,
+}
+
+/// How long a [`Plan`] would take on this machine, and what that rests on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// The whole.
+    pub seconds: f64,
+    /// Tokens of a prompt that were run to find out.
+    pub tokens: usize,
+    /// How fast they were.
+    pub tokens_per_second: f64,
+    /// How fast texts are generated, all together; absent where none is.
+    pub generated_per_second: Option<f64>,
+    /// How many of them side by side.
+    pub side_by_side: usize,
+}
+
+impl<'a> Planner<'a> {
+    /// Plans for this model.
+    pub fn new(model: &'a Model) -> Self {
+        Self { model, plan: RefCell::default() }
+    }
+
+    /// What everything asked so far would cost.
+    pub fn into_plan(self) -> Plan {
+        self.plan.into_inner()
+    }
+
+    fn begin(&self) {
+        self.plan.borrow_mut().lists += 1;
+    }
+
+    fn count(&self, outcome: &Outcome) {
+        let mut plan = self.plan.borrow_mut();
+        plan.questions += 1;
+        plan.too_long += u64::from(matches!(outcome, Outcome::TooLong { .. }));
+    }
+}
+
+impl Plan {
+    fn keep_longest(&mut self, tokens: &[u32]) {
+        if tokens.len() > self.longest.len() {
+            self.longest = tokens.to_vec();
+        }
+    }
+}
+
+impl LanguageModel for Planner<'_> {
+    fn description(&self) -> &ModelDescription {
+        self.model.description()
+    }
+
+    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        self.begin();
+        let mut usage = Usage::default();
+        let mut answer = |index, result: ScoreResult| {
+            self.count(&result.outcome);
+            sink(index, result)
+        };
+        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
+        loop {
+            let mut window = windows.next(&mut || self.model.next_asked(requests, &mut index, &mut answer))?;
+            if window.is_empty() {
+                return Ok(usage);
+            }
+            let (queries, _) = queries_of(&mut window);
+            let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
+            usage += cost;
+            let mut plan = self.plan.borrow_mut();
+            plan.usage += cost;
+            plan.rows += rows;
+            queries.iter().for_each(|query| plan.keep_longest(&query.seen));
+            drop(plan);
+            for asked in window {
+                let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
+                answer(asked.index, result).map_err(LmError::Sink)?;
+            }
+        }
+    }
+
+    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        self.begin();
+        let mut usage = Usage::default();
+        let mut answer = |index, result: GenerateResult| {
+            self.count(&result.outcome);
+            sink(index, result)
+        };
+        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
+        loop {
+            let window = windows.next(&mut || self.model.next_begun(requests, &mut index, &mut answer))?;
+            if window.is_empty() {
+                return Ok(usage);
+            }
+            let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
+            let (places, prompts): (Vec<usize>, Vec<_>) = window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
+            let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
+            usage += cost;
+            let mut plan = self.plan.borrow_mut();
+            plan.usage += cost;
+            plan.has_verdicts |= verdicts;
+            plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
+            plan.texts = plan.texts.max(prompts.len());
+            prompts.iter().for_each(|prompt| plan.keep_longest(&prompt.tokens));
+            drop(plan);
+            for (place, prompt) in places.into_iter().zip(prompts) {
+                let nothing = GenerateResult {
+                    outcome: Outcome::Empty,
+                    prompt_tokens: prompt.tokens.len(),
+                    text: String::new(),
+                    token_ids: Vec::new(),
+                    finish: None,
+                    verdict: None,
+                };
+                answer(place, nothing).map_err(LmError::Sink)?;
+            }
+        }
+    }
+}
+
+/// Tokens of a prompt that are run to see how fast the machine is, and rows of the output head.
+const PROBE_TOKENS: usize = 256;
+const PROBE_ROWS: usize = 32;
+
+impl Model {
+    /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where texts are to be
+    /// generated, a step of that. Attention over longer prompts than were run takes longer than that.
+    pub fn estimate(&self, plan: &Plan) -> Result<Estimate, LmError> {
+        self.measure(plan).map_err(|error| LmError::Model(Box::new(error)))
+    }
+
+    fn measure(&self, plan: &Plan) -> candle_core::Result<Estimate> {
+        let model = self.decoder();
+        let tokens = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
+        let mut estimate =
+            Estimate { seconds: 0.0, tokens: tokens.len(), tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
+        if tokens.is_empty() {
+            return Ok(estimate);
+        }
+        let rows: Vec<usize> = (tokens.len().saturating_sub(PROBE_ROWS)..tokens.len()).collect();
+        let segment = PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: rows.clone() };
+        // Memory is touched and caches are filled first.
+        model.forward(&[PackedSegment { tokens: tokens[..tokens.len().min(16)].to_vec(), wanted: Vec::new(), ..segment.clone() }])?;
+        let started = Instant::now();
+        let output = model.forward(&[segment])?;
+        estimate.tokens_per_second = tokens.len() as f64 / started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        model.head(&output.hidden, &vec![Vec::new(); rows.len()])?;
+        let row = started.elapsed().as_secs_f64() / rows.len() as f64;
+        let prompts = plan.usage.tokens_computed - plan.generated;
+        estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * row;
+        if plan.generated > 0 {
+            estimate.side_by_side = plan.texts.min(SIDE_BY_SIDE);
+            let step = PackedSegment { past: output.spans, tokens: vec![tokens[0]], wanted: vec![0] };
+            let started = Instant::now();
+            let output = model.forward(&vec![step; estimate.side_by_side])?;
+            model.logits(&output.hidden)?;
+            let rate = estimate.side_by_side as f64 / started.elapsed().as_secs_f64();
+            estimate.generated_per_second = Some(rate);
+            estimate.seconds += plan.generated as f64 / rate;
+        }
+        Ok(estimate)
+    }
+}

@@ -1,0 +1,186 @@
+//! Score requests: to token queries, a window at a time, and from their scores to answers.
+
+use std::sync::Arc;
+
+use probity_lm::{
+    Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+};
+
+use crate::Model;
+use crate::encoder::EncodeError;
+use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
+use crate::model::walk_error;
+use crate::window::Held;
+
+/// A request in tokens.
+struct Encoded {
+    prompt_tokens: usize,
+    /// Set where there is nothing to compute.
+    outcome: Option<Outcome>,
+    queries: Vec<TokenQuery>,
+    /// The label of each query.
+    variants: Vec<usize>,
+}
+
+/// A request that is to be computed.
+pub(crate) struct Asked {
+    /// Its place in the work list.
+    pub(crate) index: usize,
+    request: ScoreRequest,
+    pub(crate) prompt_tokens: usize,
+    queries: Vec<TokenQuery>,
+    variants: Vec<usize>,
+}
+
+impl Held for Asked {
+    fn tokens(&self) -> &[u32] {
+        &self.queries[0].seen[..self.prompt_tokens]
+    }
+
+    fn held_tokens(&self) -> usize {
+        // Queries for one token share the prompt's.
+        let own = |query: &TokenQuery| query.asked.len() + if query.asked.len() > 1 { query.seen.len() } else { 0 };
+        self.prompt_tokens + self.queries.iter().map(own).sum::<usize>()
+    }
+}
+
+/// Takes the token queries out of a window: all of them, and where those of each request begin.
+pub(crate) fn queries_of(window: &mut [Asked]) -> (Vec<TokenQuery>, Vec<usize>) {
+    let mut queries = Vec::new();
+    let mut first = Vec::with_capacity(window.len());
+    for (place, asked) in window.iter_mut().enumerate() {
+        first.push(queries.len());
+        queries.extend(asked.queries.drain(..).map(|query| TokenQuery { request: place, ..query }));
+    }
+    (queries, first)
+}
+
+impl Model {
+    /// The next request that is to be computed; those with nothing to compute go to the sink on the way.
+    pub(crate) fn next_asked(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        index: &mut usize,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Option<Asked>, LmError> {
+        for request in requests {
+            let Encoded { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
+            let place = *index;
+            *index += 1;
+            match outcome {
+                None => return Ok(Some(Asked { index: place, request, prompt_tokens, queries, variants })),
+                Some(outcome) => {
+                    self.progress().pass();
+                    sink(place, ScoreResult { outcome, prompt_tokens, answer: None }).map_err(LmError::Sink)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Answers all requests of a window.
+    pub(crate) fn score_window(&self, mut window: Vec<Asked>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        let (queries, first) = queries_of(&mut window);
+        let mut scores: Vec<Option<Vec<TokenScore>>> = vec![None; queries.len()];
+        let mut done = |query: usize, result: Vec<TokenScore>| -> Result<(), SinkError> {
+            scores[query] = Some(result);
+            let place = queries[query].request;
+            let asked = &window[place];
+            let range = first[place]..first[place] + asked.variants.len();
+            if scores[range.clone()].iter().any(Option::is_none) {
+                return Ok(());
+            }
+            let complete: Vec<Vec<TokenScore>> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
+            sink(asked.index, self.answer(asked, &complete, &queries[range]))
+        };
+        score_tokens(self.decoder(), &queries, self.schedule(), &mut done).map_err(walk_error)
+    }
+
+    /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the same error.
+    pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
+        self.encode(request).map(|_| ())
+    }
+
+    fn encode(&self, request: &ScoreRequest) -> Result<Encoded, LmError> {
+        let fail = |error| encode_error(&request.id, error);
+        let (prefix, labels) = match &request.ask {
+            Ask::Labels(set) => {
+                let encoded = self.encoder().encode_labels(&request.prompt, set).map_err(fail)?;
+                (encoded.prefix, encoded.labels)
+            }
+            Ask::Continuation(text) => {
+                let encoded = self.encoder().encode_continuation(&request.prompt, text).map_err(fail)?;
+                (encoded.prefix, vec![vec![encoded.continuation]])
+            }
+        };
+        let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let prompt_tokens = prefix.len();
+        if prompt_tokens == 0 && !self.encoder().encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
+            let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
+            return Err(LmError::Request { id: request.id.clone(), why: why.into() });
+        }
+        let (tokens_needed, limit) = (prompt_tokens + longest, self.token_limit());
+        let outcome = if prompt_tokens == 0 || longest == 0 {
+            Some(Outcome::Empty)
+        } else {
+            (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit })
+        };
+        let prefix: Arc<[u32]> = prefix.into();
+        let (mut queries, mut variants) = (Vec::new(), Vec::new());
+        for (label, sequences) in labels.into_iter().enumerate() {
+            for asked in sequences {
+                let before_last = asked.get(..asked.len().saturating_sub(1)).unwrap_or_default();
+                let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
+                queries.push(TokenQuery { seen, asked, request: 0 });
+                variants.push(label);
+            }
+        }
+        Ok(Encoded { prompt_tokens, outcome, queries, variants })
+    }
+
+    /// The answer from the scores of a request's queries.
+    fn answer(&self, asked: &Asked, scores: &[Vec<TokenScore>], queries: &[TokenQuery]) -> ScoreResult {
+        let finite = scores.iter().flatten().all(|score| score.logprob.is_finite());
+        let answer = finite.then(|| match &asked.request.ask {
+            Ask::Labels(set) => {
+                let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
+                let of_label = |label| sums.iter().zip(&asked.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
+                let logprobs = set.labels().iter().enumerate().map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
+                LabelAnswer::from_logprobs(logprobs).map(ScoreAnswer::Labels)
+            }
+            Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0]))),
+        });
+        let outcome = match answer.as_ref().and_then(Option::as_ref) {
+            None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+            Some(ScoreAnswer::Labels(labels)) => labels.outcome(self.options().min_mass),
+            Some(ScoreAnswer::Continuation(_)) => Outcome::Scored,
+        };
+        ScoreResult { outcome, prompt_tokens: asked.prompt_tokens, answer: answer.flatten() }
+    }
+
+    fn continuation(&self, query: &TokenQuery, scores: &[TokenScore]) -> ContinuationAnswer {
+        let token_ids = query.asked.clone();
+        ContinuationAnswer {
+            logprob: scores.iter().map(|s| s.logprob).sum(),
+            token_logprobs: scores.iter().map(|s| s.logprob).collect(),
+            tokens: token_ids.iter().map(|id| self.encoder().tokenizer().token_text(*id)).collect(),
+            token_ids,
+            is_greedy: scores.iter().all(|s| s.is_greedy),
+        }
+    }
+}
+
+/// log Σ eˣ.
+fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = logs.collect();
+    let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if max.is_finite() { max + libm::log(logs.iter().map(|l| libm::exp(l - max)).sum()) } else { max }
+}
+
+/// The error of a request that cannot be encoded.
+pub(crate) fn encode_error(id: &str, error: EncodeError) -> LmError {
+    match error {
+        EncodeError::Labels(source) => LmError::Labels { id: id.to_owned(), source },
+        other => LmError::Request { id: id.to_owned(), why: other.to_string() },
+    }
+}

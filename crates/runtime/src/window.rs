@@ -1,0 +1,125 @@
+//! Work lists that are longer than memory: requests are held, and run, a window at a time.
+
+use std::collections::VecDeque;
+
+/// Something that a window holds.
+pub(crate) trait Held {
+    /// The prompt's tokens.
+    fn tokens(&self) -> &[u32];
+
+    /// Tokens that are held for it.
+    fn held_tokens(&self) -> usize;
+}
+
+/// What a request takes besides its tokens, in tokens.
+const OVERHEAD: usize = 64;
+
+/// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that share a long beginning
+/// stand together in a work list, and so run together. A list of less than twice the limit is one window.
+pub(crate) struct Windows<T> {
+    limit: usize,
+    waiting: VecDeque<T>,
+    tokens: usize,
+}
+
+impl<T: Held> Windows<T> {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), waiting: VecDeque::new(), tokens: 0 }
+    }
+
+    /// The next window of what `pull` gives; empty at its end.
+    pub(crate) fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
+        while self.tokens < 2 * self.limit {
+            let Some(item) = pull()? else {
+                self.tokens = 0;
+                return Ok(self.waiting.drain(..).collect());
+            };
+            self.tokens += item.held_tokens() + OVERHEAD;
+            self.waiting.push_back(item);
+        }
+        let window: Vec<T> = self.waiting.drain(..self.cut()).collect();
+        self.tokens -= window.iter().map(|item| item.held_tokens() + OVERHEAD).sum::<usize>();
+        Ok(window)
+    }
+
+    /// After how many items to cut: the last of the places beyond the limit at which the fewest tokens are shared.
+    fn cut(&self) -> usize {
+        let mut tokens = 0;
+        let mut best = (usize::MAX, self.waiting.len());
+        for (place, (before, after)) in self.waiting.iter().zip(self.waiting.iter().skip(1)).enumerate() {
+            tokens += before.held_tokens() + OVERHEAD;
+            let shared = before.tokens().iter().zip(after.tokens()).take_while(|(a, b)| a == b).count();
+            if tokens >= self.limit && shared <= best.0 {
+                best = (shared, place + 1);
+            }
+        }
+        best.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    impl Held for Vec<u32> {
+        fn tokens(&self) -> &[u32] {
+            self
+        }
+
+        fn held_tokens(&self) -> usize {
+            self.len()
+        }
+    }
+
+    fn windows(items: &[Vec<u32>], limit: usize) -> Vec<Vec<Vec<u32>>> {
+        let mut windows = Windows::new(limit);
+        let mut items = items.iter().cloned();
+        let mut all = Vec::new();
+        loop {
+            let Ok(window) = windows.next(&mut || Ok::<_, Infallible>(items.next()));
+            if window.is_empty() {
+                return all;
+            }
+            all.push(window);
+        }
+    }
+
+    /// `groups` contexts, each with `each` prompts below it.
+    fn list(groups: u32, each: u32) -> Vec<Vec<u32>> {
+        let prompt = |g: u32, k: u32| {
+            (0..36)
+                .map(move |t| {
+                    if t < 4 {
+                        t
+                    } else if t < 30 {
+                        100 * g + t
+                    } else {
+                        k
+                    }
+                })
+                .collect()
+        };
+        (0..groups).flat_map(|g| (0..each).map(move |k| prompt(g, k))).collect()
+    }
+
+    #[test]
+    fn windows_are_cut_between_contexts_and_hold_every_request_in_order() {
+        let list = list(10, 7);
+        for limit in [1000, 1600, 2500] {
+            let windows = windows(&list, limit);
+            assert_eq!(windows.concat(), list);
+            assert!(windows.len() > 1 && windows.iter().all(|window| window.len() % 7 == 0), "{limit}");
+            assert!(windows.iter().all(|window| window.len() * 100 <= 2 * limit), "{limit}");
+        }
+        assert_eq!(windows(&list, 35_000).len(), 1);
+    }
+
+    #[test]
+    fn a_request_beyond_the_limit_is_a_window_of_its_own() {
+        let list = list(3, 1);
+        assert_eq!(windows(&list, 1), list.iter().map(|item| vec![item.clone()]).collect::<Vec<_>>());
+        assert!(windows(&[], 5).is_empty());
+    }
+}

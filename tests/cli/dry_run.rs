@@ -1,0 +1,60 @@
+//! `--dry-run`: what a run would cost.
+
+use serde_json::json;
+
+use crate::harness::{World, lines, tiny};
+
+/// The number that stands behind a name in what a dry run prints.
+fn number(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"));
+    let number = line[name.len()..].split_whitespace().next().expect("a value");
+    number.replace(',', "").parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn every_method_plans_what_it_then_computes_and_writes_nothing() {
+    let world = World::new();
+    let candidate = |k: usize| json!({"id": k.to_string(), "text": format!("text {k}"), "scores": {"coherence": k}});
+    let sample = json!({"id": "s", "context": "the cat sat", "candidates": (0..3).map(candidate).collect::<Vec<_>>()});
+    let (data, model) = (world.file("d.jsonl", lines(&[sample])), tiny().display().to_string());
+    for method in probity_methods::methods() {
+        let name = method.name();
+        let options: &[&str] = if name == "parapluie" { &["--template", "direct"] } else { &["--attribute", "coherence"] };
+        let base = [&[name, "--model", &model, "--data", &data], options].concat();
+        let dry = world.run(&[&base[..], &["--dry-run", "--out", name]].concat()).exits(0);
+        assert!(!world.path(name).exists(), "{name} wrote");
+        world.run(&[&base[..], &["--dry-run"]].concat()).exits(0);
+        world.run(&[&base[..], &["--out", name]].concat()).exits(0);
+        let summary: serde_json::Value = serde_json::from_str(&world.read(&format!("{name}/summary.json"))).expect("JSON");
+        let cost = &summary["cost"];
+        assert_eq!(number(&dry.stdout, "questions"), cost["requests"].as_u64().expect("requests"), "{name}");
+        let (computed, shared) = (number(&dry.stdout, "tokens"), number(&dry.stdout, "computed"));
+        let told = [cost["tokens_unshared"].as_u64(), cost["tokens_computed"].as_u64()].map(|n| n.expect("tokens"));
+        if dry.stdout.contains("generated") {
+            assert!(told[0] <= computed && told[1] <= shared, "{name}: {told:?}\n{}", dry.stdout);
+        } else {
+            assert_eq!((told[0], told[1]), (computed, shared), "{name}");
+        }
+        assert!(dry.stdout.contains("the time rests on"), "{}", dry.stdout);
+    }
+}
+
+#[test]
+fn logprobs_plans_too_and_tells_broken_lines() {
+    let world = World::new();
+    let mut requests = vec![json!({"id": "long", "tokens": vec![5; 300], "continuation": " y"})];
+    requests.extend((0..4).map(|k| json!({"id": k.to_string(), "tokens": [7, 8, 9, k], "continuation": "y"})));
+    let text = format!("{}\nbroken\n", lines(&requests));
+    let (input, model) = (world.file("r.jsonl", text), tiny().display().to_string());
+    let ran = world.run(&["logprobs", "--model", &model, "--input", &input, "--out", "a.jsonl", "--dry-run"]).exits(2);
+    assert!(ran.stderr.contains("broken line 6 of "), "{}", ran.stderr);
+    assert!(!world.path("a.jsonl").exists());
+    assert_eq!(["questions", "too long", "computed"].map(|name| number(&ran.stdout, name)), [5, 1, 3 + 4]);
+    assert_eq!(number(&ran.stdout, "tokens"), 4 * 4);
+}
+
+#[test]
+fn an_output_folder_is_needed_unless_nothing_is_written() {
+    let world = World::new();
+    world.run(&["compare", "--model", "m", "--data", "d", "--attribute", "a"]).fails_with(&["--out"]);
+}
