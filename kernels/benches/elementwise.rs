@@ -25,7 +25,8 @@ fn elementwise(c: &mut Criterion) {
         let positions: Vec<u32> = (0..rows as u32).collect();
         group.bench_function(BenchmarkId::new("rope_table", rows), |b| b.iter(|| RopeTable::new(black_box(&positions), &frequencies)));
         let table = RopeTable::new(&positions, &frequencies);
-        group.bench_function(BenchmarkId::new("rope", rows), |b| b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, black_box(&mut y))));
+        group
+            .bench_function(BenchmarkId::new("rope", rows), |b| b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, black_box(&mut y))));
         let (gate, up) = (values(rows * INNER), values(rows * INNER));
         let mut gated = vec![0.0; gate.len()];
         group.throughput(Throughput::Elements(gate.len() as u64));

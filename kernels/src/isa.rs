@@ -84,8 +84,15 @@ macro_rules! dispatch {
             fn avx512($($arg: $ty),*) {
                 $body::<$crate::x86::Avx512>($($arg),*)
             }
+            // Portable code all the same; but without the instruction each fused multiply-add is a call of the library.
+            #[target_feature(enable = "fma")]
+            fn plain($($arg: $ty),*) {
+                $body::<$crate::simd::Plain>($($arg),*)
+            }
             assert!($isa.is_available(), "{} is not available on this machine", $isa.name());
             match $isa {
+                // SAFETY: the instruction was found on this machine just above.
+                $crate::Isa::Plain if is_x86_feature_detected!("fma") => unsafe { plain($($arg),*) },
                 $crate::Isa::Plain => $body::<$crate::simd::Plain>($($arg),*),
                 // SAFETY: the instruction set was found on this machine just above.
                 $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },

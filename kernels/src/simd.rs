@@ -181,7 +181,12 @@ impl Simd for Plain {
     }
     #[inline(always)]
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+        // A closure in place of the loop would not be compiled for the caller's instruction set.
+        let mut y = c;
+        for i in 0..LANES {
+            y[i] = a[i].mul_add(b[i], c[i]);
+        }
+        y
     }
     #[inline(always)]
     fn flush(v: Self::F) -> Self::F {

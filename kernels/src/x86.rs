@@ -18,11 +18,41 @@ pub(crate) struct Avx2;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
+/// An expression for both halves: a closure would not be compiled for its caller's instruction set.
+macro_rules! each {
+    ($h:ident => $body:expr) => {
+        [
+            {
+                let $h = 0usize;
+                $body
+            },
+            {
+                let $h = 1usize;
+                $body
+            },
+        ]
+    };
+}
+
 macro_rules! both {
     ($f:ident, $($v:expr),+) => {
         // SAFETY: AVX2 and FMA were found before this type is used.
         unsafe { [$f($($v[0]),+), $f($($v[1]),+)] }
     };
+}
+
+impl Avx2 {
+    /// Numbers whose upper halves are the nearest bf16.
+    #[inline(always)]
+    fn rounded(v: [__m256; 2]) -> [__m256i; 2] {
+        let v = Self::flush(v);
+        // SAFETY: AVX2 was found before this type is used.
+        each!(h => unsafe {
+            let bits = _mm256_castps_si256(v[h]);
+            let half = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
+        })
+    }
 }
 
 impl Simd for Avx2 {
@@ -79,16 +109,16 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn flush(v: Self::F) -> Self::F {
         // SAFETY: AVX2 was found before this type is used.
-        v.map(|v| unsafe {
+        each!(h => unsafe {
             let sign = _mm256_set1_ps(-0.0);
-            let tiny = _mm256_cmp_ps::<_CMP_LT_OQ>(_mm256_andnot_ps(sign, v), _mm256_set1_ps(f32::MIN_POSITIVE));
-            _mm256_blendv_ps(v, _mm256_and_ps(v, sign), tiny)
+            let tiny = _mm256_cmp_ps::<_CMP_LT_OQ>(_mm256_andnot_ps(sign, v[h]), _mm256_set1_ps(f32::MIN_POSITIVE));
+            _mm256_blendv_ps(v[h], _mm256_and_ps(v[h], sign), tiny)
         })
     }
     #[inline(always)]
     fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
         // SAFETY: AVX2 was found before this type is used.
-        std::array::from_fn(|h| unsafe {
+        each!(h => unsafe {
             let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(z[h]));
             _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p[h]), exponent))
         })
@@ -102,7 +132,7 @@ impl Simd for Avx2 {
     fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
         // 16-bit products cannot saturate, unlike those of `maddubs` with 8-bit unsigned weights.
         // SAFETY: AVX2 was found before this type is used.
-        std::array::from_fn(|h| unsafe {
+        each!(h => unsafe {
             let signed = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
             let at = unsigned.as_ptr().add(32 * h).cast::<__m128i>();
             let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at)), signed);
@@ -126,25 +156,21 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load_u8(from: &[u8; LANES]) -> Self::F {
         // SAFETY: AVX2 was found before this type is used.
-        std::array::from_fn(|h| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
+        each!(h => unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
     }
     #[inline(always)]
     fn load_i8(from: &[u8; LANES]) -> Self::F {
         // SAFETY: AVX2 was found before this type is used.
-        std::array::from_fn(|h| unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
+        each!(h => unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().add(8 * h).cast()))) })
     }
     #[inline(always)]
     fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2] {
+        let pairs = Self::load_b(from);
         // SAFETY: AVX2 was found before this type is used.
-        unsafe {
-            let at = from.as_ptr().cast::<__m256i>();
-            let (a, b) = (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1)));
-            let (first, second) = (|v| _mm256_slli_epi32::<16>(v), |v| _mm256_and_si256(v, _mm256_set1_epi32(-65536)));
-            [
-                [_mm256_castsi256_ps(first(a)), _mm256_castsi256_ps(first(b))],
-                [_mm256_castsi256_ps(second(a)), _mm256_castsi256_ps(second(b))],
-            ]
-        }
+        let first = each!(h => unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs[h])) });
+        // SAFETY: as above.
+        let second = each!(h => unsafe { _mm256_castsi256_ps(_mm256_and_si256(pairs[h], _mm256_set1_epi32(-65536))) });
+        [first, second]
     }
     #[inline(always)]
     fn load_b(from: &[u8; 4 * LANES]) -> Self::B {
@@ -164,7 +190,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn and_b(a: Self::B, mask: u8) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
-        a.map(|a| unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask.cast_signed())) })
+        each!(h => unsafe { _mm256_and_si256(a[h], _mm256_set1_epi8(mask.cast_signed())) })
     }
     #[inline(always)]
     fn or_b(a: Self::B, b: Self::B) -> Self::B {
@@ -173,41 +199,39 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn sub_b(a: Self::B, b: u8) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
-        a.map(|a| unsafe { _mm256_sub_epi8(a, _mm256_set1_epi8(b.cast_signed())) })
+        each!(h => unsafe { _mm256_sub_epi8(a[h], _mm256_set1_epi8(b.cast_signed())) })
     }
     #[inline(always)]
     fn shr_b(a: Self::B, n: u32) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
-        a.map(|a| unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) })
+        each!(h => unsafe { _mm256_srl_epi16(a[h], _mm_cvtsi32_si128(n as i32)) })
     }
     #[inline(always)]
     fn shl_b(a: Self::B, n: u32) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
-        a.map(|a| unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) })
+        each!(h => unsafe { _mm256_sll_epi16(a[h], _mm_cvtsi32_si128(n as i32)) })
     }
     #[inline(always)]
     fn unzip(v: Self::B) -> [Self::F; 4] {
         // SAFETY: AVX2 was found before this type is used.
-        std::array::from_fn(|i| {
-            v.map(|v| unsafe {
-                let byte = _mm256_srl_epi32(v, _mm_cvtsi32_si128(8 * i as i32));
+        let mut bytes = [[unsafe { _mm256_setzero_ps() }; 2]; 4];
+        for (i, bytes) in bytes.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *bytes = each!(h => unsafe {
+                let byte = _mm256_srl_epi32(v[h], _mm_cvtsi32_si128(8 * i as i32));
                 _mm256_cvtepi32_ps(_mm256_and_si256(byte, _mm256_set1_epi32(255)))
-            })
-        })
+            });
+        }
+        bytes
     }
     #[inline(always)]
     fn to_pairs(even: Self::F, odd: Self::F) -> Self::B {
         // SAFETY: AVX2 was found before this type is used.
-        let rounded = |v: __m256| unsafe {
-            let bits = _mm256_castps_si256(v);
-            let half = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-            _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
-        };
-        let (even, odd) = (Self::flush(even), Self::flush(odd));
+        let (even, odd) = (Self::rounded(even), Self::rounded(odd));
         // SAFETY: as above.
-        std::array::from_fn(|h| unsafe {
-            let high = _mm256_and_si256(rounded(odd[h]), _mm256_set1_epi32(-65536));
-            _mm256_or_si256(_mm256_srli_epi32::<16>(rounded(even[h])), high)
+        each!(h => unsafe {
+            let high = _mm256_and_si256(odd[h], _mm256_set1_epi32(-65536));
+            _mm256_or_si256(_mm256_srli_epi32::<16>(even[h]), high)
         })
     }
     #[inline(always)]
