@@ -26,11 +26,10 @@ impl Tiling {
         let amx = isa == Isa::Amx && (form == Form::Tiles || (form == Form::Int8 && rows >= PADDED_FROM));
         let most = match (form, isa) {
             _ if amx => TILE_ROWS,
-            (Form::Float, Isa::Avx512 | Isa::Amx) => 12,
+            (Form::Float | Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
             (Form::Float, Isa::Avx2) => 3,
             (Form::Int8, Isa::Avx512 | Isa::Amx) => 6,
             (Form::Int8, Isa::Avx2) => 2,
-            (Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
             _ => 4,
         };
         Self { most, amx }

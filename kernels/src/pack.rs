@@ -209,9 +209,9 @@ fn split_bits(wide: &[[u8; 4 * PANEL]], layout: &Layout, low: &mut [u8], high: &
             *low = a & 15 | b << 4;
         }
     }
-    if layout.high_bits > 0 {
+    if let Some(together) = 8usize.checked_div(layout.high_bits) {
         high.fill(0);
-        for (high, quads) in high.chunks_exact_mut(4 * PANEL).zip(wide.chunks_exact(8 / layout.high_bits)) {
+        for (high, quads) in high.chunks_exact_mut(4 * PANEL).zip(wide.chunks_exact(together)) {
             for (index, quad) in quads.iter().enumerate() {
                 for (high, q) in high.iter_mut().zip(quad) {
                     *high |= (q >> 4) << (index * layout.high_bits);

@@ -45,7 +45,7 @@ pub(crate) fn load<S: Simd, const R: usize>(before: &Before<'_>) -> [[S::F; 2]; 
 }
 
 #[inline(always)]
-pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: Before<'_>) {
+pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: &mut Before<'_>) {
     for (to, value) in before.sums.iter_mut().zip(values) {
         S::store(value[0], &mut to[0]);
         S::store(value[1], &mut to[1]);
@@ -54,7 +54,7 @@ pub(crate) fn store<S: Simd, const R: usize>(values: [[S::F; 2]; R], before: Bef
 
 /// `Form::Float`: `tile` is `(k, row)`.
 #[inline(always)]
-pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], tile: &[f32], before: Before<'_>) {
+pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], tile: &[f32], mut before: Before<'_>) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         let (w0, w1) = (S::load(&w[0]), S::load(&w[1]));
@@ -64,7 +64,7 @@ pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], t
             y[r][1] = S::fma(x, w1, y[r][1]);
         }
     }
-    store::<S, R>(y, before);
+    store::<S, R>(y, &mut before);
 }
 
 /// `Form::Int8` with unsigned weights, `zero` standing for zero, in groups of `4 · QUADS`.
@@ -73,7 +73,7 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
     panel: &IntPanel,
     tile: IntTile<'_>,
     zero: i32,
-    before: Before<'_>,
+    mut before: Before<'_>,
 ) {
     let mut y = load::<S, R>(&before);
     let (row_scales, row_sums) = (tile.scales.as_chunks::<R>().0, tile.sums.as_chunks::<R>().0);
@@ -103,7 +103,7 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
             }
         }
     }
-    store::<S, R>(y, before);
+    store::<S, R>(y, &mut before);
 }
 
 /// Two bf16 of a word, as floats.
@@ -114,7 +114,7 @@ fn halves<S: Simd>(word: u32) -> [S::F; 2] {
 
 /// `Form::Pairs`: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
 #[inline(always)]
-pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         for half in 0..2 {
@@ -126,12 +126,12 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
             }
         }
     }
-    store::<S, R>(y, before);
+    store::<S, R>(y, &mut before);
 }
 
 /// `Form::Tiles`: layouts as of [`pair_tile`], a whole number of steps of 32 `k`.
 #[inline(always)]
-pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
     let mut y = load::<S, R>(&before);
     for (w, x) in panel.as_chunks::<16>().0.iter().zip(tile.as_chunks::<R>().0.as_chunks::<16>().0) {
         for half in 0..2 {
@@ -150,5 +150,5 @@ pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
             }
         }
     }
-    store::<S, R>(y, before);
+    store::<S, R>(y, &mut before);
 }

@@ -413,19 +413,19 @@ impl Simd for Avx512 {
 /// `Form::Pairs` on the bf16 dot product: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 #[inline]
-pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], before: Before<'_>) {
+pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
     let mut y: [[__m512; 2]; R] = load::<Avx512, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         // SAFETY: both bit patterns are vectors of 512 bits.
-        let [w0, w1]: [__m512bh; 2] = unsafe { [std::mem::transmute(Avx512::load_b(&w[0])), std::mem::transmute(Avx512::load_b(&w[1]))] };
+        let [w0, w1] = unsafe { std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([Avx512::load_b(&w[0]), Avx512::load_b(&w[1])]) };
         for r in 0..R {
             // SAFETY: as above.
-            let x: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(x[r].cast_signed())) };
+            let x = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x[r].cast_signed())) };
             y[r][0] = _mm512_dpbf16_ps(y[r][0], x, w0);
             y[r][1] = _mm512_dpbf16_ps(y[r][1], x, w1);
         }
     }
-    store::<Avx512, R>(y, before);
+    store::<Avx512, R>(y, &mut before);
 }
 
 /// Expands the integers of a group to the nearest bf16 of `(u − zero) · d + m`, where there are minima, `zero` a power of two: in the bits
@@ -468,7 +468,7 @@ pub(crate) fn group_to_bf16<const MINIMA: bool>(
         }
         for (to, halves) in to.iter_mut().zip([_mm512_cvtne2ps_pbh(k[1], k[0]), _mm512_cvtne2ps_pbh(k[3], k[2])]) {
             // SAFETY: both bit patterns are vectors of 512 bits.
-            let halves: __m512i = unsafe { std::mem::transmute(halves) };
+            let halves = unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) };
             Avx512::store_b(_mm512_permutexvar_epi16(order, halves), &mut to[half]);
         }
     }
