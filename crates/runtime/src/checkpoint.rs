@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probity_lm::Precision;
 use probity_models::{
     Compute, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
     read_config,
@@ -87,6 +88,14 @@ pub enum LoadError {
     /// The device cannot be used.
     #[error(transparent)]
     Device(DeviceError),
+    /// The precision is one of our kernels'.
+    #[error("precision `{}` exists on cpu alone\n\nhint: {device} has exact and fast", precision.as_str())]
+    Precision {
+        /// The device.
+        device: DeviceChoice,
+        /// What was asked for.
+        precision: Precision,
+    },
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
     Threads {

@@ -114,6 +114,9 @@ impl Decoder for Pooled {
 impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+        if options.device != DeviceChoice::Cpu && matches!(options.precision, Precision::Dots | Precision::Tiles) {
+            return Err(LoadError::Precision { device: options.device, precision: options.precision });
+        }
         let isa = available(options.isa)?;
         let threads = pool(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;

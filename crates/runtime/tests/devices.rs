@@ -109,6 +109,16 @@ fn fast_on_a_device_is_bf16_near_the_exact_scores() {
 }
 
 #[test]
+fn a_precision_of_our_kernels_is_refused_elsewhere() {
+    let path = golden("llama");
+    for precision in [Precision::Dots, Precision::Tiles] {
+        let options = LoadOptions { device: DeviceChoice::CandleCpu, precision, ..LoadOptions::default() };
+        let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused").to_string();
+        assert_eq!(error, format!("precision `{}` exists on cpu alone\n\nhint: candle-cpu has exact and fast", precision.as_str()));
+    }
+}
+
+#[test]
 #[cfg(not(any(feature = "cuda", feature = "metal")))]
 fn a_device_that_the_build_lacks_is_refused_with_the_way_to_it() {
     for (device, feature) in [(DeviceChoice::Cuda(1), "cuda"), (DeviceChoice::Metal, "metal")] {

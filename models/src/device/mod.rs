@@ -115,8 +115,8 @@ impl DeviceChoice {
 /// Loads a decoder on any device.
 ///
 /// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact)
-/// arithmetic computes throughout; else to bf16, and activations and the cache are bf16 too and
-/// rotation, softmax and logits f32.
+/// arithmetic computes throughout; else to bf16, in which activations and the cache are kept too, while rotation, softmax and logits are
+/// f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
