@@ -14,7 +14,7 @@ BLOCKS = {
         "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
     ),
 }
-# What a row's products meet; on AMX ours multiplies quantised weights in bf16 tiles.
+# What a row's products meet; where ours multiplies quantised weights in bf16 tiles, that is what it meets.
 LIMITS = {
     "int8": {"amx": "int8 tiles, AMX", "no-amx": "int8 dot, AVX-512 VNNI"},
     "bf16": {"amx": "bf16 tiles, AMX", "no-amx": "bf16 dot, AVX-512"},
@@ -80,9 +80,11 @@ def details(block: dict) -> str:
 
 def agreements(block: dict) -> str:
     """That the engines computed the same thing."""
-    found = [(row["title"], peer, value) for row in block.values() for peer, value in row.get("agreement", {}).items()]
-    rows = [[title, peer, f"{value:.2g}"] for title, peer, value in found]
-    return table(["work", "peer", "largest difference of a label's log-probability from ours"], rows)
+    rows = []
+    for row in block.values():
+        way = {name: engine.get("way", "") for name, engine in row["engines"].items()}
+        rows += [[row["title"], way["ours"], f"{peer}: {way[peer]}", f"{value:.2g}"] for peer, value in row["agreement"].items()]
+    return table(["work", "ours", "peer", "largest difference of a label's log-probability"], rows)
 
 
 def roofline(name: str, block: dict) -> str:
@@ -93,7 +95,7 @@ def roofline(name: str, block: dict) -> str:
             continue
         for engine, result in row["engines"].items():
             rates = [sample["rate"] for sample in result["rounds"]]
-            limit = LIMITS[row["peak"] if (row["peak"], name, engine) != ("int8", "amx", "ours") else "bf16"][name]
+            limit = LIMITS["bf16" if row["peak"] == "int8" and "tiles" in result.get("way", "") else row["peak"]][name]
             measured = [value for peaks in row["peaks"] for peak, value in peaks.items() if peak.startswith(f"{limit}, ") and not peak.endswith(" 1 thread")]
             if not rates or not measured:
                 continue

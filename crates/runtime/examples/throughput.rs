@@ -1,7 +1,7 @@
 //! Measures the runtime as its users call it, for `scripts/bench`: one JSON object a line on standard output.
 //!
 //! ```text
-//! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision fast --threads 2 --work FILE --repetitions 3
+//! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision dots --threads 2 --work FILE --repetitions 3
 //! ```
 //!
 //! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
@@ -25,9 +25,10 @@ fn main() -> Result<()> {
     let get = |name: &str| arguments.get(name).map(String::as_str);
     let number = |name: &str, default: usize| get(name).map_or(Ok(default), str::parse);
     let precision = match get("precision") {
-        Some("fast") => Precision::Fast,
         Some("exact") | None => Precision::Exact,
-        Some(other) => return Err(format!("`--precision {other}` is neither exact nor fast").into()),
+        Some("dots") => Precision::Dots,
+        Some("tiles") => Precision::Tiles,
+        Some(other) => return Err(format!("`--precision {other}` is none of exact, dots and tiles").into()),
     };
     let share_prefixes = get("sharing") != Some("off");
     let options = LoadOptions { precision, threads: Some(number("threads", 2)?), share_prefixes, ..LoadOptions::default() };
