@@ -64,27 +64,21 @@ def ratios(block: dict) -> str:
 
 
 def details(block: dict) -> str:
-    """The way of each engine that was measured, its memory, and how far the slowest and quickest rounds lie apart."""
+    """The way of each engine that was measured, its memory, how far the slowest and quickest rounds lie apart, and that it did the same work."""
     rows = []
     for row in block.values():
         for name, engine in row["engines"].items():
             if not engine["rounds"]:
-                rows.append([row["title"], name, engine.get("way", ""), f"failed: {engine.get('error', '')}", "", ""])
+                rows.append([row["title"], name, engine.get("way", ""), f"failed: {engine.get('error', '')}", "", "", ""])
                 continue
             rates = [result["rate"] for result in engine["rounds"]]
             rss = max(result["peak_rss_bytes"] or 0 for result in engine["rounds"]) / 2**20
             spread = f"{show(min(rates))} – {show(max(rates))}"
-            rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}"])
-    return table(["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB"], rows)
-
-
-def agreements(block: dict) -> str:
-    """That the engines computed the same thing."""
-    rows = []
-    for row in block.values():
-        way = {name: engine.get("way", "") for name, engine in row["engines"].items()}
-        rows += [[row["title"], way["ours"], f"{peer}: {way[peer]}", f"{value:.2g}"] for peer, value in row["agreement"].items()]
-    return table(["work", "ours", "peer", "largest difference of a label's log-probability"], rows)
+            difference = f"{row['agreement'][name]:.2g}" if name in row["agreement"] else ""
+            rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}", difference])
+    head = ["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB", "largest Δ log P"]
+    note = "Δ log P: between the engine's and our log-probabilities of the labels, over all prompts that both answered, in the ways that are named.\n"
+    return table(head, rows) + "\n" + note
 
 
 def roofline(name: str, block: dict) -> str:
@@ -223,7 +217,7 @@ def render(state: dict, path: Path) -> None:
         block = state["blocks"].get(name)
         if block:
             sections = [f"## {title}\n\n{note}\n", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
-            sections += ["### What was measured\n", details(block), "### The same answers\n", agreements(block), "### The machine's limits\n", peaks(block)]
+            sections += ["### What was measured\n", details(block), "### The machine's limits\n", peaks(block)]
             parts.append("\n".join(sections))
     parts.append(extras(state["extras"], path.parent))
     path.write_text("\n".join(part for part in parts if part))
