@@ -103,6 +103,9 @@ def lines(arguments: list[str], environment: dict[str, str] | None = None, cwd: 
 
 def run(command: Command, repetitions: int) -> dict:
     """What one process measured: its description, and the units of work a second of each repetition."""
+    build = command.environment.get("PYTHONPATH")
+    if build and not (Path(build) / "made-with").exists():
+        raise Failed(f"{command.engine} was not built")
     about, *samples = lines([*command.arguments, "--repetitions", str(repetitions)], command.environment)
     if not samples:
         raise Failed("no figures")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import work
 from engines import Bench, Command, Failed, lines, llama_cpp, ours, run
-from rows import model_bytes
+from rows import model_bytes, quick_precisions
 
 Say = Callable[[str], None]
 SMOLLM2 = "smollm2-135m-instruct"
@@ -55,7 +55,7 @@ def memory(bench: Bench, _: Path | None, say: Say) -> dict:
     """Peak memory of the job against the weights' file and the budget of the cache."""
     whole = work.job(**({"candidates": 4} if bench.quick else {}))
     path = work.write(bench.folder / "work" / f"job-{len(whole['prompts'])}.json", whole)
-    command = ours(bench, "q8_0.gguf", "fast", len(whole["prompts"]), work=path, cache_budget=CACHE_BUDGET)
+    command = ours(bench, "q8_0.gguf", quick_precisions(bench)[0], len(whole["prompts"]), work=path, cache_budget=CACHE_BUDGET)
     peaks = [run(command, 1)["peak_rss_bytes"] for _ in range(min(3, bench.rounds))]
     weights = model_bytes(command)
     result = {"peak_rss_bytes": peaks, "weights_bytes": weights, "cache_budget_bytes": CACHE_BUDGET}
@@ -135,8 +135,8 @@ def growth(bench: Bench, _: Path | None, say: Say) -> dict:
             path = work.write(folder / f"{axis}-{value}.json", job)
             few = work.write(folder / f"{axis}-{value}-part.json", part)
             commands = {
-                "ours": ours(bench, "q8_0.gguf", "fast", count, work=path),
-                "ours, nothing shared": ours(bench, "q8_0.gguf", "fast", len(part["prompts"]), work=few, sharing="off"),
+                "ours": ours(bench, "q8_0.gguf", quick_precisions(bench)[0], count, work=path),
+                "ours, nothing shared": ours(bench, "q8_0.gguf", quick_precisions(bench)[0], len(part["prompts"]), work=few, sharing="off"),
                 "llama.cpp, prefixes reused": llama_cpp(bench, "q8_0.gguf", count, work=path, group=5, flash="on"),
             }
             for engine, command in commands.items():

@@ -14,7 +14,7 @@ BLOCKS = {
         "`ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16`.",
     ),
 }
-# What a row's products meet; on AMX ours multiplies quantised weights in bf16 tiles.
+# What a row's products meet; where ours multiplies quantised weights in bf16 tiles, that is what it meets.
 LIMITS = {
     "int8": {"amx": "int8 tiles, AMX", "no-amx": "int8 dot, AVX-512 VNNI"},
     "bf16": {"amx": "bf16 tiles, AMX", "no-amx": "bf16 dot, AVX-512"},
@@ -64,25 +64,21 @@ def ratios(block: dict) -> str:
 
 
 def details(block: dict) -> str:
-    """The way of each engine that was measured, its memory, and how far the slowest and quickest rounds lie apart."""
+    """The way of each engine that was measured, its memory, how far the slowest and quickest rounds lie apart, and that it did the same work."""
     rows = []
     for row in block.values():
         for name, engine in row["engines"].items():
             if not engine["rounds"]:
-                rows.append([row["title"], name, engine.get("way", ""), f"failed: {engine.get('error', '')}", "", ""])
+                rows.append([row["title"], name, engine.get("way", ""), f"failed: {engine.get('error', '')}", "", "", ""])
                 continue
             rates = [result["rate"] for result in engine["rounds"]]
             rss = max(result["peak_rss_bytes"] or 0 for result in engine["rounds"]) / 2**20
             spread = f"{show(min(rates))} – {show(max(rates))}"
-            rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}"])
-    return table(["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB"], rows)
-
-
-def agreements(block: dict) -> str:
-    """That the engines computed the same thing."""
-    found = [(row["title"], peer, value) for row in block.values() for peer, value in row.get("agreement", {}).items()]
-    rows = [[title, peer, f"{value:.2g}"] for title, peer, value in found]
-    return table(["work", "peer", "largest difference of a label's log-probability from ours"], rows)
+            difference = f"{row['agreement'][name]:.2g}" if name in row["agreement"] else ""
+            rows.append([row["title"], name, engine["way"], rate(engine, row["unit"]), spread, f"{rss:.0f}", difference])
+    head = ["work", "engine", "way", "median", "slowest – quickest", "peak RSS, MiB", "largest Δ log P"]
+    note = "Δ log P: between the engine's and our log-probabilities of the labels, over all prompts that both answered, in the ways that are named.\n"
+    return table(head, rows) + "\n" + note
 
 
 def roofline(name: str, block: dict) -> str:
@@ -93,7 +89,7 @@ def roofline(name: str, block: dict) -> str:
             continue
         for engine, result in row["engines"].items():
             rates = [sample["rate"] for sample in result["rounds"]]
-            limit = LIMITS[row["peak"] if (row["peak"], name, engine) != ("int8", "amx", "ours") else "bf16"][name]
+            limit = LIMITS["bf16" if row["peak"] == "int8" and "tiles" in result.get("way", "") else row["peak"]][name]
             measured = [value for peaks in row["peaks"] for peak, value in peaks.items() if peak.startswith(f"{limit}, ") and not peak.endswith(" 1 thread")]
             if not rates or not measured:
                 continue
@@ -221,7 +217,7 @@ def render(state: dict, path: Path) -> None:
         block = state["blocks"].get(name)
         if block:
             sections = [f"## {title}\n\n{note}\n", instruction_sets(block, state["onednn"][name]), ratios(block), "### Share of the machine's limits\n", roofline(name, block)]
-            sections += ["### What was measured\n", details(block), "### The same answers\n", agreements(block), "### The machine's limits\n", peaks(block)]
+            sections += ["### What was measured\n", details(block), "### The machine's limits\n", peaks(block)]
             parts.append("\n".join(sections))
     parts.append(extras(state["extras"], path.parent))
     path.write_text("\n".join(part for part in parts if part))

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import getloadavg
+from pathlib import Path
 
 import work
 from engines import Bench, Command, Failed, llama_cpp, ours, peaks, run, transformers
+from prepare import has_amx
 
 PREFILL, DECODE = 512, 128
 # Products with weights, a token: two operations a weight, embedding and head apart.
@@ -49,13 +51,16 @@ def rows(bench: Bench) -> dict[str, Row]:
     def peers(model: str, count: int, **options: object) -> list[Command]:
         return [llama_cpp(bench, model, count, flash=flash, **options) for flash in ("on", "off")]
 
+    def quick(model: str, count: int, **options: object) -> list[Command]:
+        return [ours(bench, model, precision, count, **options) for precision in quick_precisions(bench)]
+
     for name, least, aim in (("q8_0", 3.5, 5.0), ("q4_k", 2.5, 3.5), ("q4_1", 2.5, 3.5)):
         file = f"{name}.gguf"
-        ways = {"ours": [ours(bench, file, "fast", PREFILL, work=prompt)], "llama.cpp": peers(file, PREFILL, work=prompt)}
+        ways = {"ours": quick(file, PREFILL, work=prompt), "llama.cpp": peers(file, PREFILL, work=prompt)}
         title = f"prefill {PREFILL}, {name.upper()}, `fast`"
         table[f"prefill-{name}"] = Row(title, "tokens/s", ways, [Target("llama.cpp", least, aim)], "int8")
     ways = {
-        "ours": [ours(bench, "bf16", "fast", PREFILL, work=prompt)],
+        "ours": quick("bf16", PREFILL, work=prompt),
         "transformers": [transformers(bench, "bf16", PREFILL, work=prompt)],
         "llama.cpp": peers("bf16.gguf", PREFILL, work=prompt),
     }
@@ -68,10 +73,15 @@ def rows(bench: Bench) -> dict[str, Row]:
         table[f"prefill-{name}"] = Row(title, "tokens/s", ways, [Target("llama.cpp", 1.7, 2.1)], "f32")
     for name in ("q8_0", "q4_k"):
         file = f"{name}.gguf"
-        ways = {"ours": [ours(bench, file, "fast", DECODE, decode=DECODE)], "llama.cpp": peers(file, DECODE, decode=DECODE)}
+        ways = {"ours": quick(file, DECODE, decode=DECODE), "llama.cpp": peers(file, DECODE, decode=DECODE)}
         title = f"decode {DECODE}, {name.upper()}, batch 1"
         table[f"decode-{name}"] = Row(title, "tokens/s", ways, [Target("llama.cpp", 1.0, 1.3)], "memory")
     return table | {"job": job(bench)}
+
+
+def quick_precisions(bench: Bench) -> list[str]:
+    """What `--precision fast` may stand for: on AMX the quicker of two is measured."""
+    return ["tiles", "dots"] if bench.amx and has_amx() else ["dots"]
 
 
 def job(bench: Bench) -> Row:
@@ -85,13 +95,20 @@ def job(bench: Bench) -> Row:
     trial = work.write(folder / f"job-{count}-trial.json", work.job(**size, firsts=2))
     batching = [(1, "on"), (5, "on"), (15, "on"), (5, "off")]
     kinds = [(f"{kind}.gguf", group, flash) for kind in ("q8_0", "q4_k", "bf16") for group, flash in batching]
-    llama = [llama_cpp(bench, file, count, work=everything, group=group, flash=flash) for file, group, flash in kinds]
-    trials = [llama_cpp(bench, file, 2 * count // len(whole["candidates"]), work=trial, group=group, flash=flash) for file, group, flash in kinds]
+
+    def ours_on(path: Path, prompts: int) -> list[Command]:
+        return [ours(bench, "q8_0.gguf", precision, prompts, work=path) for precision in quick_precisions(bench)]
+
+    def llama_on(path: Path, prompts: int) -> list[Command]:
+        return [llama_cpp(bench, file, prompts, work=path, group=group, flash=flash) for file, group, flash in kinds]
+
     batches = [transformers(bench, "bf16", few, work=part, batch=batch) for batch in (1, 4, 8)]
-    ways = {"ours": [ours(bench, "q8_0.gguf", "fast", count, work=everything)], "llama.cpp": llama, "transformers": batches}
+    ways = {"ours": ours_on(everything, count), "llama.cpp": llama_on(everything, count), "transformers": batches}
+    tried = 2 * count // len(whole["candidates"])
+    trials = {"ours": ours_on(trial, tried), "llama.cpp": llama_on(trial, tried)}
     title = f"the job: {count} comparisons of one item's candidates, ours in Q8_0 `fast`"
     targets = [Target("llama.cpp", 3.0, 5.0), Target("transformers", 12.0, 20.0)]
-    return Row(title, "prompts/s", ways, targets, None, {"llama.cpp": trials}, once=True)
+    return Row(title, "prompts/s", ways, targets, trials=trials, once=True)
 
 
 def best_way(engine: str, row: Row, say: Callable[[str], None]) -> tuple[Command, dict[str, object]]:

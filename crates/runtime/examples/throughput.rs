@@ -1,7 +1,7 @@
 //! Measures the runtime as its users call it, for `scripts/bench`: one JSON object a line on standard output.
 //!
 //! ```text
-//! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision fast --threads 2 --work FILE --repetitions 3
+//! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision dots --threads 2 --work FILE --repetitions 3
 //! ```
 //!
 //! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
@@ -15,7 +15,7 @@ use probity_lm::{
     Ask, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{LoadOptions, Model};
+use probity_runtime::{Isa, LoadOptions, Model};
 use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -24,17 +24,10 @@ fn main() -> Result<()> {
     let arguments = arguments()?;
     let get = |name: &str| arguments.get(name).map(String::as_str);
     let number = |name: &str, default: usize| get(name).map_or(Ok(default), str::parse);
-    let precision = match get("precision") {
-        Some("fast") => Precision::Fast,
-        Some("exact") | None => Precision::Exact,
-        Some(other) => return Err(format!("`--precision {other}` is neither exact nor fast").into()),
-    };
-    let share_prefixes = get("sharing") != Some("off");
-    let options = LoadOptions { precision, threads: Some(number("threads", 2)?), share_prefixes, ..LoadOptions::default() };
     let start = Instant::now();
-    let model = Model::load(&locate(get("model").ok_or("--model is needed")?)?, options)?;
+    let model = Model::load(&locate(get("model").ok_or("--model is needed")?)?, options(&arguments)?)?;
     let load_seconds = start.elapsed().as_secs_f64();
-    println!("{}", json!({"load_seconds": load_seconds, "isa": probity_kernels::Isa::best().name(), "model": model.description()}));
+    println!("{}", json!({"load_seconds": load_seconds, "isa": model.options().isa.map(Isa::name), "model": model.description()}));
     let work = get("work").map(read_work).transpose()?;
     let steps = number("decode", 0)?;
     match &work {
@@ -52,7 +45,26 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-const OPTIONS: [&str; 7] = ["model", "precision", "threads", "sharing", "work", "decode", "repetitions"];
+fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
+    let get = |name: &str| arguments.get(name).map(String::as_str);
+    let precision = match get("precision") {
+        Some("exact") | None => Precision::Exact,
+        Some("dots") => Precision::Dots,
+        Some("tiles") => Precision::Tiles,
+        Some(other) => return Err(format!("`--precision {other}` is none of exact, dots and tiles").into()),
+    };
+    let isa = |name: &str| Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| format!("there is no `--isa {name}`"));
+    Ok(LoadOptions {
+        precision,
+        isa: get("isa").map(isa).transpose()?,
+        threads: Some(get("threads").map_or(Ok(2), str::parse)?),
+        share_prefixes: get("sharing") != Some("off"),
+        cache_budget: get("cache-budget").map(str::parse).transpose()?,
+        ..LoadOptions::default()
+    })
+}
+
+const OPTIONS: [&str; 9] = ["model", "precision", "isa", "threads", "sharing", "cache-budget", "work", "decode", "repetitions"];
 
 /// `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
