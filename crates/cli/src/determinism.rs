@@ -180,6 +180,10 @@ fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) ->
         if Some(isa) != model.options().isa {
             add("instruction set", isa.name(), options, Order::AsGiven);
         }
+        // Plain code is too slow to do more than once what the others do in seconds.
+        if isa == Isa::Plain && isa != Isa::best() {
+            continue;
+        }
         let options = LoadOptions { threads: Some(2), token_budget: 24, share_prefixes: false, cache_budget: Some(tight), ..options };
         add("all of these", &format!("{}, 2 threads, 24 tokens, no sharing", isa.name()), options, Order::Shuffled);
     }

@@ -371,7 +371,7 @@ fn answer(id: &str, result: &ScoreResult, precision: Precision) -> Map<String, V
 mod tests {
     use super::*;
     use probity_data::read_from;
-    use probity_lm::ScriptedModel;
+    use probity_lm::{GenerateRequest, GenerateResult, Requests, ScriptedModel, Sink};
 
     fn read(text: &str) -> probity_data::ReadReport<RequestLine> {
         read_from(text.as_bytes(), "r.jsonl".into(), None).expect("readable")
@@ -430,6 +430,46 @@ mod tests {
         assert_eq!(lines.iter().map(|line| line["id"].as_str().expect("id")).collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!((tally.refused.len(), tally.refused[0].0), (1, 2));
         assert_eq!(tally.refused[0].1.to_string(), "not for this model");
+    }
+
+    /// Takes a request only when the one before is answered.
+    struct OneAtATime(ScriptedModel);
+
+    impl LanguageModel for OneAtATime {
+        fn description(&self) -> &probity_lm::ModelDescription {
+            self.0.description()
+        }
+
+        fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+            for (index, request) in requests.enumerate() {
+                self.0.score(&mut std::iter::once(request), &mut |_, result| sink(index, result))?;
+            }
+            Ok(Usage::default())
+        }
+
+        fn generate(&self, _: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+            panic!("nothing is generated")
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_no_further_than_the_model_asks() {
+        let line = |id: usize| format!("{{\"id\":\"{id}\",\"prompt\":\"x\",\"continuation\":\"y\"}}\n");
+        let text: String = (0..50).map(line).collect();
+        let read_lines = std::cell::Cell::new(0);
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("out.jsonl");
+        let mut reporter = Reporter::new(true);
+        let table = TableWriter::create(&path, false).expect("created").with_flush_every(1);
+        let model = OneAtATime(ScriptedModel::from_probabilities(|_| Vec::new()));
+        let mut lines = read(&text).records.into_iter().inspect(|_| {
+            let written = std::fs::read_to_string(&path).expect("there").lines().count();
+            assert_eq!(written, read_lines.get(), "what was read before is answered and written");
+            read_lines.set(read_lines.get() + 1);
+        });
+        let answers = Answers::new(table, Precision::Exact, &mut reporter);
+        let (_, tally) = answers.ask(&model, &mut lines, |_| Ok(())).expect("scripted");
+        assert_eq!((tally.answered, read_lines.get()), (50, 50));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
 use crate::progress::{Reporter, seconds_text};
-use crate::terminal::{print, table, thousands, visible};
+use crate::terminal::{print, size, table, thousands, visible};
 
 /// Options of every run.
 #[derive(Debug, Args)]
@@ -143,11 +143,12 @@ pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
     }
     let cost = summary.cost;
     print(&format!(
-        "{} questions in {}; {} tokens computed of {}\n{}",
+        "{} questions in {}; {} tokens computed of {}; {} of keys and values at most\n{}",
         thousands(cost.requests as u64),
         seconds_text(cost.seconds),
         thousands(cost.tokens_computed),
         thousands(cost.tokens_unshared),
+        size(cost.peak_cache_bytes),
         visible(&summary.signature_line)
     ))?;
     Ok(())
