@@ -36,13 +36,13 @@ pub(crate) fn method(
 ) -> anyhow::Result<()> {
     let planner = Planner::new(model);
     method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere))?;
-    show(model, planner.into_plan(), reporter)
+    show(model, &planner.into_plan(), reporter)
 }
 
 /// Measures the machine and prints the plan.
-pub(crate) fn show(model: &Model, plan: Plan, reporter: &Reporter) -> anyhow::Result<()> {
+pub(crate) fn show(model: &Model, plan: &Plan, reporter: &Reporter) -> anyhow::Result<()> {
     reporter.say("dry run: measuring this machine");
-    let estimate = model.estimate(&plan)?;
+    let estimate = model.estimate(plan)?;
     let options = model.options();
     let budget = options.cache_budget.unwrap_or(0);
     let mut lines = vec![
@@ -68,7 +68,7 @@ pub(crate) fn show(model: &Model, plan: Plan, reporter: &Reporter) -> anyhow::Re
         estimate.tokens_per_second
     );
     if let Some(rate) = estimate.generated_per_second {
-        rests.push_str(&format!(", and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side));
+        rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);
     }
     print(&rests)?;
     if plan.lists > 1 || plan.has_verdicts {

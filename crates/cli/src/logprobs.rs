@@ -224,7 +224,7 @@ impl LogprobsArgs {
         let planner = Planner::new(&model);
         let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| model.check(request).is_ok());
         planner.score(&mut requests, &mut |_, _| Ok(()))?;
-        dry_run::show(&model, planner.into_plan(), reporter)?;
+        dry_run::show(&model, &planner.into_plan(), reporter)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
     }
 }

@@ -186,8 +186,10 @@ impl Step {
         if self.total != total {
             self.total = total;
             if let Some(bar) = &self.bar {
-                bar.unset_length();
-                total.into_iter().for_each(|total| bar.set_length(total));
+                match total {
+                    Some(total) => bar.set_length(total),
+                    None => bar.unset_length(),
+                }
             }
         }
     }

@@ -113,7 +113,9 @@ impl LanguageModel for Planner<'_> {
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.rows += rows;
-            queries.iter().for_each(|query| plan.keep_longest(&query.seen));
+            for query in queries {
+                plan.keep_longest(&query.seen);
+            }
             drop(plan);
             for asked in window {
                 let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
@@ -144,7 +146,9 @@ impl LanguageModel for Planner<'_> {
             plan.has_verdicts |= verdicts;
             plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
             plan.texts = plan.texts.max(prompts.len());
-            prompts.iter().for_each(|prompt| plan.keep_longest(&prompt.tokens));
+            for prompt in &prompts {
+                plan.keep_longest(&prompt.tokens);
+            }
             drop(plan);
             for (place, prompt) in places.into_iter().zip(prompts) {
                 let nothing = GenerateResult {
