@@ -60,7 +60,7 @@ def rows(bench: Bench) -> dict[str, Row]:
         title = f"prefill {PREFILL}, {name.upper()}, `fast`"
         table[f"prefill-{name}"] = Row(title, "tokens/s", ways, [Target("llama.cpp", least, aim)], "int8")
     ways = {
-        "ours": quick("bf16", PREFILL, work=prompt),
+        "ours": [*quick("bf16", PREFILL, work=prompt), ours(bench, "bf16", "exact", PREFILL, work=prompt)],
         "transformers": [transformers(bench, "bf16", PREFILL, work=prompt)],
         "llama.cpp": peers("bf16.gguf", PREFILL, work=prompt),
     }
