@@ -81,6 +81,8 @@ pub fn gated_matmul(isa: Isa, inputs: &Inputs, gate: (&PackedMatrix, Option<&[f3
                 let [gates, ups] = &mut scratch.sums;
                 let both = gates.chunks_exact_mut(rows_held).zip(ups.chunks_exact_mut(rows_held));
                 for (panel, (gates, ups)) in panels.clone().zip(both) {
+                    // What pads the last tile is nobody's.
+                    let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
                     add_bias(gates, gate.1, panel);
                     add_bias(ups, up.1, panel);
                     let ups = &*ups;

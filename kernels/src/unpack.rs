@@ -26,7 +26,7 @@ pub(crate) struct Part<'a> {
 }
 
 /// How far ahead of their use weights are asked for, in bytes.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 16384;
 
 impl<'a> Part<'a> {
     /// The packed units.
