@@ -1,9 +1,9 @@
-//! Memory that packed layouts and activations live in: aligned to pages, so that no vector straddles two cache lines, and kept from one use
-//! to the next.
+//! Memory that packed weights and activations live in: aligned to cache lines, so that no vector straddles two, and on large pages.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use memmap2::MmapMut;
@@ -16,6 +16,68 @@ pub(crate) fn pages(bytes: usize) -> std::io::Result<MmapMut> {
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
     Ok(map)
+}
+
+/// Virtual memory of a block that weights share.
+const BLOCK: usize = 256 << 20;
+/// Where a block's next weights begin: a cache line.
+const LINE: usize = 64;
+
+/// A mapping that many matrices lie in, so that large pages cover all of them but the last one's end.
+struct Block {
+    start: *mut u8,
+    _map: MmapMut,
+}
+
+// SAFETY: the pointer is that of the mapping beside it; what it points to is only used through `Pages`, each bytes of its own.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// Bytes of a block, nobody else's.
+pub(crate) struct Pages {
+    block: Arc<Block>,
+    first: usize,
+    len: usize,
+}
+
+impl Pages {
+    /// Zeroed memory. What is freed goes back to the system with its whole block.
+    pub(crate) fn new(len: usize) -> std::io::Result<Self> {
+        /// The block that was begun last, with how much of it is taken and how much it has.
+        static LAST: Mutex<(Weak<Block>, usize, usize)> = Mutex::new((Weak::new(), 0, 0));
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let (block, first) = match last.0.upgrade() {
+            Some(block) if last.2 - last.1 >= len => (block, last.1),
+            _ => {
+                let size = len.max(BLOCK);
+                let mut map = pages(size)?;
+                let block = Arc::new(Block { start: map.as_mut_ptr(), _map: map });
+                (last.0, last.2) = (Arc::downgrade(&block), size);
+                (block, 0)
+            }
+        };
+        last.1 = (first + len).next_multiple_of(LINE).min(last.2);
+        Ok(Self { block, first, len })
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes lie in the block, which lives as long as its pages, and no other pages have them.
+        unsafe { std::slice::from_raw_parts(self.block.start.add(self.first), self.len) }
+    }
+}
+
+impl DerefMut for Pages {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.block.start.add(self.first), self.len) }
+    }
 }
 
 /// Elements whose number is set for each use.

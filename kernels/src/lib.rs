@@ -17,6 +17,7 @@ mod buffer;
 mod decode;
 mod elementwise;
 mod form;
+mod groups;
 mod head;
 mod inputs;
 mod isa;

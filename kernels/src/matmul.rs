@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::elementwise::silu_mul_lanes;
+use crate::groups::{Packed, Quantised, by_type};
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
 use crate::pack::{PANEL, PackedMatrix};
@@ -26,6 +27,8 @@ const ROW_BLOCK: usize = 576;
 const GROUP: usize = 8;
 /// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
 const FEW_ROWS: usize = 32;
+/// Up to this many rows, integers are expanded as they are multiplied.
+const FEW_TILES: usize = 6;
 
 /// One of several products of the same activations.
 pub struct Product<'a> {
@@ -344,8 +347,12 @@ fn float_rows<S: Simd>(work: &Work<'_>, ints: &mut IntPanel, floats: &mut FloatP
 #[inline(always)]
 fn int_rows<S: Simd>(work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sums]) {
     let part = work.part;
-    unpack_ints::<S, false>(part, ints);
     let weight_type = part.weights.weight_type();
+    if work.rows.len() <= FEW_TILES {
+        by_type!(weight_type, packed_rows::<S>(work, sums));
+        return;
+    }
+    unpack_ints::<S, false>(part, ints);
     let (group, zero) = (weight_type.group_len(), weight_type.zero());
     for (tile, first) in work.tiles() {
         let x = work.inputs.int_tile(tile, part.start, part.len, group);
@@ -355,6 +362,19 @@ fn int_rows<S: Simd>(work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sums]) {
             (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(ints, x, zero, before)),
             (_, false) => by_rows!(tile.1, int_tile::<S, 8, false>(ints, x, zero, before)),
         }
+    }
+}
+
+/// A few rows with weights where they lie.
+#[inline(always)]
+fn packed_rows<S: Simd, T: Quantised, const QUADS: usize, const MINIMA: bool>(work: &Work<'_>, sums: &mut [Sums]) {
+    let part = work.part;
+    let mut weights = Packed::<T>::new(part);
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.int_tile(tile, part.start, part.len, 4 * QUADS);
+        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, T::TYPE.zero(), before));
+        weights.ahead = false;
     }
 }
 
@@ -402,7 +422,7 @@ fn unpack_bf16(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel) {
     if weight_type == WeightType::Q8_0 {
         // Its integers need no expanding: they are read where they lie.
         for (bytes, to) in part.bytes().chunks_exact(layout.unit_bytes).zip(pairs.chunks_exact_mut(layout.unit / 4)) {
-            prefetch_behind::<Avx512>(bytes);
+            prefetch_behind::<Avx512>(bytes.as_ptr(), bytes.len() / 64);
             let unit = layout.parts(bytes);
             for half in 0..2 {
                 let d = Avx512::load_f16(&unit.scales[half]);

@@ -11,10 +11,9 @@
 //! | scales | 64, or 128 | f16 `d` of 32 outputs, then f16 `m` |
 //! | groups | 32 or 64 a group | a byte of each output for the scale, another for the minimum |
 
-use memmap2::MmapMut;
 use rayon::prelude::*;
 
-use crate::buffer::pages;
+use crate::buffer::Pages;
 use crate::decode::{Block, decode_block};
 use crate::matrix::Matrix;
 use crate::simd::LANES;
@@ -87,7 +86,7 @@ pub struct PackedMatrix {
     form: Form,
     layout: Layout,
     panel_bytes: usize,
-    data: MmapMut,
+    data: Pages,
 }
 
 impl PackedMatrix {
@@ -97,7 +96,7 @@ impl PackedMatrix {
         let layout = Layout::of(weights.weight_type(), form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
-        let mut data = pages(panels * panel_bytes)?;
+        let mut data = Pages::new(panels * panel_bytes)?;
         data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
             let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);
             match weights.weight_type() {

@@ -61,7 +61,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     fn splat_i(x: i32) -> Self::I;
     /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
-    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I;
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
     fn to_f(v: Self::I) -> Self::F;
 
     /// The lanes, for the horizontal steps.
@@ -201,7 +201,7 @@ impl Simd for Plain {
         [x; LANES]
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
         let bytes = word.to_le_bytes();
         std::array::from_fn(|lane| {
             (0..4).fold(acc[lane], |sum, b| sum + i32::from(unsigned[4 * lane + b]) * i32::from(bytes[b].cast_signed()))

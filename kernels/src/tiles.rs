@@ -2,9 +2,9 @@
 //!
 //! Sums come in and go out as `(row, half of the panel, output)`, so that a long `k` is worked off in chunks.
 
+use crate::groups::IntGroups;
 use crate::inputs::IntTile;
 use crate::simd::{LANES, Simd};
-use crate::unpack::IntPanel;
 
 /// Sums of a row over a panel.
 pub(crate) type Sums = [[f32; LANES]; 2];
@@ -70,33 +70,34 @@ pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], t
 /// `Form::Int8` with unsigned weights, `zero` standing for zero, in groups of `4 · QUADS`.
 #[inline(always)]
 pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
-    panel: &IntPanel,
+    weights: &impl IntGroups<S, QUADS>,
     tile: IntTile<'_>,
     zero: i32,
     mut before: Before<'_>,
 ) {
     let mut y = load::<S, R>(&before);
     let (row_scales, row_sums) = (tile.scales.as_chunks::<R>().0, tile.sums.as_chunks::<R>().0);
-    let groups = panel.quants.as_chunks::<QUADS>().0.iter().zip(tile.words.as_chunks::<R>().0.as_chunks::<QUADS>().0);
-    for (group, ((quants, words), d)) in groups.zip(panel.scales.iter()).enumerate() {
+    for (group, words) in tile.words.as_chunks::<R>().0.as_chunks::<QUADS>().0.iter().enumerate() {
         let mut dots = [[S::splat_i(0); 2]; R];
         for r in 0..R {
             dots[r] = [S::splat_i(-zero * row_sums[group][r]); 2];
         }
-        for (w, x) in quants.iter().zip(words) {
+        weights.ask_ahead(group);
+        for (quad, x) in words.iter().enumerate() {
+            let (w0, w1) = (weights.quad(group, quad, 0), weights.quad(group, quad, 1));
             for r in 0..R {
-                dots[r][0] = S::dot4(dots[r][0], &w[0], x[r]);
-                dots[r][1] = S::dot4(dots[r][1], &w[1], x[r]);
+                dots[r][0] = S::dot4(dots[r][0], w0, x[r]);
+                dots[r][1] = S::dot4(dots[r][1], w1, x[r]);
             }
         }
         let scales = &row_scales[group * QUADS / 8];
         for half in 0..2 {
-            let d = S::load(&d[half]);
+            let d = weights.scale(group, half);
             for r in 0..R {
                 y[r][half] = S::fma(S::to_f(dots[r][half]), S::mul(d, S::splat(scales[r])), y[r][half]);
             }
             if MINIMA {
-                let m = S::load(&panel.minima[group][half]);
+                let m = weights.minimum(group, half);
                 for r in 0..R {
                     y[r][half] = S::fma(m, S::splat(tile.scaled_sums[group * R + r]), y[r][half]);
                 }

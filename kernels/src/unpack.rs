@@ -2,7 +2,8 @@
 
 use crate::WeightType;
 use crate::buffer::Buffer;
-use crate::pack::{Layout, PackedMatrix, Unit};
+use crate::groups::{Quantised, by_type};
+use crate::pack::PackedMatrix;
 use crate::simd::{LANES, Simd};
 
 /// `(k, half of the panel, output)`.
@@ -26,7 +27,7 @@ pub(crate) struct Part<'a> {
 }
 
 /// How far ahead of their use weights are asked for, in bytes.
-const AHEAD: usize = 16384;
+const AHEAD: usize = 2048;
 
 impl<'a> Part<'a> {
     /// The packed units.
@@ -42,94 +43,40 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Asks for as many bytes behind a unit as it is long, some units ahead.
+/// Asks for some cache lines of weights that lie behind `at`.
 #[inline(always)]
-pub(crate) fn prefetch_behind<S: Simd>(unit: &[u8]) {
-    for line in unit.as_chunks::<64>().0 {
-        S::prefetch(line.as_ptr().wrapping_add(AHEAD));
+pub(crate) fn prefetch_behind<S: Simd>(at: *const u8, lines: usize) {
+    for line in 0..lines {
+        S::prefetch(at.wrapping_add(AHEAD + 64 * line));
     }
 }
 
 /// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
 #[inline(always)]
 pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: Part<'_>, panel: &mut IntPanel) {
-    let weight_type = part.weights.weight_type();
-    let layout = part.weights.layout();
-    let (quads, groups) = (layout.unit / 4, layout.unit / weight_type.group_len());
+    by_type!(part.weights.weight_type(), unpack_units::<S, SIGNED>(part, panel));
+}
+
+#[inline(always)]
+fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, const MINIMA: bool>(part: Part<'_>, panel: &mut IntPanel) {
+    let per_unit = T::LAYOUT.unit / (4 * QUADS);
     panel.quants.set_len(part.len / 4);
-    panel.scales.set_len(part.len / weight_type.group_len());
-    panel.minima.set_len(part.len / weight_type.group_len());
-    let zero = if SIGNED { weight_type.zero() as u8 } else { 0 };
-    for (index, bytes) in part.bytes().chunks_exact(layout.unit_bytes).enumerate() {
-        prefetch_behind::<S>(bytes);
-        let unit = layout.parts(bytes);
-        unpack_quads::<S>(layout, &unit, zero, &mut panel.quants[index * quads..][..quads]);
-        let scales = &mut panel.scales[index * groups..][..groups];
-        unpack_scales::<S>(weight_type, &unit, scales, &mut panel.minima[index * groups..][..groups]);
-    }
-}
-
-#[inline(always)]
-fn unpack_quads<S: Simd>(layout: &Layout, unit: &Unit<'_>, zero: u8, quads: &mut [[[u8; 4 * LANES]; 2]]) {
-    match (layout.low_bits, layout.high_bits) {
-        (8, _) => {
-            for (quad, low) in quads.iter_mut().zip(unit.low.as_chunks::<2>().0) {
-                for half in 0..2 {
-                    S::store_b(S::sub_b(S::load_b(&low[half]), zero), &mut quad[half]);
+    panel.scales.set_len(part.len / (4 * QUADS));
+    panel.minima.set_len(part.len / (4 * QUADS));
+    let zero = if SIGNED { T::TYPE.zero() as u8 } else { 0 };
+    let quants = panel.quants.as_chunks_mut::<QUADS>().0.chunks_exact_mut(per_unit);
+    let scales = panel.scales.chunks_exact_mut(per_unit).zip(panel.minima.chunks_exact_mut(per_unit));
+    for (bytes, (quants, (scales, minima))) in part.bytes().chunks_exact(T::LAYOUT.unit_bytes).zip(quants.zip(scales)) {
+        prefetch_behind::<S>(bytes.as_ptr(), bytes.len() / 64);
+        let unit = T::LAYOUT.parts(bytes);
+        for (group, quants) in quants.iter_mut().enumerate() {
+            for half in 0..2 {
+                for (quad, to) in quants.iter_mut().enumerate() {
+                    S::store_b(S::sub_b(unit.quad::<S>(&T::LAYOUT, group * QUADS + quad, half), zero), &mut to[half]);
                 }
-            }
-        }
-        (_, 0) => unpack_nibbles::<S, 0>(unit, zero, quads),
-        (_, 1) => unpack_nibbles::<S, 1>(unit, zero, quads),
-        _ => unpack_nibbles::<S, 2>(unit, zero, quads),
-    }
-}
-
-#[inline(always)]
-fn unpack_nibbles<S: Simd, const HIGH: usize>(unit: &Unit<'_>, zero: u8, quads: &mut [[[u8; 4 * LANES]; 2]]) {
-    // Quads that share a vector of high bits.
-    let per_high = 8 / HIGH.max(1);
-    for (pair, (quads, low)) in quads.as_chunks_mut::<2>().0.iter_mut().zip(unit.low.as_chunks::<2>().0).enumerate() {
-        for half in 0..2 {
-            let nibbles = S::load_b(&low[half]);
-            let mut both = [S::and_b(nibbles, 15), S::and_b(S::shr_b(nibbles, 4), 15)];
-            if HIGH > 0 {
-                let high = S::load_b(&unit.high[2 * (2 * pair / per_high) + half]);
-                for (second, q) in both.iter_mut().enumerate() {
-                    let shift = (2 * pair + second) % per_high * HIGH;
-                    let bits = S::and_b(S::shr_b(high, shift as u32), (1 << HIGH) - 1);
-                    *q = S::or_b(*q, S::shl_b(bits, 4));
-                }
-            }
-            for (quad, q) in quads.iter_mut().zip(both) {
-                S::store_b(S::sub_b(q, zero), &mut quad[half]);
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn unpack_scales<S: Simd>(weight_type: WeightType, unit: &Unit<'_>, scales: &mut [[[f32; LANES]; 2]], minima: &mut [[[f32; LANES]; 2]]) {
-    for half in 0..2 {
-        let d = S::load_f16(&unit.scales[half]);
-        match weight_type {
-            WeightType::Q4_K | WeightType::Q5_K => {
-                // The minimum is subtracted.
-                let m = S::mul(S::load_f16(&unit.scales[2 + half]), S::splat(-1.0));
-                for group in 0..8 {
-                    S::store(S::mul(d, S::load_u8(&unit.groups[2 * group + half])), &mut scales[group][half]);
-                    S::store(S::mul(m, S::load_u8(&unit.groups[16 + 2 * group + half])), &mut minima[group][half]);
-                }
-            }
-            WeightType::Q6_K => {
-                for group in 0..16 {
-                    S::store(S::mul(d, S::load_i8(&unit.groups[2 * group + half])), &mut scales[group][half]);
-                }
-            }
-            _ => {
-                S::store(d, &mut scales[0][half]);
-                if weight_type.has_minima() {
-                    S::store(S::load_f16(&unit.scales[2 + half]), &mut minima[0][half]);
+                S::store(unit.scale::<S>(T::TYPE, group, half), &mut scales[group][half]);
+                if MINIMA {
+                    S::store(unit.minimum::<S>(T::TYPE, group, half), &mut minima[group][half]);
                 }
             }
         }

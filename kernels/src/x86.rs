@@ -129,14 +129,13 @@ impl Simd for Avx2 {
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
         // 16-bit products cannot saturate, unlike those of `maddubs` with 8-bit unsigned weights.
         // SAFETY: AVX2 was found before this type is used.
         each!(h => unsafe {
             let signed = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
-            let at = unsigned.as_ptr().add(32 * h).cast::<__m128i>();
-            let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at)), signed);
-            let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(1))), signed);
+            let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(unsigned[h])), signed);
+            let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256::<1>(unsigned[h])), signed);
             let pairs = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high));
             _mm256_add_epi32(acc[h], pairs)
         })
@@ -317,9 +316,9 @@ impl Simd for Avx512 {
         one!(_mm512_set1_epi32, x)
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: &[u8; 4 * LANES], word: i32) -> Self::I {
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
         // SAFETY: AVX-512 VNNI was found before this type is used.
-        unsafe { _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(unsigned.as_ptr().cast()), _mm512_set1_epi32(word)) }
+        unsafe { _mm512_dpbusd_epi32(acc, unsigned, _mm512_set1_epi32(word)) }
     }
     #[inline(always)]
     fn to_f(v: Self::I) -> Self::F {

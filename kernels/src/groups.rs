@@ -1,0 +1,173 @@
+//! Quantised weights group by group, as integer products read them: expanded, or where they lie.
+
+use std::marker::PhantomData;
+
+use crate::pack::{Layout, Unit};
+use crate::simd::{LANES, Simd};
+use crate::unpack::{IntPanel, Part, prefetch_behind};
+use crate::{Form, WeightType};
+
+/// A weight type that is known when the loops are compiled.
+pub(crate) trait Quantised {
+    const TYPE: WeightType;
+    const LAYOUT: Layout = Layout::of(Self::TYPE, Form::Int8);
+}
+
+/// The quantised types, each a type of its own.
+pub(crate) mod types {
+    use super::{Quantised, WeightType};
+
+    macro_rules! types {
+        ($($name:ident),*) => {
+            $(
+                pub(crate) struct $name;
+                impl Quantised for $name {
+                    const TYPE: WeightType = WeightType::$name;
+                }
+            )*
+        };
+    }
+    #[allow(non_camel_case_types, reason = "the names that the formats have")]
+    mod named {
+        use super::{Quantised, WeightType};
+        types!(Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K);
+    }
+    pub(crate) use named::*;
+}
+
+/// Calls `$f` for a quantised weight type, with the type, how many quads a group has, and whether there are minima.
+macro_rules! by_type {
+    ($type:expr, $f:ident :: <$($g:tt),*> ($($arg:expr),* $(,)?)) => {{
+        use $crate::groups::types;
+        match $type {
+            WeightType::Q8_0 => $f::<$($g),*, types::Q8_0, 8, false>($($arg),*),
+            WeightType::Q4_0 => $f::<$($g),*, types::Q4_0, 8, false>($($arg),*),
+            WeightType::Q4_1 => $f::<$($g),*, types::Q4_1, 8, true>($($arg),*),
+            WeightType::Q5_0 => $f::<$($g),*, types::Q5_0, 8, false>($($arg),*),
+            WeightType::Q5_1 => $f::<$($g),*, types::Q5_1, 8, true>($($arg),*),
+            WeightType::Q4_K => $f::<$($g),*, types::Q4_K, 8, true>($($arg),*),
+            WeightType::Q5_K => $f::<$($g),*, types::Q5_K, 8, true>($($arg),*),
+            WeightType::Q6_K => $f::<$($g),*, types::Q6_K, 4, false>($($arg),*),
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("only quantised weights are integers"),
+        }
+    }};
+}
+pub(crate) use by_type;
+
+impl Unit<'_> {
+    /// Four `k` of half a panel, unsigned.
+    #[inline(always)]
+    pub(crate) fn quad<S: Simd>(&self, layout: &Layout, quad: usize, half: usize) -> S::B {
+        if layout.low_bits == 8 {
+            return S::load_b(&self.low[2 * quad + half]);
+        }
+        let nibbles = S::load_b(&self.low[quad / 2 * 2 + half]);
+        let low = S::and_b(if quad.is_multiple_of(2) { nibbles } else { S::shr_b(nibbles, 4) }, 15);
+        // Quads that share a vector of high bits.
+        let Some(together) = 8usize.checked_div(layout.high_bits) else { return low };
+        let high = S::load_b(&self.high[quad / together * 2 + half]);
+        let bits = S::and_b(S::shr_b(high, (quad % together * layout.high_bits) as u32), (1 << layout.high_bits) - 1);
+        S::or_b(low, S::shl_b(bits, 4))
+    }
+
+    /// The scales of a group, of half a panel.
+    #[inline(always)]
+    pub(crate) fn scale<S: Simd>(&self, weight_type: WeightType, group: usize, half: usize) -> S::F {
+        let d = S::load_f16(&self.scales[half]);
+        match weight_type {
+            WeightType::Q4_K | WeightType::Q5_K => S::mul(d, S::load_u8(&self.groups[2 * group + half])),
+            WeightType::Q6_K => S::mul(d, S::load_i8(&self.groups[2 * group + half])),
+            _ => d,
+        }
+    }
+
+    /// What is added to a group's weights, of half a panel.
+    #[inline(always)]
+    pub(crate) fn minimum<S: Simd>(&self, weight_type: WeightType, group: usize, half: usize) -> S::F {
+        let m = S::load_f16(&self.scales[2 + half]);
+        match weight_type {
+            // Here the minimum is subtracted.
+            WeightType::Q4_K | WeightType::Q5_K => S::mul(S::mul(m, S::splat(-1.0)), S::load_u8(&self.groups[16 + 2 * group + half])),
+            _ => m,
+        }
+    }
+}
+
+/// Groups of quantised weights as unsigned integers, `4 · QUADS` to a group.
+pub(crate) trait IntGroups<S: Simd, const QUADS: usize> {
+    /// Four `k` of half a panel.
+    fn quad(&self, group: usize, quad: usize, half: usize) -> S::B;
+    /// The scales of half a panel.
+    fn scale(&self, group: usize, half: usize) -> S::F;
+    /// The minima of half a panel, where the weight type has some.
+    fn minimum(&self, group: usize, half: usize) -> S::F;
+    /// Asks for what lies behind a group in memory.
+    fn ask_ahead(&self, group: usize);
+}
+
+impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for IntPanel {
+    #[inline(always)]
+    fn quad(&self, group: usize, quad: usize, half: usize) -> S::B {
+        S::load_b(&self.quants.as_chunks::<QUADS>().0[group][quad][half])
+    }
+    #[inline(always)]
+    fn scale(&self, group: usize, half: usize) -> S::F {
+        S::load(&self.scales[group][half])
+    }
+    #[inline(always)]
+    fn minimum(&self, group: usize, half: usize) -> S::F {
+        S::load(&self.minima[group][half])
+    }
+    #[inline(always)]
+    fn ask_ahead(&self, _: usize) {}
+}
+
+/// Weights of a part where they lie. Expanding them anew for every tile of rows pays where there are few.
+pub(crate) struct Packed<'a, T> {
+    bytes: &'a [u8],
+    /// Whether those behind are asked for beside: once is enough.
+    pub(crate) ahead: bool,
+    _type: PhantomData<T>,
+}
+
+impl<'a, T> Packed<'a, T> {
+    pub(crate) fn new(part: Part<'a>) -> Self {
+        Self { bytes: part.bytes(), ahead: true, _type: PhantomData }
+    }
+}
+
+impl<T: Quantised> Packed<'_, T> {
+    /// The unit of a group, and which one of it that is.
+    #[inline(always)]
+    fn unit(&self, group: usize) -> (Unit<'_>, usize) {
+        let per_unit = T::LAYOUT.unit / T::TYPE.group_len();
+        let bytes = &self.bytes[group / per_unit * T::LAYOUT.unit_bytes..][..T::LAYOUT.unit_bytes];
+        (T::LAYOUT.parts(bytes), group % per_unit)
+    }
+}
+
+impl<S: Simd, T: Quantised, const QUADS: usize> IntGroups<S, QUADS> for Packed<'_, T> {
+    #[inline(always)]
+    fn quad(&self, group: usize, quad: usize, half: usize) -> S::B {
+        let (unit, group) = self.unit(group);
+        unit.quad::<S>(&T::LAYOUT, group * QUADS + quad, half)
+    }
+    #[inline(always)]
+    fn scale(&self, group: usize, half: usize) -> S::F {
+        let (unit, group) = self.unit(group);
+        unit.scale::<S>(T::TYPE, group, half)
+    }
+    #[inline(always)]
+    fn minimum(&self, group: usize, half: usize) -> S::F {
+        let (unit, group) = self.unit(group);
+        unit.minimum::<S>(T::TYPE, group, half)
+    }
+    #[inline(always)]
+    fn ask_ahead(&self, group: usize) {
+        // An even share of the bytes for each group, in whole lines.
+        let share = (T::LAYOUT.unit_bytes * T::TYPE.group_len()).div_ceil(T::LAYOUT.unit);
+        if self.ahead {
+            prefetch_behind::<S>(self.bytes.as_ptr().wrapping_add(group * share), share.div_ceil(4 * LANES));
+        }
+    }
+}
