@@ -12,7 +12,10 @@ use std::sync::OnceLock;
 use crate::inputs::{IntTile, TILE_ROWS};
 use crate::simd::LANES;
 use crate::tiles::Sums;
-use crate::unpack::IntPanel;
+use crate::unpack::{IntPanel, unpack_ints};
+use crate::worker::{Panels, Work};
+use crate::x86::{Avx512, unpack_bf16};
+use crate::{Form, WeightType};
 
 /// Whether the machine has integer and bf16 tiles and the system lets this process use them.
 pub(crate) fn is_available() -> bool {
@@ -75,11 +78,13 @@ struct Config {
 }
 
 /// A thread's tile registers, configured: 0 to 3 hold results of 16 × 16, 4 and 5 rows of activations, 6 and 7 weights.
-pub(crate) struct Tiles(());
+pub(crate) struct Tiles {
+    quads: usize,
+}
 
 impl Tiles {
     /// For products over `k` of `quads · 4` bytes at a time. Tiles must be available.
-    pub(crate) fn configure(quads: usize) -> Self {
+    fn configure(quads: usize) -> Self {
         let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         for register in 0..8 {
             let (rows, bytes) = match register {
@@ -92,7 +97,7 @@ impl Tiles {
         assert!(is_available() && quads <= 16, "tiles of {quads} quads");
         // SAFETY: tiles are available, and the configuration is one that the palette allows.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
-        Self(())
+        Self { quads }
     }
 }
 
@@ -100,6 +105,60 @@ impl Drop for Tiles {
     fn drop(&mut self) {
         // SAFETY: whoever holds a `Tiles` configured this thread's registers.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Adds the products of a part to the rows' sums, with tile registers configured for it. The rows are packed for AMX, so it is there.
+pub(crate) fn add(tiles: &mut Option<Tiles>, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    let (form, weight_type) = (work.part.weights.form(), work.part.weights.weight_type());
+    let quads = if form == Form::Int8 { weight_type.group_len() / 4 } else { 16 };
+    // Registers are let go before they are configured anew, not behind.
+    if tiles.take_if(|tiles| tiles.quads != quads).is_some() || tiles.is_none() {
+        *tiles = Some(Tiles::configure(quads));
+    }
+    let tiles = tiles.as_ref().expect("configured just above");
+    // SAFETY: a machine with tiles has AVX-512 with bf16.
+    unsafe {
+        match form {
+            Form::Int8 => int_rows(tiles, work, &mut panels.ints, sums),
+            _ => half_rows(tiles, work, panels, sums),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sums]) {
+    let part = work.part;
+    let (weight_type, fresh) = (part.weights.weight_type(), part.start == 0);
+    unpack_ints::<Avx512, true>(part, ints);
+    for (((first, _), _), sums) in work.tiles().zip(sums.as_chunks_mut().0) {
+        let x = work.inputs.int_tile((first, TILE_ROWS), part.start, part.len, 32);
+        match (weight_type.group_len(), weight_type.has_minima()) {
+            (16, _) => int_tile::<4, false>(tiles, ints, x, sums, fresh),
+            (_, true) => int_tile::<8, true>(tiles, ints, x, sums, fresh),
+            (_, false) => int_tile::<8, false>(tiles, ints, x, sums, fresh),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    let part = work.part;
+    let panel = if part.weights.weight_type() == WeightType::BF16 {
+        part.lines()
+    } else {
+        unpack_bf16(part, &mut panels.ints, &mut panels.pairs);
+        &*panels.pairs
+    };
+    let tile = |((first, _), _)| work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32));
+    let mut rows = work.tiles().map(tile);
+    for sums in sums.chunks_mut(2 * TILE_ROWS) {
+        match (rows.next(), rows.next()) {
+            (Some(a), Some(b)) => two_tiles(tiles, panel, [a, b], sums, part.start == 0),
+            (Some(a), None) => one_tile(tiles, panel, a, sums, part.start == 0),
+            // Padding behind an odd last tile is no tile.
+            _ => break,
+        }
     }
 }
 
@@ -141,7 +200,7 @@ macro_rules! store {
 /// `Form::Int8` with signed weights in groups of `4 · QUADS`; `tile` holds 16 rows, `sums` begin at zero where they are
 /// `fresh`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(crate) fn int_tile<const QUADS: usize, const MINIMA: bool>(
+fn int_tile<const QUADS: usize, const MINIMA: bool>(
     _: &Tiles,
     panel: &IntPanel,
     tile: IntTile<'_>,
@@ -226,87 +285,88 @@ fn scale<const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, two tiles of rows from `tile` on, `(k / 32, 16 rows, 16)` words of two each; sums
-/// begin at zero where they are `fresh`. `tile` may end after the first.
-pub(crate) fn half_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: [&[u32]; 2], sums: &mut [Sums], fresh: bool) {
+/// The loop of a `Form::Tiles` product. Lines marked `two` are for a second tile of rows.
+macro_rules! half_tiles {
+    (@line two two $line:literal) => { $line };
+    (@line one two $line:literal) => { "" };
+    ($which:ident, { $($operands:tt)* }) => {
+        asm!(
+            "test {fresh}, {fresh}",
+            "jnz 2f",
+            "tileloadd tmm0, [{sums} + {far}]",
+            "tileloadd tmm1, [{sums} + {far} + 64]",
+            half_tiles!(@line $which two "tileloadd tmm2, [{second} + {far}]"),
+            half_tiles!(@line $which two "tileloadd tmm3, [{second} + {far} + 64]"),
+            "jmp 3f",
+            "2:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            half_tiles!(@line $which two "tilezero tmm2"),
+            half_tiles!(@line $which two "tilezero tmm3"),
+            "3:",
+            "tileloadd tmm4, [{a} + {near}]",
+            "tileloadd tmm6, [{weights} + {far}]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{weights} + {far} + 64]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            half_tiles!(@line $which two "tileloadd tmm5, [{b} + {near}]"),
+            half_tiles!(@line $which two "tdpbf16ps tmm2, tmm5, tmm6"),
+            half_tiles!(@line $which two "tdpbf16ps tmm3, tmm5, tmm7"),
+            "add {a}, 1024",
+            half_tiles!(@line $which two "add {b}, 1024"),
+            "add {weights}, 2048",
+            "dec {steps}",
+            "jnz 3b",
+            "tilestored [{sums} + {far}], tmm0",
+            "tilestored [{sums} + {far} + 64], tmm1",
+            half_tiles!(@line $which two "tilestored [{second} + {far}], tmm2"),
+            half_tiles!(@line $which two "tilestored [{second} + {far} + 64], tmm3"),
+            near = in(reg) 64usize,
+            far = in(reg) 128usize,
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
+/// Steps of a product, where panel, tiles of rows and sums are as long as one another.
+fn steps(panel: &[[[u8; 4 * LANES]; 2]], tiles: &[&[u32]], sums: &[Sums]) -> usize {
     let steps = panel.len() / 16;
-    let both = sums.len() > TILE_ROWS;
-    let len = steps * 16 * TILE_ROWS;
-    assert!(steps > 0 && panel.len() == 16 * steps && tile[0].len() == len, "tile and panel are of one length");
-    assert!(sums.len() == TILE_ROWS || (sums.len() == 2 * TILE_ROWS && tile[1].len() == len), "sums of one or two tiles");
+    assert!(steps > 0 && panel.len() == 16 * steps && sums.len() == tiles.len() * TILE_ROWS, "whole steps, and sums for the rows");
+    assert!(tiles.iter().all(|tile| tile.len() == steps * 16 * TILE_ROWS), "tile and panel are of one length");
+    steps
+}
+
+/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, two tiles of rows `(k / 32, 16 rows, 16)` words of two each; sums begin at zero where
+/// they are `fresh`.
+fn two_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tiles: [&[u32]; 2], sums: &mut [Sums], fresh: bool) {
+    let steps = steps(panel, &tiles, sums);
     // SAFETY: the registers are configured for 16 quads; sums are rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
-    // weights 16 rows 128 bytes apart, and the assertions above bound steps and rows.
+    // weights 16 rows 128 bytes apart, and as many of them are there as were counted.
     unsafe {
-        if both {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "test {fresh}, {fresh}",
-                "jnz 2f",
-                "tileloadd tmm0, [{sums} + {far}]",
-                "tileloadd tmm1, [{sums} + {far} + 64]",
-                "tileloadd tmm2, [{second} + {far}]",
-                "tileloadd tmm3, [{second} + {far} + 64]",
-                "2:",
-                "tileloadd tmm4, [{a} + {near}]",
-                "tileloadd tmm6, [{weights} + {far}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{weights} + {far} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{b} + {near}]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a}, 1024",
-                "add {b}, 1024",
-                "add {weights}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                "tilestored [{sums} + {far}], tmm0",
-                "tilestored [{sums} + {far} + 64], tmm1",
-                "tilestored [{second} + {far}], tmm2",
-                "tilestored [{second} + {far} + 64], tmm3",
-                sums = in(reg) sums.as_mut_ptr(),
-                second = in(reg) sums.as_mut_ptr().add(TILE_ROWS),
-                a = inout(reg) tile[0].as_ptr() => _,
-                b = inout(reg) tile[1].as_ptr() => _,
-                weights = inout(reg) panel.as_ptr() => _,
-                steps = inout(reg) steps => _,
-                fresh = in(reg) usize::from(fresh),
-                near = in(reg) 64usize,
-                far = in(reg) 128usize,
-                options(nostack),
-            );
-        } else {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "test {fresh}, {fresh}",
-                "jnz 2f",
-                "tileloadd tmm0, [{sums} + {far}]",
-                "tileloadd tmm1, [{sums} + {far} + 64]",
-                "2:",
-                "tileloadd tmm4, [{a} + {near}]",
-                "tileloadd tmm6, [{weights} + {far}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{weights} + {far} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "add {a}, 1024",
-                "add {weights}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                "tilestored [{sums} + {far}], tmm0",
-                "tilestored [{sums} + {far} + 64], tmm1",
-                sums = in(reg) sums.as_mut_ptr(),
-                a = inout(reg) tile[0].as_ptr() => _,
-                weights = inout(reg) panel.as_ptr() => _,
-                steps = inout(reg) steps => _,
-                fresh = in(reg) usize::from(fresh),
-                near = in(reg) 64usize,
-                far = in(reg) 128usize,
-                options(nostack),
-            );
-        }
+        half_tiles!(two, {
+            sums = in(reg) sums.as_mut_ptr(),
+            second = in(reg) sums.as_mut_ptr().add(TILE_ROWS),
+            a = inout(reg) tiles[0].as_ptr() => _,
+            b = inout(reg) tiles[1].as_ptr() => _,
+            weights = inout(reg) panel.as_ptr() => _,
+            steps = inout(reg) steps => _,
+            fresh = in(reg) usize::from(fresh),
+        });
+    }
+}
+
+/// As [`two_tiles`] with one.
+fn one_tile(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], sums: &mut [Sums], fresh: bool) {
+    let steps = steps(panel, &[tile], sums);
+    // SAFETY: as above.
+    unsafe {
+        half_tiles!(one, {
+            sums = in(reg) sums.as_mut_ptr(),
+            a = inout(reg) tile.as_ptr() => _,
+            weights = inout(reg) panel.as_ptr() => _,
+            steps = inout(reg) steps => _,
+            fresh = in(reg) usize::from(fresh),
+        });
     }
 }

@@ -167,7 +167,7 @@ impl<S: Simd, T: Quantised, const QUADS: usize> IntGroups<S, QUADS> for Packed<'
         // An even share of the bytes for each group, in whole lines.
         let share = (T::LAYOUT.unit_bytes * T::TYPE.group_len()).div_ceil(T::LAYOUT.unit);
         if self.ahead {
-            prefetch_behind::<S>(self.bytes.as_ptr().wrapping_add(group * share), share.div_ceil(4 * LANES));
+            prefetch_behind(self.bytes.as_ptr().wrapping_add(group * share), share.div_ceil(4 * LANES));
         }
     }
 }

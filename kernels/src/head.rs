@@ -7,10 +7,11 @@ use rayon::prelude::*;
 use crate::Isa;
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
-use crate::matmul::{row_blocks, with_scratch};
+use crate::matmul::row_blocks;
 use crate::pack::{PANEL, PackedMatrix};
 use crate::simd::{LANES, Simd};
 use crate::tiles::Sums;
+use crate::worker::{Strip, with_scratch};
 
 /// Logits that are summed together: their exponentials in f32, lane by lane, relative to their own largest.
 const BLOCK: usize = 512;
@@ -61,12 +62,13 @@ fn block(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, panels: Range<usize>
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
     let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
+    let strips: Vec<Strip<'_>> = panels.map(|panel| Strip { weights, panel }).collect();
     with_scratch(|scratch| {
         for rows in row_blocks(inputs.rows()) {
-            let rows_held = scratch.sums(isa, weights, inputs, panels.clone(), rows.clone(), 0);
+            let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
             for (index, row) in rows.enumerate() {
                 let mut logits = [0.0; BLOCK];
-                for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums[0].chunks_exact(rows_held)) {
+                for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums.chunks_exact(rows_held)) {
                     let sums: &Sums = &sums[index];
                     to.copy_from_slice(sums.as_flattened());
                 }

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use crate::buffer::Buffer;
 use crate::isa::dispatch;
+use crate::output::{Activations, Columns, Steps};
 use crate::simd::{Simd, to_bf16};
 use crate::{Form, Isa};
 
@@ -35,6 +36,16 @@ impl Tiling {
         Self { most, amx }
     }
 
+    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for AMX stand a step further apart than that: at
+    /// a power of two they would all want the same lines of a cache.
+    fn half_words(self, form: Form, width: usize) -> usize {
+        match form {
+            Form::Tiles if self.amx => width.next_multiple_of(32) / 2 + TILE_ROWS,
+            Form::Tiles => width.next_multiple_of(32) / 2,
+            _ => width.div_ceil(2),
+        }
+    }
+
     /// `(first row, rows)` of each tile.
     pub(crate) fn tiles(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
         let mut at = 0;
@@ -57,6 +68,8 @@ pub struct Inputs {
     floats: Buffer<f32>,
     ints: Ints,
     halves: Buffer<u32>,
+    /// Activations that were made row by row before they are packed.
+    rows_made: Buffer<f32>,
 }
 
 /// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for AMX; what follows is `(group, row)`.
@@ -102,6 +115,24 @@ impl Inputs {
         }
     }
 
+    /// Takes activations `(rows, width)` from `make`, which writes all of them, packed for `form`; what was held before is gone.
+    pub(crate) fn fill(&mut self, isa: Isa, (rows, width): (usize, usize), form: Form, make: impl FnOnce(&Activations<'_>)) {
+        let tiling = Tiling::of(isa, form, rows);
+        if form == Form::Tiles && tiling.amx {
+            let words = tiling.half_words(form, width);
+            self.halves.set_len(rows.next_multiple_of(TILE_ROWS) * words);
+            make(&Activations::Packed(Steps::new(&mut self.halves, words)));
+            (self.rows, self.width, self.packed) = (rows, width, [None; Form::ALL.len()]);
+            self.packed[form as usize] = Some(tiling);
+        } else {
+            let mut x = std::mem::take(&mut self.rows_made);
+            x.set_len(rows * width);
+            make(&Activations::Rows(Columns::new(&mut x, rows, width)));
+            self.set(isa, &x, width, [form]);
+            self.rows_made = x;
+        }
+    }
+
     /// Rows held.
     pub fn rows(&self) -> usize {
         self.rows
@@ -143,7 +174,7 @@ impl Inputs {
                 });
             }
             Form::Pairs | Form::Tiles => {
-                let words = half_words(form, self.width);
+                let words = tiling.half_words(form, self.width);
                 self.halves.set_len(padded * words);
                 let width = self.width;
                 rows.zip(self.halves.par_chunks_mut(tiling.most * words)).for_each(|(x, to)| {
@@ -174,14 +205,9 @@ impl Inputs {
     /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for AMX.
     #[inline(always)]
     pub(crate) fn half_tile(&self, form: Form, (first, rows): (usize, usize), start: usize, len: usize) -> &[u32] {
-        let words = half_words(form, self.width);
+        let words = self.tiling(form).half_words(form, self.width);
         &self.halves[first * words + start / 2 * rows..][..len.div_ceil(2) * rows]
     }
-}
-
-/// Words of two halves in a row, padded to what a product multiplies at a time.
-fn half_words(form: Form, width: usize) -> usize {
-    if form == Form::Tiles { width.next_multiple_of(32) / 2 } else { width.div_ceil(2) }
 }
 
 fn pack_floats(x: &[f32], width: usize, tiling: Tiling, to: &mut [f32]) {
@@ -269,7 +295,7 @@ fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, t
 
 /// The nearest bf16 of 32 numbers, by twos.
 #[inline(always)]
-fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
+pub(crate) fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
     let mut words = [0; 16];
     for (word, x) in words.iter_mut().zip(x.as_chunks::<2>().0) {
         *word = to_bf16(x[0]) | to_bf16(x[1]) << 16;

@@ -23,11 +23,13 @@ mod inputs;
 mod isa;
 mod matmul;
 mod matrix;
+mod output;
 mod pack;
 mod simd;
 mod tiles;
 mod unpack;
 mod weight_type;
+mod worker;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -56,8 +56,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn unzip(v: Self::B) -> [Self::F; 4];
     /// Words of two bf16, the nearest to the lanes of `even` and of `odd` (to even), denormals as zeros. The lanes are numbers.
     fn to_pairs(even: Self::F, odd: Self::F) -> Self::B;
-    /// Asks for the cache line at `at` ahead of its use. No effect on results, nor on memory that is not there.
-    fn prefetch(at: *const u8);
 
     fn splat_i(x: i32) -> Self::I;
     /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
@@ -268,6 +266,4 @@ impl Simd for Plain {
         }
         words
     }
-    #[inline(always)]
-    fn prefetch(_: *const u8) {}
 }

@@ -43,11 +43,24 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on memory that is not there.
+#[inline(always)]
+pub(crate) fn prefetch<const SOON: bool>(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe { if SOON { _mm_prefetch::<_MM_HINT_T0>(at.cast()) } else { _mm_prefetch::<_MM_HINT_T1>(at.cast()) } };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Asks for some cache lines of weights that lie behind `at`.
 #[inline(always)]
-pub(crate) fn prefetch_behind<S: Simd>(at: *const u8, lines: usize) {
+pub(crate) fn prefetch_behind(at: *const u8, lines: usize) {
     for line in 0..lines {
-        S::prefetch(at.wrapping_add(AHEAD + 64 * line));
+        prefetch::<true>(at.wrapping_add(AHEAD + 64 * line));
     }
 }
 
@@ -67,7 +80,7 @@ fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, c
     let quants = panel.quants.as_chunks_mut::<QUADS>().0.chunks_exact_mut(per_unit);
     let scales = panel.scales.chunks_exact_mut(per_unit).zip(panel.minima.chunks_exact_mut(per_unit));
     for (bytes, (quants, (scales, minima))) in part.bytes().chunks_exact(T::LAYOUT.unit_bytes).zip(quants.zip(scales)) {
-        prefetch_behind::<S>(bytes.as_ptr(), bytes.len() / 64);
+        prefetch_behind(bytes.as_ptr(), bytes.len() / 64);
         let unit = T::LAYOUT.parts(bytes);
         for (group, quants) in quants.iter_mut().enumerate() {
             for half in 0..2 {

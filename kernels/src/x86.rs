@@ -8,7 +8,10 @@
 use std::arch::x86_64::*;
 
 use crate::simd::{LANES, Simd};
-use crate::tiles::{Before, load, store};
+use crate::tiles::{Before, Sums, load, store};
+use crate::unpack::{IntPanel, PairPanel, Part, prefetch_behind, unpack_ints};
+use crate::worker::Work;
+use crate::{Form, WeightType};
 
 /// Two 256-bit halves.
 #[derive(Clone, Copy)]
@@ -233,11 +236,6 @@ impl Simd for Avx2 {
             _mm256_or_si256(_mm256_srli_epi32::<16>(even[h]), high)
         })
     }
-    #[inline(always)]
-    fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch has no effect but on caches, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
 }
 
 macro_rules! one {
@@ -402,17 +400,12 @@ impl Simd for Avx512 {
             _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
         }
     }
-    #[inline(always)]
-    fn prefetch(at: *const u8) {
-        // SAFETY: a prefetch has no effect but on caches, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
 }
 
 /// `Form::Pairs` on the bf16 dot product: weights `(k / 2, half, output, 2)`, `tile` `(k / 2, row)`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 #[inline]
-pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
+fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
     let mut y: [[__m512; 2]; R] = load::<Avx512, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         // SAFETY: both bit patterns are vectors of 512 bits.
@@ -431,7 +424,7 @@ pub(crate) fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u
 /// of [`unpack_pairs`](crate::unpack::unpack_pairs), into `(k / 2, half, output, 2)`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 #[inline]
-pub(crate) fn group_to_bf16<const MINIMA: bool>(
+fn group_to_bf16<const MINIMA: bool>(
     quants: &[[[u8; 4 * LANES]; 2]],
     half: usize,
     (d, m, zero): (__m512, __m512, f32),
@@ -469,6 +462,57 @@ pub(crate) fn group_to_bf16<const MINIMA: bool>(
             // SAFETY: both bit patterns are vectors of 512 bits.
             let halves = unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) };
             Avx512::store_b(_mm512_permutexvar_epi16(order, halves), &mut to[half]);
+        }
+    }
+}
+
+/// [`unpack_pairs`](crate::unpack::unpack_pairs) on AVX-512 with bf16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+pub(crate) fn unpack_bf16(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel) {
+    let weight_type = part.weights.weight_type();
+    let (layout, zero) = (part.weights.layout(), weight_type.zero() as f32);
+    pairs.set_len(part.len / 2);
+    let pairs = pairs.as_chunks_mut::<2>().0;
+    if weight_type == WeightType::Q8_0 {
+        // Its integers need no expanding: they are read where they lie.
+        for (bytes, to) in part.bytes().chunks_exact(layout.unit_bytes).zip(pairs.chunks_exact_mut(layout.unit / 4)) {
+            prefetch_behind(bytes.as_ptr(), bytes.len() / 64);
+            let unit = layout.parts(bytes);
+            for half in 0..2 {
+                let d = Avx512::load_f16(&unit.scales[half]);
+                group_to_bf16::<false>(unit.low.as_chunks().0, half, (d, d, zero), to);
+            }
+        }
+        return;
+    }
+    unpack_ints::<Avx512, false>(part, ints);
+    let quads = weight_type.group_len() / 4;
+    for (group, (quants, to)) in ints.quants.chunks_exact(quads).zip(pairs.chunks_exact_mut(quads)).enumerate() {
+        for half in 0..2 {
+            let (d, m) = (Avx512::load(&ints.scales[group][half]), Avx512::load(&ints.minima[group][half]));
+            if weight_type.has_minima() {
+                group_to_bf16::<true>(quants, half, (d, m, zero), to);
+            } else {
+                group_to_bf16::<false>(quants, half, (d, m, zero), to);
+            }
+        }
+    }
+}
+
+/// `Form::Pairs` on the bf16 dot product.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub(crate) fn dot_rows(work: &Work<'_>, sums: &mut [Sums]) {
+    let part = work.part;
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.half_tile(Form::Pairs, tile, part.start, part.len);
+        let (panel, sums) = (part.lines(), Before { sums: &mut sums[first..], fresh: part.start == 0 });
+        match tile.1 {
+            12 => dot_tile::<12>(panel, x, sums),
+            6 => dot_tile::<6>(panel, x, sums),
+            4 => dot_tile::<4>(panel, x, sums),
+            3 => dot_tile::<3>(panel, x, sums),
+            2 => dot_tile::<2>(panel, x, sums),
+            _ => dot_tile::<1>(panel, x, sums),
         }
     }
 }

@@ -251,6 +251,7 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
     let kinds = [(WeightType::Q8_0, Form::Int8, 40), (WeightType::F16, Form::Float, 33), (WeightType::Q4_1, Form::Int8, 100)];
     let bytes = kinds.map(|(weight_type, _, n)| random.weights(weight_type, n, k));
     let biases = kinds.map(|(_, _, n)| random.floats(n));
+    let down = random.weights(WeightType::BF16, 7, 40);
     let packed: Vec<PackedMatrix> = std::iter::zip(&kinds, &bytes)
         .map(|((t, form, n), bytes)| PackedMatrix::pack(Matrix::new(*t, bytes, *n, k).expect("sizes fit"), *form).expect("memory"))
         .collect();
@@ -270,10 +271,16 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
         // Both factors of a gated layer are of one width.
         let (gate, up) = (&packed[0], &packed[0]);
         let apart: Vec<f32> = run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
-        let (mut expected, mut gated) = (vec![0.0; m * 40], vec![0.0; m * 40]);
+        let mut expected = vec![0.0; m * 40];
         silu_mul(isa, &apart, &apart, &mut expected);
-        gated_matmul(isa, &inputs, (gate, Some(&biases[0])), (up, Some(&biases[0])), &mut gated);
-        assert_eq!(bits(&gated), bits(&expected), "gated on {}", isa.name());
+        // What it packs shows in a product with it.
+        for form in [Form::Float, Form::Tiles] {
+            let down = PackedMatrix::pack(Matrix::new(WeightType::BF16, &down, 7, 40).expect("sizes fit"), form).expect("memory");
+            let (mut at_once, mut y) = (Inputs::new(), vec![0.0; m * 7]);
+            gated_matmul(isa, &inputs, (gate, Some(&biases[0])), (up, Some(&biases[0])), &mut at_once, form);
+            matmul(isa, &at_once, &mut [Product { weights: &down, bias: None, y: &mut y, add: false }]);
+            assert_eq!(bits(&y), bits(&run_packed(isa, &expected, &down)), "gated, {form:?} on {}", isa.name());
+        }
     }
 }
 

@@ -16,8 +16,9 @@ pub(crate) struct Workspace {
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
     pub(crate) attended: Buffer<f32>,
-    pub(crate) gated: Buffer<f32>,
     pub(crate) inputs: Inputs,
+    /// Of a feed-forward layer's second product.
+    pub(crate) gated: Inputs,
 }
 
 /// Keeps of `(rows, width)` the wanted rows, ascending, and moves them to the front.

@@ -190,11 +190,10 @@ impl Mlp {
     /// Adds the layer's result for the normed rows to the residual stream.
     fn forward(&self, w: &mut Workspace, compute: Compute) {
         let width = self.gate_proj.weight.in_features();
-        w.gated.set_len(w.normed.len() / width * self.gate_proj.out_features());
         w.inputs.set(compute.isa, &w.normed, width, [self.gate_proj.form(), self.up_proj.form()]);
-        let (gate, up) = (&self.gate_proj, &self.up_proj);
-        gated_matmul(compute.isa, &w.inputs, (&gate.weight, gate.bias.as_deref()), (&up.weight, up.bias.as_deref()), &mut w.gated);
-        self.down_proj.add_to(compute, &mut w.inputs, &w.gated, &mut w.x);
+        let (gate, up) = (self.gate_proj.weights(), self.up_proj.weights());
+        gated_matmul(compute.isa, &w.inputs, gate, up, &mut w.gated, self.down_proj.form());
+        matmul(compute.isa, &w.gated, &mut [Product { add: true, ..self.down_proj.product(&mut w.x) }]);
     }
 }
 

@@ -98,6 +98,11 @@ impl Linear {
         self.weight.form()
     }
 
+    /// Its weight, and its bias where it has one.
+    pub(crate) fn weights(&self) -> (&PackedMatrix, Option<&[f32]>) {
+        (&self.weight, self.bias.as_deref())
+    }
+
     /// The product with what the inputs of a call hold, into `y` `(rows, out_features)`.
     pub(crate) fn product<'a>(&'a self, y: &'a mut [f32]) -> Product<'a> {
         Product { weights: &self.weight, bias: self.bias.as_deref(), y, add: false }

@@ -1,0 +1,214 @@
+//! What a thread does for a product: the sums of some rows over some panels of weights, in any form and on any instruction set.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::buffer::Buffer;
+use crate::groups::{Packed, Quantised, by_type};
+use crate::inputs::Inputs;
+use crate::isa::dispatch;
+use crate::pack::PackedMatrix;
+use crate::simd::Simd;
+use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
+use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, prefetch, unpack_floats, unpack_ints, unpack_pairs};
+use crate::{Form, Isa, WeightType};
+
+/// Up to this many rows, integers are expanded as they are multiplied.
+const FEW_TILES: usize = 6;
+
+/// A panel of a matrix.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip<'a> {
+    pub(crate) weights: &'a PackedMatrix,
+    pub(crate) panel: usize,
+}
+
+impl<'a> Strip<'a> {
+    fn part(self, start: usize, len: usize) -> Part<'a> {
+        Part { weights: self.weights, panel: self.panel, start, len }
+    }
+}
+
+/// Expanded weights.
+#[derive(Default)]
+pub(crate) struct Panels {
+    pub(crate) ints: IntPanel,
+    pub(crate) floats: FloatPanel,
+    pub(crate) pairs: PairPanel,
+}
+
+/// A thread's memory for expanded weights and sums, kept from product to product.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    panels: Panels,
+    pub(crate) sums: Buffer<Sums>,
+}
+
+/// Lends this thread's memory.
+pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
+    thread_local! {
+        static SCRATCH: RefCell<Scratch> = RefCell::default();
+    }
+    SCRATCH.with_borrow_mut(work);
+}
+
+impl Scratch {
+    /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns how many rows each panel has there, some of them
+    /// padding.
+    pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
+        let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
+        self.sums.set_len(strips.len() * rows_held);
+        // All panels take their turn with a chunk of the activations while it is in the second-level cache.
+        let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
+        let len = |start: usize| chunk.min(width - start);
+        let mut worker = Worker::new(isa);
+        for start in (0..width).step_by(chunk) {
+            for (index, (strip, sums)) in strips.iter().zip(self.sums.chunks_exact_mut(rows_held)).enumerate() {
+                let next = match strips.get(index + 1) {
+                    Some(strip) => strip.part(start, len(start)).bytes(),
+                    None if start + chunk < width => strips[0].part(start + chunk, len(start + chunk)).bytes(),
+                    None => &[],
+                };
+                worker.add(&Work { part: strip.part(start, len(start)), rows: rows.clone(), inputs, next }, &mut self.panels, sums);
+            }
+        }
+        rows_held
+    }
+}
+
+/// Rows to be multiplied with a part of the weights.
+pub(crate) struct Work<'a> {
+    pub(crate) part: Part<'a>,
+    rows: Range<usize>,
+    pub(crate) inputs: &'a Inputs,
+    /// The weights that are multiplied after these.
+    next: &'a [u8],
+}
+
+impl Work<'_> {
+    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, the next weights are asked for, a share with
+    /// each tile.
+    #[inline(always)]
+    pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
+        let (start, rows) = (self.rows.start, self.rows.len());
+        let lines = if rows > FEW_TILES { self.next.len() / 64 } else { 0 };
+        self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
+            for line in lines * first / rows..lines * (first + count) / rows {
+                prefetch::<false>(self.next.as_ptr().wrapping_add(64 * line));
+            }
+            ((start + first, count), first)
+        })
+    }
+}
+
+/// How a thread multiplies: the instruction set, and tile registers while it uses them.
+struct Worker {
+    isa: Isa,
+    #[cfg(target_arch = "x86_64")]
+    tiles: Option<crate::amx::Tiles>,
+}
+
+impl Worker {
+    fn new(isa: Isa) -> Self {
+        Self {
+            isa,
+            #[cfg(target_arch = "x86_64")]
+            tiles: None,
+        }
+    }
+
+    /// Adds the products of a part to the rows' sums.
+    #[inline]
+    fn add(&mut self, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+        let (isa, form) = (self.isa, work.part.weights.form());
+        #[cfg(target_arch = "x86_64")]
+        if work.inputs.tiling(form).amx {
+            return crate::amx::add(&mut self.tiles, work, panels, sums);
+        }
+        match form {
+            Form::Float => dispatch!(isa, float_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
+            Form::Int8 => dispatch!(isa, int_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
+            #[cfg(target_arch = "x86_64")]
+            Form::Pairs if matches!(isa, Isa::Avx512 | Isa::Amx) && crate::isa::has_bf16_dot() => {
+                // SAFETY: AVX-512 with bf16 was found just now.
+                unsafe { crate::x86::dot_rows(work, sums) };
+            }
+            Form::Pairs => dispatch!(isa, pair_rows(work: &Work<'_>, sums: &mut [Sums])),
+            Form::Tiles => dispatch!(isa, step_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
+        }
+    }
+}
+
+#[inline(always)]
+fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    let part = work.part;
+    let panel = if part.weights.weight_type() == WeightType::F32 {
+        bytemuck::cast_slice(part.bytes())
+    } else {
+        unpack_floats::<S>(part, &mut panels.ints, &mut panels.floats);
+        &*panels.floats
+    };
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.float_tile(tile, part.start, part.len);
+        by_rows!(tile.1, float_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+    }
+}
+
+#[inline(always)]
+fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    let part = work.part;
+    let weight_type = part.weights.weight_type();
+    if work.rows.len() <= FEW_TILES {
+        by_type!(weight_type, packed_rows::<S>(work, sums));
+        return;
+    }
+    let ints = &mut panels.ints;
+    unpack_ints::<S, false>(part, ints);
+    let (group, zero) = (weight_type.group_len(), weight_type.zero());
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.int_tile(tile, part.start, part.len, group);
+        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        match (group, weight_type.has_minima()) {
+            (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(ints, x, zero, before)),
+            (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(ints, x, zero, before)),
+            (_, false) => by_rows!(tile.1, int_tile::<S, 8, false>(ints, x, zero, before)),
+        }
+    }
+}
+
+/// A few rows with weights where they lie.
+#[inline(always)]
+fn packed_rows<S: Simd, T: Quantised, const QUADS: usize, const MINIMA: bool>(work: &Work<'_>, sums: &mut [Sums]) {
+    let part = work.part;
+    let mut weights = Packed::<T>::new(part);
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.int_tile(tile, part.start, part.len, 4 * QUADS);
+        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, T::TYPE.zero(), before));
+        weights.ahead = false;
+    }
+}
+
+#[inline(always)]
+fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums]) {
+    let part = work.part;
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.half_tile(Form::Pairs, tile, part.start, part.len);
+        by_rows!(tile.1, pair_tile::<S>(part.lines(), x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+    }
+}
+
+#[inline(always)]
+fn step_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+    let part = work.part;
+    let panel = if part.weights.weight_type() == WeightType::BF16 {
+        part.lines()
+    } else {
+        unpack_pairs::<S>(part, &mut panels.ints, &mut panels.pairs);
+        &*panels.pairs
+    };
+    for (tile, first) in work.tiles() {
+        let x = work.inputs.half_tile(Form::Tiles, tile, part.start, part.len.next_multiple_of(32));
+        by_rows!(tile.1, step_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+    }
+}
