@@ -1,8 +1,6 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
 
-use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Requests, Sampling, ScoreResult, Sink, SinkError, Usage,
-};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
@@ -30,23 +28,16 @@ impl Held for Begun {
 }
 
 impl Model {
-    /// The next request that is to be continued; those that cannot be go to the sink on the way.
-    pub(crate) fn next_begun(
-        &self,
-        requests: &mut Requests<'_, GenerateRequest>,
-        index: &mut usize,
-        sink: &mut Sink<'_, GenerateResult>,
-    ) -> Result<Option<Begun>, LmError> {
-        for request in requests {
-            let (prompt, outcome) = self.prompt(&request)?;
-            let place = *index;
-            *index += 1;
-            let Some(outcome) = outcome else { return Ok(Some(Begun { index: place, request, prompt })) };
-            self.progress().pass();
-            let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
-            sink(place, result(outcome, prompt.tokens.len(), nothing)).map_err(LmError::Sink)?;
-        }
-        Ok(None)
+    /// The request in tokens, or its result where there is nothing to generate.
+    pub(crate) fn begin(&self, index: usize, request: GenerateRequest) -> Result<Result<Begun, GenerateResult>, LmError> {
+        let (prompt, outcome) = self.prompt(&request)?;
+        Ok(match outcome {
+            None => Ok(Begun { index, request, prompt }),
+            Some(outcome) => {
+                let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
+                Err(result(outcome, prompt.tokens.len(), nothing))
+            }
+        })
     }
 
     /// Continues all requests of a window, and asks for their verdicts.

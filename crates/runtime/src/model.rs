@@ -20,7 +20,6 @@ use crate::engine::walk::WalkError;
 use crate::hub::Located;
 use crate::memory::default_budget;
 use crate::weights::fingerprint;
-use crate::window::Windows;
 
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
 ///
@@ -253,28 +252,12 @@ impl LanguageModel for Model {
     }
 
     fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
-        let mut usage = Usage::default();
-        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.next_asked(requests, &mut index, sink))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
-            self.progress().begin(window.len());
-            usage += self.score_window(window, sink)?;
-        }
+        self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| self.score_window(window, sink))
     }
 
     fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
-        let mut usage = Usage::default();
-        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.next_begun(requests, &mut index, sink))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
-            self.progress().begin(window.len());
-            usage += self.generate_window(window, sink)?;
-        }
+        self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
+            self.generate_window(window, sink)
+        })
     }
 }

@@ -12,7 +12,6 @@ use crate::Model;
 use crate::engine::generate::{SIDE_BY_SIDE, plan_texts};
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
-use crate::window::Windows;
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -96,20 +95,13 @@ impl LanguageModel for Planner<'_> {
 
     fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
         self.begin();
-        let mut usage = Usage::default();
         let mut answer = |index, result: ScoreResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
-        loop {
-            let mut window = windows.next(&mut || self.model.next_asked(requests, &mut index, &mut answer))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
+        self.model.in_windows(requests, &mut answer, &|index, request| self.model.ask(index, request), &mut |mut window, answer| {
             let (queries, _) = queries_of(&mut window);
             let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
-            usage += cost;
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.rows += rows;
@@ -121,26 +113,20 @@ impl LanguageModel for Planner<'_> {
                 let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
                 answer(asked.index, result).map_err(LmError::Sink)?;
             }
-        }
+            Ok(cost)
+        })
     }
 
     fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
         self.begin();
-        let mut usage = Usage::default();
         let mut answer = |index, result: GenerateResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.model.next_begun(requests, &mut index, &mut answer))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
+        self.model.in_windows(requests, &mut answer, &|index, request| self.model.begin(index, request), &mut |window, answer| {
             let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
             let (places, prompts): (Vec<usize>, Vec<_>) = window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
             let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
-            usage += cost;
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.has_verdicts |= verdicts;
@@ -161,7 +147,8 @@ impl LanguageModel for Planner<'_> {
                 };
                 answer(place, nothing).map_err(LmError::Sink)?;
             }
-        }
+            Ok(cost)
+        })
     }
 }
 

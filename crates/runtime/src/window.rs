@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 
+use probity_lm::{LmError, Requests, Sink, Usage};
+
+use crate::Model;
+
 /// Something that a window holds.
 pub(crate) trait Held {
     /// The prompt's tokens.
@@ -54,6 +58,40 @@ impl<T: Held> Windows<T> {
             }
         }
         best.1
+    }
+}
+
+impl Model {
+    /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is nothing to compute;
+    /// `run` answers a window.
+    pub(crate) fn in_windows<R, T: Held, A>(
+        &self,
+        requests: &mut Requests<'_, R>,
+        sink: &mut Sink<'_, A>,
+        hold: &dyn Fn(usize, R) -> Result<Result<T, A>, LmError>,
+        run: &mut dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
+    ) -> Result<Usage, LmError> {
+        let mut usage = Usage::default();
+        let (mut windows, mut requests) = (Windows::new(self.options().window_tokens), requests.enumerate());
+        loop {
+            let window = windows.next(&mut || {
+                for (index, request) in requests.by_ref() {
+                    match hold(index, request)? {
+                        Ok(held) => return Ok(Some(held)),
+                        Err(result) => {
+                            self.progress().pass();
+                            sink(index, result).map_err(LmError::Sink)?;
+                        }
+                    }
+                }
+                Ok(None)
+            })?;
+            if window.is_empty() {
+                return Ok(usage);
+            }
+            self.progress().begin(window.len());
+            usage += run(window, sink)?;
+        }
     }
 }
 
