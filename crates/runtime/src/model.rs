@@ -101,10 +101,6 @@ impl Decoder for Pooled {
         self.decoder.cache_bytes(tokens)
     }
 
-    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
-        self.threads.install(|| self.decoder.normalisers(logits))
-    }
-
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
         self.decoder.join(spans)
     }

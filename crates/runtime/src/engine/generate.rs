@@ -62,15 +62,9 @@ impl<'a> Decoding<'a> {
         Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
     }
 
-    /// Takes the next token from its logits; the result where that ends the text.
-    fn advance(&mut self, logits: &Logits, row: usize, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
-        if !logits.is_finite(row) {
-            return Some(self.end(vocabulary, None));
-        }
-        let token = match &mut self.random {
-            None => logits.greedy(row) as u32,
-            Some((temperature, random)) => sample(logits.row(row), *temperature, random.random::<f64>()),
-        };
+    /// Goes on with the next token, absent where the logits were not finite; the result where that ends the text.
+    fn advance(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+        let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
@@ -202,17 +196,14 @@ impl<'a, E> Generation<'a, '_, E> {
         self.advance(&output.hidden, texts.into_iter().enumerate().collect())
     }
 
-    /// Takes the next token of each text from its row of hidden states, rows ascending.
-    fn advance(&mut self, hidden: &Tensor, texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
-        let mut logits: Option<(usize, Logits)> = None;
-        for (row, mut text) in texts {
-            let first = row / LOGIT_ROWS * LOGIT_ROWS;
-            if logits.as_ref().is_none_or(|(held, _)| *held != first) {
-                let rows = LOGIT_ROWS.min(hidden.dim(0)? - first);
-                logits = Some((first, Logits::new(self.model, &hidden.narrow(0, first, rows)?)?));
-            }
-            let (_, logits) = logits.as_ref().expect("made just above");
-            match text.advance(logits, row - first, self.vocabulary) {
+    /// Takes the next token of each text, which stands beside its row of hidden states.
+    fn advance(&mut self, hidden: &Tensor, mut texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let tokens = next_tokens(self.model, hidden, &mut texts)?;
+        for ((_, mut text), token) in texts.into_iter().zip(tokens) {
+            match text.advance(token, self.vocabulary) {
                 Some(generated) => {
                     self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
                     (self.done)(text.index, generated).map_err(WalkError::Visitor)?;
@@ -222,6 +213,26 @@ impl<'a, E> Generation<'a, '_, E> {
         }
         Ok(())
     }
+}
+
+/// The next token of each text from its row of hidden states: the most probable one, the lowest id among equals, or one that is drawn.
+/// Absent where the row's logits are not finite.
+fn next_tokens(model: &dyn Decoder, hidden: &Tensor, texts: &mut [(usize, Decoding<'_>)]) -> candle_core::Result<Vec<Option<u32>>> {
+    let rows = model.head(hidden, &vec![Vec::new(); hidden.dim(0)?])?;
+    let greedy = |(row, _): &(usize, _)| Some(&rows[*row]).filter(|row| row.normaliser.is_finite()).map(|row| row.greedy);
+    let mut tokens: Vec<Option<u32>> = texts.iter().map(greedy).collect();
+    // Whole rows of logits are only there for those that draw.
+    let drawing =
+        texts.iter_mut().zip(&mut tokens).filter_map(|((row, text), token)| Some((*row as u32, text.random.as_mut()?, token.as_mut()?)));
+    for part in drawing.collect::<Vec<_>>().chunks_mut(LOGIT_ROWS) {
+        let rows: Vec<u32> = part.iter().map(|(row, ..)| *row).collect();
+        let logits = model.logits(&hidden.index_select(&Tensor::new(rows, hidden.device())?, 0)?)?;
+        let values = into_f32(&logits)?;
+        for ((_, (temperature, random), token), logits) in part.iter_mut().zip(values.chunks_exact(logits.dim(1)?)) {
+            **token = sample(logits, *temperature, random.random());
+        }
+    }
+    Ok(tokens)
 }
 
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
@@ -276,38 +287,7 @@ fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
     (tokens.div_ceil(JOIN) * model.cache_bytes(JOIN) + JOIN * model.cache_bytes(1)) as u64
 }
 
-/// Logits of a few rows over the whole vocabulary.
-struct Logits {
-    values: Vec<f32>,
-    vocab_size: usize,
-    normalisers: Vec<f64>,
-}
-
-impl Logits {
-    /// Runs the output head over hidden states `(rows, hidden_size)`.
-    fn new(model: &dyn Decoder, hidden: &Tensor) -> candle_core::Result<Self> {
-        let logits = model.logits(&hidden.contiguous()?)?;
-        let normalisers = model.normalisers(&logits)?;
-        Ok(Self { values: into_f32(&logits)?, vocab_size: logits.dim(1)?, normalisers })
-    }
-
-    /// The logits of one row.
-    fn row(&self, index: usize) -> &[f32] {
-        &self.values[index * self.vocab_size..][..self.vocab_size]
-    }
-
-    /// The most probable token of a row, the lowest id among equals.
-    fn greedy(&self, index: usize) -> usize {
-        let row = self.row(index);
-        row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best })
-    }
-
-    /// Whether every logit of the row is a number.
-    fn is_finite(&self, index: usize) -> bool {
-        self.normalisers[index].is_finite()
-    }
-}
-
+/// The elements of a matrix, row by row.
 fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
