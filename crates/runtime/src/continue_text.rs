@@ -33,10 +33,7 @@ impl Model {
         let (prompt, outcome) = self.prompt(&request)?;
         Ok(match outcome {
             None => Ok(Begun { index, request, prompt }),
-            Some(outcome) => {
-                let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
-                Err(result(outcome, prompt.tokens.len(), nothing))
-            }
+            Some(outcome) => Err(without_text(outcome, prompt.tokens.len())),
         })
     }
 
@@ -59,7 +56,8 @@ impl Model {
                 None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
             let verdict = verdict_request(request, &prompts[prompt].tokens, &generated, &decode);
-            let result = result(outcome, prompts[prompt].tokens.len(), generated);
+            let Generated { token_ids, text, finish } = generated;
+            let result = GenerateResult { outcome, prompt_tokens: prompts[prompt].tokens.len(), text, token_ids, finish, verdict: None };
             match verdict {
                 Some(verdict) => waiting.push((*place, result, verdict)),
                 None => sink(*place, result)?,
@@ -120,7 +118,7 @@ impl Model {
     }
 }
 
-fn result(outcome: Outcome, prompt_tokens: usize, generated: Generated) -> GenerateResult {
-    let Generated { token_ids, text, finish } = generated;
-    GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict: None }
+/// A result with no text.
+pub(crate) fn without_text(outcome: Outcome, prompt_tokens: usize) -> GenerateResult {
+    GenerateResult { outcome, prompt_tokens, text: String::new(), token_ids: Vec::new(), finish: None, verdict: None }
 }

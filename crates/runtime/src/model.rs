@@ -1,4 +1,4 @@
-//! The language-model contract on candle.
+//! The language-model contract on a decoder and its tokenizer.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub struct LoadOptions {
     /// Tokens that run through the model at once.
     pub token_budget: usize,
     /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent (4 GiB on a
-    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for which there is not enough
-    /// by itself is [too long](probity_lm::Outcome::TooLong).
+    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for
+    /// which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
     /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
     /// prompts have least in common.

@@ -20,19 +20,19 @@ const OVERHEAD: usize = 64;
 
 /// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that share a long beginning
 /// stand together in a work list, and so run together. A list of less than twice the limit is one window.
-pub(crate) struct Windows<T> {
+struct Windows<T> {
     limit: usize,
     waiting: VecDeque<T>,
     tokens: usize,
 }
 
 impl<T: Held> Windows<T> {
-    pub(crate) fn new(limit: usize) -> Self {
+    fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), waiting: VecDeque::new(), tokens: 0 }
     }
 
     /// The next window of what `pull` gives; empty at its end.
-    pub(crate) fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
+    fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
         while self.tokens < 2 * self.limit {
             let Some(item) = pull()? else {
                 self.tokens = 0;
@@ -61,6 +61,9 @@ impl<T: Held> Windows<T> {
     }
 }
 
+/// Answers a window through a sink.
+type Answering<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
+
 impl Model {
     /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is nothing to compute;
     /// `run` answers a window.
@@ -69,7 +72,7 @@ impl Model {
         requests: &mut Requests<'_, R>,
         sink: &mut Sink<'_, A>,
         hold: &dyn Fn(usize, R) -> Result<Result<T, A>, LmError>,
-        run: &mut dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
+        run: &mut Answering<'_, T, A>,
     ) -> Result<Usage, LmError> {
         let mut usage = Usage::default();
         let (mut windows, mut requests) = (Windows::new(self.options().window_tokens), requests.enumerate());

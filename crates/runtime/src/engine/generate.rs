@@ -9,7 +9,7 @@ use probity_models::{Decoder, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::scheduler::Limits;
+use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
 use super::tree::{PrefixTree, Sequence};
 use super::walk::{Computed, WalkError, walk};
@@ -69,12 +69,22 @@ impl<'a> Decoding<'a> {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
         self.generated.push(token);
-        let text = (vocabulary.decode)(&self.generated);
-        if let Some(at) = self.prompt.stop.iter().filter_map(|stop| text.find(stop)).min() {
-            let generated = std::mem::take(&mut self.generated);
-            return Some(Generated { token_ids: generated, text: text[..at].to_owned(), finish: Some(Finish::Stop) });
+        if let Some(text) = self.text_before_stop(vocabulary) {
+            let token_ids = std::mem::take(&mut self.generated);
+            return Some(Generated { token_ids, text, finish: Some(Finish::Stop) });
         }
         (self.generated.len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
+    }
+
+    /// The text up to the first stop sequence where there is one in it.
+    fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
+        if self.prompt.stop.is_empty() {
+            return None;
+        }
+        let mut text = (vocabulary.decode)(&self.generated);
+        let at = self.prompt.stop.iter().filter_map(|stop| text.find(stop)).min()?;
+        text.truncate(at);
+        Some(text)
     }
 
     fn end(&mut self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
@@ -238,12 +248,13 @@ fn next_tokens(model: &dyn Decoder, hidden: &Tensor, texts: &mut [(usize, Decodi
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
 /// least one where nothing else is going on; and the bytes that are set aside then.
 fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, active: usize, mut set_aside: u64) -> (usize, u64) {
+    let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
     while let Some(prompt) = prompts.get(count).filter(|_| active + count < SIDE_BY_SIDE) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before].tokens);
         let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
-        let own = prompt_bytes(model, prompt.tokens.len() - shared, schedule.limits.tokens) + model.cache_bytes(1) as u64;
+        let own = bytes_in_pieces(prompt.tokens.len() - shared, schedule.limits.tokens, &bytes_of) + bytes_of(1);
         let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens);
         if bytes > schedule.limits.cache && active + count > 0 {
             break;
@@ -274,12 +285,6 @@ pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule:
 fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
     let alone = |index: usize| if share { 0 } else { index };
     PrefixTree::new(prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) }).collect())
-}
-
-/// Bytes of a prompt's cache, run in pieces of at most so many tokens.
-fn prompt_bytes(model: &dyn Decoder, tokens: usize, piece: usize) -> u64 {
-    let bytes = |tokens: usize| if tokens == 0 { 0 } else { model.cache_bytes(tokens) as u64 };
-    (tokens / piece) as u64 * bytes(piece) + bytes(tokens % piece)
 }
 
 /// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.
