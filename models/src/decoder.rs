@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{
-    AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, log_sum_exp, matmul,
-};
+use probity_kernels::{AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, matmul};
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
@@ -335,11 +333,6 @@ impl Decoder for LlamaFamily {
 
     fn cache_bytes(&self, tokens: usize) -> usize {
         CpuSpan::bytes(&self.config.attention_shape(), self.layers.len(), tokens)
-    }
-
-    fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
-        let (storage, layout) = logits.storage_and_layout();
-        Ok(log_sum_exp(self.compute.isa, elements(&storage, layout)?, logits.dim(1)?))
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {

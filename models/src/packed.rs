@@ -75,9 +75,6 @@ pub trait Decoder: Send + Sync {
     /// Bytes that a new span of that many tokens, at least one, takes over all layers.
     fn cache_bytes(&self, tokens: usize) -> usize;
 
-    /// log Σ exp over the vocabulary of each row of logits; not finite where a logit is NaN or +∞.
-    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>>;
-
     /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
 }

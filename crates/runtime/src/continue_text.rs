@@ -1,8 +1,6 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
 
-use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Requests, Sampling, ScoreResult, Sink, SinkError, Usage,
-};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
@@ -30,23 +28,13 @@ impl Held for Begun {
 }
 
 impl Model {
-    /// The next request that is to be continued; those that cannot be go to the sink on the way.
-    pub(crate) fn next_begun(
-        &self,
-        requests: &mut Requests<'_, GenerateRequest>,
-        index: &mut usize,
-        sink: &mut Sink<'_, GenerateResult>,
-    ) -> Result<Option<Begun>, LmError> {
-        for request in requests {
-            let (prompt, outcome) = self.prompt(&request)?;
-            let place = *index;
-            *index += 1;
-            let Some(outcome) = outcome else { return Ok(Some(Begun { index: place, request, prompt })) };
-            self.progress().pass();
-            let nothing = Generated { token_ids: Vec::new(), text: String::new(), finish: None };
-            sink(place, result(outcome, prompt.tokens.len(), nothing)).map_err(LmError::Sink)?;
-        }
-        Ok(None)
+    /// The request in tokens, or its result where there is nothing to generate.
+    pub(crate) fn begin(&self, index: usize, request: GenerateRequest) -> Result<Result<Begun, GenerateResult>, LmError> {
+        let (prompt, outcome) = self.prompt(&request)?;
+        Ok(match outcome {
+            None => Ok(Begun { index, request, prompt }),
+            Some(outcome) => Err(without_text(outcome, prompt.tokens.len())),
+        })
     }
 
     /// Continues all requests of a window, and asks for their verdicts.
@@ -68,7 +56,8 @@ impl Model {
                 None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
             let verdict = verdict_request(request, &prompts[prompt].tokens, &generated, &decode);
-            let result = result(outcome, prompts[prompt].tokens.len(), generated);
+            let Generated { token_ids, text, finish } = generated;
+            let result = GenerateResult { outcome, prompt_tokens: prompts[prompt].tokens.len(), text, token_ids, finish, verdict: None };
             match verdict {
                 Some(verdict) => waiting.push((*place, result, verdict)),
                 None => sink(*place, result)?,
@@ -129,7 +118,7 @@ impl Model {
     }
 }
 
-fn result(outcome: Outcome, prompt_tokens: usize, generated: Generated) -> GenerateResult {
-    let Generated { token_ids, text, finish } = generated;
-    GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict: None }
+/// A result with no text.
+pub(crate) fn without_text(outcome: Outcome, prompt_tokens: usize) -> GenerateResult {
+    GenerateResult { outcome, prompt_tokens, text: String::new(), token_ids: Vec::new(), finish: None, verdict: None }
 }

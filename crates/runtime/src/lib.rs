@@ -1,4 +1,4 @@
-//! Loading, tokenizing and scoring: the language-model contract on candle
+//! Loading, tokenizing, scoring and generating: the language-model contract on models that lie on this machine.
 
 pub mod chat;
 mod checkpoint;

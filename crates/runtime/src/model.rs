@@ -1,4 +1,4 @@
-//! The language-model contract on candle.
+//! The language-model contract on a decoder and its tokenizer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,6 @@ use crate::engine::walk::WalkError;
 use crate::hub::Located;
 use crate::memory::default_budget;
 use crate::weights::fingerprint;
-use crate::window::Windows;
 
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
 ///
@@ -42,8 +41,8 @@ pub struct LoadOptions {
     /// Tokens that run through the model at once.
     pub token_budget: usize,
     /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent (4 GiB on a
-    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for which there is not enough
-    /// by itself is [too long](probity_lm::Outcome::TooLong).
+    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for
+    /// which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
     /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
     /// prompts have least in common.
@@ -100,10 +99,6 @@ impl Decoder for Pooled {
 
     fn cache_bytes(&self, tokens: usize) -> usize {
         self.decoder.cache_bytes(tokens)
-    }
-
-    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
-        self.threads.install(|| self.decoder.normalisers(logits))
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
@@ -253,28 +248,12 @@ impl LanguageModel for Model {
     }
 
     fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
-        let mut usage = Usage::default();
-        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.next_asked(requests, &mut index, sink))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
-            self.progress().begin(window.len());
-            usage += self.score_window(window, sink)?;
-        }
+        self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| self.score_window(window, sink))
     }
 
     fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
-        let mut usage = Usage::default();
-        let (mut windows, mut index) = (Windows::new(self.options.window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.next_begun(requests, &mut index, sink))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
-            self.progress().begin(window.len());
-            usage += self.generate_window(window, sink)?;
-        }
+        self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
+            self.generate_window(window, sink)
+        })
     }
 }

@@ -3,16 +3,17 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
+use candle_core::Tensor;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink, Usage,
 };
 use probity_models::PackedSegment;
 
 use crate::Model;
+use crate::continue_text::without_text;
 use crate::engine::generate::{SIDE_BY_SIDE, plan_texts};
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
-use crate::window::Windows;
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -96,20 +97,13 @@ impl LanguageModel for Planner<'_> {
 
     fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
         self.begin();
-        let mut usage = Usage::default();
         let mut answer = |index, result: ScoreResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
-        loop {
-            let mut window = windows.next(&mut || self.model.next_asked(requests, &mut index, &mut answer))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
+        self.model.in_windows(requests, &mut answer, &|index, request| self.model.ask(index, request), &mut |mut window, answer| {
             let (queries, _) = queries_of(&mut window);
             let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
-            usage += cost;
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.rows += rows;
@@ -121,26 +115,20 @@ impl LanguageModel for Planner<'_> {
                 let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
                 answer(asked.index, result).map_err(LmError::Sink)?;
             }
-        }
+            Ok(cost)
+        })
     }
 
     fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
         self.begin();
-        let mut usage = Usage::default();
         let mut answer = |index, result: GenerateResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        let (mut windows, mut index) = (Windows::new(self.model.options().window_tokens), 0);
-        loop {
-            let window = windows.next(&mut || self.model.next_begun(requests, &mut index, &mut answer))?;
-            if window.is_empty() {
-                return Ok(usage);
-            }
+        self.model.in_windows(requests, &mut answer, &|index, request| self.model.begin(index, request), &mut |window, answer| {
             let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
             let (places, prompts): (Vec<usize>, Vec<_>) = window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
             let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
-            usage += cost;
             let mut plan = self.plan.borrow_mut();
             plan.usage += cost;
             plan.has_verdicts |= verdicts;
@@ -151,23 +139,32 @@ impl LanguageModel for Planner<'_> {
             }
             drop(plan);
             for (place, prompt) in places.into_iter().zip(prompts) {
-                let nothing = GenerateResult {
-                    outcome: Outcome::Empty,
-                    prompt_tokens: prompt.tokens.len(),
-                    text: String::new(),
-                    token_ids: Vec::new(),
-                    finish: None,
-                    verdict: None,
-                };
-                answer(place, nothing).map_err(LmError::Sink)?;
+                answer(place, without_text(Outcome::Empty, prompt.tokens.len())).map_err(LmError::Sink)?;
             }
-        }
+            Ok(cost)
+        })
     }
 }
 
-/// Tokens of a prompt that are run to see how fast the machine is, and rows of the output head.
-const PROBE_TOKENS: usize = 256;
+/// Tokens of a prompt that are run to see how fast the machine is, so many seconds long: the most, and on a slow machine the fewest.
+const PROBE_TOKENS: usize = 512;
+const FEWEST_TOKENS: usize = 128;
+const PROBE_SECONDS: f64 = 0.5;
+/// Rows of the output head that are run.
 const PROBE_ROWS: usize = 32;
+
+/// How many seconds a run took, and what it gave.
+fn timed<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f64, T)> {
+    let started = Instant::now();
+    let result = run()?;
+    Ok((started.elapsed().as_secs_f64(), result))
+}
+
+/// The faster of two runs: a machine is busy with something else at times.
+fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f64, T)> {
+    let (first, second) = (timed(run)?, timed(run)?);
+    Ok(if first.0 < second.0 { first } else { second })
+}
 
 impl Model {
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where texts are to be
@@ -178,32 +175,31 @@ impl Model {
 
     fn measure(&self, plan: &Plan) -> candle_core::Result<Estimate> {
         let model = self.decoder();
-        let tokens = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
-        let mut estimate =
-            Estimate { seconds: 0.0, tokens: tokens.len(), tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
-        if tokens.is_empty() {
+        let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
+        let mut estimate = Estimate { seconds: 0.0, tokens: 0, tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
+        if longest.is_empty() {
             return Ok(estimate);
         }
-        let rows: Vec<usize> = (tokens.len().saturating_sub(PROBE_ROWS)..tokens.len()).collect();
-        let segment = PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted: rows.clone() };
-        // Memory is touched and caches are filled first.
-        model.forward(&[PackedSegment { tokens: tokens[..tokens.len().min(16)].to_vec(), wanted: Vec::new(), ..segment.clone() }])?;
-        let started = Instant::now();
-        let output = model.forward(&[segment])?;
-        estimate.tokens_per_second = tokens.len() as f64 / started.elapsed().as_secs_f64();
-        let started = Instant::now();
-        model.head(&output.hidden, &vec![Vec::new(); rows.len()])?;
-        let row = started.elapsed().as_secs_f64() / rows.len() as f64;
+        let head = |hidden: &Tensor, rows: usize| model.head(hidden, &vec![Vec::new(); rows]);
+        let segment = |tokens: &[u32], wanted| PackedSegment { past: Vec::new(), tokens: tokens.to_vec(), wanted };
+        // Memory is touched and caches are filled first, which shows how much can be run.
+        let few = &longest[..longest.len().min(FEWEST_TOKENS)];
+        let (seconds, _) = timed(&|| model.forward(&[segment(few, Vec::new())]))?;
+        let most = (few.len() as f64 * PROBE_SECONDS / seconds) as usize;
+        let tokens = &longest[..longest.len().min(most).max(few.len())];
+        let rows = tokens.len().min(PROBE_ROWS);
+        let probe = [segment(tokens, (tokens.len() - rows..tokens.len()).collect())];
+        let (seconds, output) = faster(&|| model.forward(&probe))?;
+        (estimate.tokens, estimate.tokens_per_second) = (tokens.len(), tokens.len() as f64 / seconds);
+        let (seconds, _) = faster(&|| head(&output.hidden, rows))?;
         let prompts = plan.usage.tokens_computed - plan.generated;
-        estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * row;
+        estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
-            estimate.side_by_side = plan.texts.min(SIDE_BY_SIDE);
-            let step = PackedSegment { past: output.spans, tokens: vec![tokens[0]], wanted: vec![0] };
-            let started = Instant::now();
-            let output = model.forward(&vec![step; estimate.side_by_side])?;
-            model.logits(&output.hidden)?;
-            let rate = estimate.side_by_side as f64 / started.elapsed().as_secs_f64();
-            estimate.generated_per_second = Some(rate);
+            let texts = plan.texts.min(SIDE_BY_SIDE);
+            let step = vec![PackedSegment { past: output.spans, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
+            let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
+            let rate = texts as f64 / seconds;
+            (estimate.side_by_side, estimate.generated_per_second) = (texts, Some(rate));
             estimate.seconds += plan.generated as f64 / rate;
         }
         Ok(estimate)

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use probity_lm::{
-    Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
-};
+use probity_lm::{Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
 use crate::encoder::EncodeError;
@@ -56,26 +54,13 @@ pub(crate) fn queries_of(window: &mut [Asked]) -> (Vec<TokenQuery>, Vec<usize>) 
 }
 
 impl Model {
-    /// The next request that is to be computed; those with nothing to compute go to the sink on the way.
-    pub(crate) fn next_asked(
-        &self,
-        requests: &mut Requests<'_, ScoreRequest>,
-        index: &mut usize,
-        sink: &mut Sink<'_, ScoreResult>,
-    ) -> Result<Option<Asked>, LmError> {
-        for request in requests {
-            let Encoded { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
-            let place = *index;
-            *index += 1;
-            match outcome {
-                None => return Ok(Some(Asked { index: place, request, prompt_tokens, queries, variants })),
-                Some(outcome) => {
-                    self.progress().pass();
-                    sink(place, ScoreResult { outcome, prompt_tokens, answer: None }).map_err(LmError::Sink)?;
-                }
-            }
-        }
-        Ok(None)
+    /// The request in tokens, or its result where there is nothing to compute.
+    pub(crate) fn ask(&self, index: usize, request: ScoreRequest) -> Result<Result<Asked, ScoreResult>, LmError> {
+        let Encoded { prompt_tokens, outcome, queries, variants } = self.encode(&request)?;
+        Ok(match outcome {
+            None => Ok(Asked { index, request, prompt_tokens, queries, variants }),
+            Some(outcome) => Err(ScoreResult { outcome, prompt_tokens, answer: None }),
+        })
     }
 
     /// Answers all requests of a window.

@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 
+use probity_lm::{LmError, Requests, Sink, Usage};
+
+use crate::Model;
+
 /// Something that a window holds.
 pub(crate) trait Held {
     /// The prompt's tokens.
@@ -16,19 +20,19 @@ const OVERHEAD: usize = 64;
 
 /// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that share a long beginning
 /// stand together in a work list, and so run together. A list of less than twice the limit is one window.
-pub(crate) struct Windows<T> {
+struct Windows<T> {
     limit: usize,
     waiting: VecDeque<T>,
     tokens: usize,
 }
 
 impl<T: Held> Windows<T> {
-    pub(crate) fn new(limit: usize) -> Self {
+    fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), waiting: VecDeque::new(), tokens: 0 }
     }
 
     /// The next window of what `pull` gives; empty at its end.
-    pub(crate) fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
+    fn next<E>(&mut self, pull: &mut dyn FnMut() -> Result<Option<T>, E>) -> Result<Vec<T>, E> {
         while self.tokens < 2 * self.limit {
             let Some(item) = pull()? else {
                 self.tokens = 0;
@@ -54,6 +58,43 @@ impl<T: Held> Windows<T> {
             }
         }
         best.1
+    }
+}
+
+/// Answers a window through a sink.
+type Answering<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
+
+impl Model {
+    /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is nothing to compute;
+    /// `run` answers a window.
+    pub(crate) fn in_windows<R, T: Held, A>(
+        &self,
+        requests: &mut Requests<'_, R>,
+        sink: &mut Sink<'_, A>,
+        hold: &dyn Fn(usize, R) -> Result<Result<T, A>, LmError>,
+        run: &mut Answering<'_, T, A>,
+    ) -> Result<Usage, LmError> {
+        let mut usage = Usage::default();
+        let (mut windows, mut requests) = (Windows::new(self.options().window_tokens), requests.enumerate());
+        loop {
+            let window = windows.next(&mut || {
+                for (index, request) in requests.by_ref() {
+                    match hold(index, request)? {
+                        Ok(held) => return Ok(Some(held)),
+                        Err(result) => {
+                            self.progress().pass();
+                            sink(index, result).map_err(LmError::Sink)?;
+                        }
+                    }
+                }
+                Ok(None)
+            })?;
+            if window.is_empty() {
+                return Ok(usage);
+            }
+            self.progress().begin(window.len());
+            usage += run(window, sink)?;
+        }
     }
 }
 

@@ -240,13 +240,18 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
         }
     }
     assert!(checked > 0, "a last token that is its own text");
-    let sampled = |seed| {
-        let mut request = requests[0].clone();
-        request.sampling = Sampling::Random { temperature: 1.0, seed };
-        run(&[request, requests[2].clone()]).remove(0).token_ids
+    // Texts that are drawn stand among others, two of them behind the same prompt.
+    let drawn = |place: usize, seed| {
+        let sampling = Sampling::Random { temperature: 1.0, seed };
+        GenerateRequest { sampling, ..requests[place].clone() }
     };
-    assert_eq!(sampled(7), sampled(7));
-    assert_ne!(sampled(7), sampled(8));
+    let mixed = [requests[2].clone(), drawn(0, 7), requests[1].clone(), drawn(3, 7), drawn(0, 8)];
+    let results = run(&mixed);
+    for (request, result) in mixed.iter().zip(&results) {
+        assert_eq!(run(std::slice::from_ref(request)), std::slice::from_ref(result));
+    }
+    assert_eq!((&results[0], &results[2]), (&together[2], &together[1]));
+    assert!(results[1].token_ids != results[4].token_ids && results[1].token_ids != together[0].token_ids);
 }
 
 #[test]

@@ -262,6 +262,15 @@ impl DeviceDecoder {
     }
 }
 
+/// log Σ exp over the vocabulary of each row of logits; not finite where a logit is NaN or +∞.
+fn normalisers(logits: &Tensor) -> Result<Vec<f64>> {
+    let max = logits.max_keepdim(1)?;
+    let sums = logits.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
+    // Metal has no f64: the sum is widened when it is read.
+    let sums: Vec<f32> = (sums.log()? + max)?.squeeze(1)?.to_vec1()?;
+    Ok(sums.into_iter().map(f64::from).collect())
+}
+
 /// The largest element's index in each row of `(rows, width)`, the lowest among equals; any index where there is none.
 fn greedy(logits: &Tensor) -> Result<Vec<u32>> {
     let width = logits.dim(1)? as u32;
@@ -333,7 +342,7 @@ impl Decoder for DeviceDecoder {
         for (part, asked) in asked.chunks(HEAD_ROWS).enumerate() {
             let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?)?;
             let mut picked = pick(&logits, asked)?.into_iter();
-            for ((normaliser, greedy), asked) in self.normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
+            for ((normaliser, greedy), asked) in normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
                 rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect() });
             }
         }
@@ -343,14 +352,6 @@ impl Decoder for DeviceDecoder {
     fn cache_bytes(&self, tokens: usize) -> usize {
         let width = self.config.num_kv_heads * self.config.head_dim;
         2 * self.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
-    }
-
-    fn normalisers(&self, logits: &Tensor) -> Result<Vec<f64>> {
-        let max = logits.max_keepdim(1)?;
-        let sums = logits.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
-        // Metal has no f64: the sum is widened when it is read.
-        let sums: Vec<f32> = (sums.log()? + max)?.squeeze(1)?.to_vec1()?;
-        Ok(sums.into_iter().map(f64::from).collect())
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
@@ -370,6 +371,16 @@ mod tests {
         assert_eq!(greedy(&logits).expect("runs"), [1, 0, 2, 0]);
         let nothing = Tensor::new(&[[f32::NAN; 3]], &Device::Cpu).expect("a matrix");
         assert!(greedy(&nothing).expect("runs")[0] < 3);
+    }
+
+    #[test]
+    fn a_normaliser_of_logits_that_are_no_numbers_is_not_finite() {
+        let of = |row: [f32; 3]| normalisers(&Tensor::new(&[row], &Device::Cpu).expect("a row")).expect("runs")[0];
+        assert!((of([0.0, 0.0, 0.0]) - 3f64.ln()).abs() < 1e-6);
+        assert!((of([100.0, f32::NEG_INFINITY, 100.0]) - (100.0 + 2f64.ln())).abs() < 1e-4);
+        for bad in [[0.0, f32::NAN, 1.0], [f32::NAN, 0.0, 1.0], [0.0, f32::INFINITY, 1.0], [f32::NEG_INFINITY; 3]] {
+            assert!(!of(bad).is_finite(), "{bad:?}");
+        }
     }
 
     #[test]

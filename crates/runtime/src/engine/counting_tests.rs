@@ -71,10 +71,6 @@ impl Decoder for Counting {
         self.model.cache_bytes(tokens)
     }
 
-    fn normalisers(&self, logits: &Tensor) -> candle_core::Result<Vec<f64>> {
-        self.model.normalisers(logits)
-    }
-
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
         let joined = self.model.join(spans)?;
         self.watch(std::slice::from_ref(&joined));

@@ -9,7 +9,7 @@ use probity_models::{Decoder, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::scheduler::Limits;
+use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
 use super::tree::{PrefixTree, Sequence};
 use super::walk::{Computed, WalkError, walk};
@@ -62,25 +62,29 @@ impl<'a> Decoding<'a> {
         Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
     }
 
-    /// Takes the next token from its logits; the result where that ends the text.
-    fn advance(&mut self, logits: &Logits, row: usize, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
-        if !logits.is_finite(row) {
-            return Some(self.end(vocabulary, None));
-        }
-        let token = match &mut self.random {
-            None => logits.greedy(row) as u32,
-            Some((temperature, random)) => sample(logits.row(row), *temperature, random.random::<f64>()),
-        };
+    /// Goes on with the next token, absent where the logits were not finite; the result where that ends the text.
+    fn advance(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+        let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
         self.generated.push(token);
-        let text = (vocabulary.decode)(&self.generated);
-        if let Some(at) = self.prompt.stop.iter().filter_map(|stop| text.find(stop)).min() {
-            let generated = std::mem::take(&mut self.generated);
-            return Some(Generated { token_ids: generated, text: text[..at].to_owned(), finish: Some(Finish::Stop) });
+        if let Some(text) = self.text_before_stop(vocabulary) {
+            let token_ids = std::mem::take(&mut self.generated);
+            return Some(Generated { token_ids, text, finish: Some(Finish::Stop) });
         }
         (self.generated.len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
+    }
+
+    /// The text up to the first stop sequence where there is one in it.
+    fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
+        if self.prompt.stop.is_empty() {
+            return None;
+        }
+        let mut text = (vocabulary.decode)(&self.generated);
+        let at = self.prompt.stop.iter().filter_map(|stop| text.find(stop)).min()?;
+        text.truncate(at);
+        Some(text)
     }
 
     fn end(&mut self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
@@ -202,17 +206,14 @@ impl<'a, E> Generation<'a, '_, E> {
         self.advance(&output.hidden, texts.into_iter().enumerate().collect())
     }
 
-    /// Takes the next token of each text from its row of hidden states, rows ascending.
-    fn advance(&mut self, hidden: &Tensor, texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
-        let mut logits: Option<(usize, Logits)> = None;
-        for (row, mut text) in texts {
-            let first = row / LOGIT_ROWS * LOGIT_ROWS;
-            if logits.as_ref().is_none_or(|(held, _)| *held != first) {
-                let rows = LOGIT_ROWS.min(hidden.dim(0)? - first);
-                logits = Some((first, Logits::new(self.model, &hidden.narrow(0, first, rows)?)?));
-            }
-            let (_, logits) = logits.as_ref().expect("made just above");
-            match text.advance(logits, row - first, self.vocabulary) {
+    /// Takes the next token of each text, which stands beside its row of hidden states.
+    fn advance(&mut self, hidden: &Tensor, mut texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let tokens = next_tokens(self.model, hidden, &mut texts)?;
+        for ((_, mut text), token) in texts.into_iter().zip(tokens) {
+            match text.advance(token, self.vocabulary) {
                 Some(generated) => {
                     self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
                     (self.done)(text.index, generated).map_err(WalkError::Visitor)?;
@@ -224,15 +225,36 @@ impl<'a, E> Generation<'a, '_, E> {
     }
 }
 
+/// The next token of each text from its row of hidden states: the most probable one, the lowest id among equals, or one that is drawn.
+/// Absent where the row's logits are not finite.
+fn next_tokens(model: &dyn Decoder, hidden: &Tensor, texts: &mut [(usize, Decoding<'_>)]) -> candle_core::Result<Vec<Option<u32>>> {
+    let rows = model.head(hidden, &vec![Vec::new(); hidden.dim(0)?])?;
+    let greedy = |(row, _): &(usize, _)| Some(&rows[*row]).filter(|row| row.normaliser.is_finite()).map(|row| row.greedy);
+    let mut tokens: Vec<Option<u32>> = texts.iter().map(greedy).collect();
+    // Whole rows of logits are only there for those that draw.
+    let drawing =
+        texts.iter_mut().zip(&mut tokens).filter_map(|((row, text), token)| Some((*row as u32, text.random.as_mut()?, token.as_mut()?)));
+    for part in drawing.collect::<Vec<_>>().chunks_mut(LOGIT_ROWS) {
+        let rows: Vec<u32> = part.iter().map(|(row, ..)| *row).collect();
+        let logits = model.logits(&hidden.index_select(&Tensor::new(rows, hidden.device())?, 0)?)?;
+        let values = into_f32(&logits)?;
+        for ((_, (temperature, random), token), logits) in part.iter_mut().zip(values.chunks_exact(logits.dim(1)?)) {
+            **token = sample(logits, *temperature, random.random());
+        }
+    }
+    Ok(tokens)
+}
+
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
 /// least one where nothing else is going on; and the bytes that are set aside then.
 fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, active: usize, mut set_aside: u64) -> (usize, u64) {
+    let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
     while let Some(prompt) = prompts.get(count).filter(|_| active + count < SIDE_BY_SIDE) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before].tokens);
         let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
-        let own = prompt_bytes(model, prompt.tokens.len() - shared, schedule.limits.tokens) + model.cache_bytes(1) as u64;
+        let own = bytes_in_pieces(prompt.tokens.len() - shared, schedule.limits.tokens, &bytes_of) + bytes_of(1);
         let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens);
         if bytes > schedule.limits.cache && active + count > 0 {
             break;
@@ -265,49 +287,12 @@ fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
     PrefixTree::new(prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) }).collect())
 }
 
-/// Bytes of a prompt's cache, run in pieces of at most so many tokens.
-fn prompt_bytes(model: &dyn Decoder, tokens: usize, piece: usize) -> u64 {
-    let bytes = |tokens: usize| if tokens == 0 { 0 } else { model.cache_bytes(tokens) as u64 };
-    (tokens / piece) as u64 * bytes(piece) + bytes(tokens % piece)
-}
-
 /// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.
 fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
     (tokens.div_ceil(JOIN) * model.cache_bytes(JOIN) + JOIN * model.cache_bytes(1)) as u64
 }
 
-/// Logits of a few rows over the whole vocabulary.
-struct Logits {
-    values: Vec<f32>,
-    vocab_size: usize,
-    normalisers: Vec<f64>,
-}
-
-impl Logits {
-    /// Runs the output head over hidden states `(rows, hidden_size)`.
-    fn new(model: &dyn Decoder, hidden: &Tensor) -> candle_core::Result<Self> {
-        let logits = model.logits(&hidden.contiguous()?)?;
-        let normalisers = model.normalisers(&logits)?;
-        Ok(Self { values: into_f32(&logits)?, vocab_size: logits.dim(1)?, normalisers })
-    }
-
-    /// The logits of one row.
-    fn row(&self, index: usize) -> &[f32] {
-        &self.values[index * self.vocab_size..][..self.vocab_size]
-    }
-
-    /// The most probable token of a row, the lowest id among equals.
-    fn greedy(&self, index: usize) -> usize {
-        let row = self.row(index);
-        row.iter().enumerate().fold(0, |best, (id, logit)| if *logit > row[best] { id } else { best })
-    }
-
-    /// Whether every logit of the row is a number.
-    fn is_finite(&self, index: usize) -> bool {
-        self.normalisers[index].is_finite()
-    }
-}
-
+/// The elements of a matrix, row by row.
 fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {

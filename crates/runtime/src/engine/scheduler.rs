@@ -15,6 +15,13 @@ pub(crate) struct Limits {
     pub(crate) cache: u64,
 }
 
+/// Bytes of so many tokens that run in pieces where they are more than `piece`; `bytes` is what a span takes.
+pub(crate) fn bytes_in_pieces(tokens: usize, piece: usize, bytes: &dyn Fn(usize) -> u64) -> u64 {
+    let (whole, rest) = (tokens / piece, tokens % piece);
+    let whole = if whole > 0 { whole as u64 * bytes(piece) } else { 0 };
+    whole + if rest > 0 { bytes(rest) } else { 0 }
+}
+
 /// Consecutive tokens of a node that run in one go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretch {
@@ -82,18 +89,10 @@ impl<'t> Scheduler<'t> {
         };
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
-            scheduler.needs[node] = scheduler.bytes_of(tree.tokens(node).len()) + below;
+            scheduler.needs[node] = bytes_in_pieces(tree.tokens(node).len(), limits.tokens, bytes) + below;
         }
         scheduler.make_ready(0);
         scheduler
-    }
-
-    /// Bytes of a node of so many tokens, run in pieces where it is longer than the token limit.
-    fn bytes_of(&self, tokens: usize) -> u64 {
-        let piece = self.limits.tokens;
-        let rest = tokens % piece;
-        let whole = if tokens >= piece { (tokens / piece) as u64 * (self.bytes)(piece) } else { 0 };
-        whole + if rest > 0 { (self.bytes)(rest) } else { 0 }
     }
 
     /// The most bytes that lived at once so far.
@@ -101,7 +100,7 @@ impl<'t> Scheduler<'t> {
         self.peak
     }
 
-    /// The spans above a node, the root's first.
+    /// The nodes above a node, but for the root: its parent last.
     pub(crate) fn ancestors(&self, node: NodeId) -> Vec<NodeId> {
         let mut path = Vec::with_capacity(self.depths[node]);
         let mut at = self.parents[node];
