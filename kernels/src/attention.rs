@@ -74,15 +74,20 @@ pub fn pack_keys(shape: &AttentionShape, keys: &[f32], rows: Range<usize>, packe
     let (heads, dim) = (shape.kv_heads, shape.head_dim);
     assert_eq!(packed.len(), shape.keys_len(rows.len()), "packed keys");
     let head_len = rows.len().next_multiple_of(LANES) * dim;
-    for (token, row) in rows.enumerate() {
-        for head in 0..heads {
+    packed.par_chunks_exact_mut(head_len).with_min_len(heads_of_a_task(shape, rows.len())).enumerate().for_each(|(head, packed)| {
+        for (token, row) in rows.clone().enumerate() {
             let key = &keys[(row * heads + head) * dim..][..dim];
-            let block = &mut packed[head * head_len + token / LANES * LANES * dim..][..LANES * dim];
+            let block = &mut packed[token / LANES * LANES * dim..][..LANES * dim];
             for (value, to) in key.iter().zip(block.as_chunks_mut::<LANES>().0) {
                 to[token % LANES] = *value;
             }
         }
-    }
+    });
+}
+
+/// Heads that one task packs.
+fn heads_of_a_task(shape: &AttentionShape, tokens: usize) -> usize {
+    if tokens < 64 { shape.kv_heads } else { 1 }
 }
 
 /// Packs rows of `(tokens, kv_heads, head_dim)` values for [`attention`]: head by head, each padded to whole vectors. `packed` is
@@ -91,12 +96,11 @@ pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>, p
     let (heads, dim, padded) = (shape.kv_heads, shape.head_dim, shape.padded_dim());
     assert_eq!(packed.len(), shape.values_len(rows.len()), "packed values");
     let head_len = rows.len() * padded;
-    for (token, row) in rows.enumerate() {
-        for head in 0..heads {
-            let value = &values[(row * heads + head) * dim..][..dim];
-            packed[head * head_len + token * padded..][..dim].copy_from_slice(value);
+    packed.par_chunks_exact_mut(head_len).with_min_len(heads_of_a_task(shape, rows.len())).enumerate().for_each(|(head, packed)| {
+        for (row, to) in rows.clone().zip(packed.chunks_exact_mut(padded)) {
+            to[..dim].copy_from_slice(&values[(row * heads + head) * dim..][..dim]);
         }
-    }
+    });
 }
 
 /// Joins consecutive spans into one, `keys` and `values` of its length and finite. A result over the whole has the bits of one over the
@@ -157,16 +161,24 @@ pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[
     let out = &Results { start: out.as_mut_ptr(), len: out.len(), _out: PhantomData };
     tasks.into_par_iter().for_each(|task| {
         let task = &task;
-        SCORES.with_borrow_mut(|scores| {
+        SCRATCH.with_borrow_mut(|scratch| {
             // SAFETY: tasks have different rows or different heads.
-            dispatch!(isa, run_task(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scores: &mut Buffer<f32>, out: &Results<'_>));
+            dispatch!(isa, run_task(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scratch: &mut Scratch, out: &Results<'_>));
         });
     });
 }
 
+/// A thread's memory, kept from task to task.
+#[derive(Default)]
+struct Scratch {
+    /// A few queries, `(head_dim, query)`.
+    queries: Buffer<f32>,
+    /// Their scores, `(query, position)`.
+    scores: Buffer<f32>,
+}
+
 thread_local! {
-    /// Scores of a few queries, kept from task to task.
-    static SCORES: RefCell<Buffer<f32>> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// A few rows of one segment, for the query heads of one key head.
@@ -214,21 +226,22 @@ struct Query {
 }
 
 #[inline(always)]
-fn run_task<S: Simd>(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scores: &mut Buffer<f32>, out: &Results<'_>) {
+fn run_task<S: Simd>(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scratch: &mut Scratch, out: &Results<'_>) {
     let (group, positions) = (shape.heads / shape.kv_heads, task.segment.spans.iter().map(|s| s.len).sum::<usize>());
     // Two vectors more than the positions: the last blocks of a span are stored whole.
     let stride = (positions + 2 * LANES).next_multiple_of(LANES);
-    scores.set_len(QUERIES * stride);
+    scratch.scores.set_len(QUERIES * stride);
+    scratch.queries.set_len(QUERIES * shape.head_dim);
     let count = task.rows.len() * group;
     let mut first = 0;
     while first < count {
-        let (tile, scores) = (Tile { shape, queries, task, first, group, stride }, &mut **scores);
+        let tile = Tile { shape, queries, task, first, group, stride };
         first += match count - first {
-            12.. => tile.run::<S, 12>(scores, out),
-            8.. => tile.run::<S, 8>(scores, out),
-            4.. => tile.run::<S, 4>(scores, out),
-            2.. => tile.run::<S, 2>(scores, out),
-            _ => tile.run::<S, 1>(scores, out),
+            12.. => tile.run::<S, 12>(scratch, out),
+            8.. => tile.run::<S, 8>(scratch, out),
+            4.. => tile.run::<S, 4>(scratch, out),
+            2.. => tile.run::<S, 2>(scratch, out),
+            _ => tile.run::<S, 1>(scratch, out),
         };
     }
 }
@@ -255,12 +268,20 @@ impl Tile<'_> {
 
     /// Computes `Q` queries; returns how many.
     #[inline(always)]
-    fn run<S: Simd, const Q: usize>(&self, scores: &mut [f32], out: &Results<'_>) -> usize {
+    fn run<S: Simd, const Q: usize>(&self, scratch: &mut Scratch, out: &Results<'_>) -> usize {
+        let scores = &mut *scratch.scores;
         let mut queries = [Query { at: 0, start: 0, end: 0 }; Q];
         for (index, query) in queries.iter_mut().enumerate() {
             *query = self.query(self.first + index);
         }
-        self.scores::<S, Q>(&queries, scores);
+        let dim = self.shape.head_dim;
+        let side_by_side = scratch.queries[..Q * dim].as_chunks_mut::<Q>().0;
+        for (index, query) in queries.iter().enumerate() {
+            for (to, x) in side_by_side.iter_mut().zip(&self.queries[query.at..query.at + dim]) {
+                to[index] = *x;
+            }
+        }
+        self.scores::<S, Q>(&queries, side_by_side, scores);
         let mut sums = [0.0; Q];
         for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
             *sum = softmax_weights::<S>(&mut scores[query.start..query.end], self.shape.scale);
@@ -273,14 +294,10 @@ impl Tile<'_> {
 
     /// Unscaled scores against every block of keys that one of the queries sees.
     #[inline(always)]
-    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &mut [f32]) {
+    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], side_by_side: &[[f32; Q]], scores: &mut [f32]) {
         let dim = self.shape.head_dim;
         let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
         let end = queries.iter().fold(0, |most, q| most.max(q.end));
-        let mut rows = [&self.queries[..0]; Q];
-        for (row, query) in rows.iter_mut().zip(queries) {
-            *row = &self.queries[query.at..query.at + dim];
-        }
         let mut position = 0;
         for span in &self.task.segment.spans {
             let head_len = span.len.next_multiple_of(LANES) * dim;
@@ -294,10 +311,10 @@ impl Tile<'_> {
                 let (a, b) = blocks.as_chunks::<LANES>().0.split_at(dim);
                 let b = if b.is_empty() { a } else { b };
                 let mut sums = [[S::splat(0.0); 2]; Q];
-                for d in 0..dim {
-                    let (a, b) = (S::load(&a[d]), S::load(&b[d]));
+                for ((a, b), x) in a.iter().zip(b).zip(side_by_side) {
+                    let (a, b) = (S::load(a), S::load(b));
                     for q in 0..Q {
-                        let x = S::splat(rows[q][d]);
+                        let x = S::splat(x[q]);
                         sums[q][0] = S::fma(x, a, sums[q][0]);
                         sums[q][1] = S::fma(x, b, sums[q][1]);
                     }
@@ -319,29 +336,32 @@ impl Tile<'_> {
         let from = queries.iter().fold(0, |most, q| most.max(q.start));
         let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
         let mut y = [[S::splat(0.0); 2]; Q];
-        for q in 0..Q {
-            let weights = [&scores[q * self.stride..][..self.stride]];
-            self.add_weighted::<S, 1>(
-                queries[q].start..queries[q].end.min(from),
-                weights,
-                vector,
-                (&mut y[q..=q]).try_into().expect("one"),
-            );
-        }
         let mut weights = [&scores[..0]; Q];
         for q in 0..Q {
             weights[q] = &scores[q * self.stride..][..self.stride];
         }
+        for q in 0..Q {
+            if queries[q].start < from {
+                let before = queries[q].start..queries[q].end.min(from);
+                self.add_weighted::<S, 1>(before, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            }
+        }
         self.add_weighted::<S, Q>(from..to, weights, vector, &mut y);
         for q in 0..Q {
-            let rest = queries[q].start.max(to)..queries[q].end;
-            self.add_weighted::<S, 1>(rest, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            if queries[q].end > to {
+                let behind = queries[q].start.max(to)..queries[q].end;
+                self.add_weighted::<S, 1>(behind, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            }
             let len = (self.shape.head_dim - vector).min(2 * LANES);
             // SAFETY: no other task has this row and head.
             let out = unsafe { out.head(queries[q].at + vector, len) };
-            for (half, out) in out.chunks_mut(LANES).enumerate() {
-                let result = S::lanes(S::div(y[q][half], S::splat(sums[q])));
-                out.copy_from_slice(&result[..out.len()]);
+            let (whole, rest) = out.as_chunks_mut::<LANES>();
+            let sum = S::splat(sums[q]);
+            for (out, y) in whole.iter_mut().zip(y[q]) {
+                S::store(S::div(y, sum), out);
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&S::lanes(S::div(y[q][whole.len()], sum))[..rest.len()]);
             }
         }
     }

@@ -34,7 +34,7 @@ mod worker;
 mod x86;
 
 pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_keys, pack_values};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, prefer_large_pages};
 pub use decode::dequantise;
 pub use elementwise::{RopeLayout, RopeTable, rms_norm, silu_mul};
 pub use form::{Arithmetic, Form};

@@ -1,7 +1,7 @@
 //! What the CPU's decoders keep between layers and calls: buffers for activations, and keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
-use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_keys, pack_values, rms_norm};
+use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_keys, pack_values, prefer_large_pages, rms_norm};
 
 use crate::linear::load_floats;
 use crate::{SourceError, WeightSource};
@@ -67,7 +67,9 @@ impl CpuSpan {
     pub(crate) fn new(shape: &AttentionShape, layers: usize, len: usize) -> Self {
         let keys = shape.keys_len(len);
         let layer = keys + shape.values_len(len);
-        Self { lines: vec![Line([0.0; 16]); (layers * layer).div_ceil(16)], keys, layer, len }
+        let mut lines = vec![Line([0.0; 16]); (layers * layer).div_ceil(16)];
+        prefer_large_pages(&mut lines);
+        Self { lines, keys, layer, len }
     }
 
     /// Bytes of a span of `len` tokens.

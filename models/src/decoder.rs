@@ -297,9 +297,9 @@ impl Decoder for LlamaFamily {
         let plan = Plan::new(segments, &self.config, &self.frequencies, self.compute);
         let mut workspace = self.workspace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let w = &mut *workspace;
-        let tokens = segments.iter().flat_map(|s| s.tokens.iter().copied());
-        w.x.set_len(tokens.clone().count() * self.config.hidden_size);
-        self.embed_tokens.rows(tokens, &mut w.x)?; // (tokens, hidden_size)
+        let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
+        w.x.set_len(tokens.len() * self.config.hidden_size);
+        self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
         let mut spans: Vec<CpuSpan> = segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.tokens.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             layer.forward(w, &plan, &mut spans, index, index + 1 == self.layers.len());

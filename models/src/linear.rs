@@ -1,6 +1,7 @@
 //! Weights: packed for products when they are loaded, or read row by row where they lie.
 
 use probity_kernels::{Form, Inputs, Matrix, PackedMatrix, Product, WeightType, dequantise, matmul};
+use rayon::prelude::*;
 
 use crate::{Compute, RawTensor, SourceError, WeightSource};
 
@@ -57,15 +58,13 @@ impl Embedding {
     }
 
     /// Writes the tokens' rows to `x`, `(tokens, hidden_size)`. A token outside the vocabulary is an error.
-    pub(crate) fn rows(&self, tokens: impl Iterator<Item = u32>, x: &mut [f32]) -> candle_core::Result<()> {
+    pub(crate) fn rows(&self, tokens: &[u32], x: &mut [f32]) -> candle_core::Result<()> {
         let matrix = matrix(&self.raw);
-        for (token, row) in tokens.zip(x.chunks_exact_mut(matrix.in_features())) {
-            let token = token as usize;
-            if token >= matrix.out_features() {
-                candle_core::bail!("token {token} is outside the vocabulary of {}", matrix.out_features());
-            }
-            dequantise(matrix.weight_type(), matrix.row(token), 0, row);
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= matrix.out_features()) {
+            candle_core::bail!("token {token} is outside the vocabulary of {}", matrix.out_features());
         }
+        let rows = x.par_chunks_exact_mut(matrix.in_features()).with_min_len(16);
+        rows.zip(tokens).for_each(|(row, token)| dequantise(matrix.weight_type(), matrix.row(*token as usize), 0, row));
         Ok(())
     }
 }
