@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::inputs::{IntTile, TILE_ROWS};
 use crate::simd::LANES;
 use crate::tiles::Sums;
-use crate::unpack::{IntPanel, unpack_ints};
+use crate::unpack::{IntPanel, Part, unpack_ints};
 use crate::worker::{Panels, Work};
 use crate::x86::{Avx512, unpack_bf16};
 use crate::{Form, WeightType};
@@ -144,21 +144,35 @@ fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sum
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
 fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
-    let panel = if part.weights.weight_type() == WeightType::BF16 {
-        part.lines()
-    } else {
-        unpack_bf16(part, &mut panels.ints, &mut panels.pairs);
-        &*panels.pairs
-    };
+    let is_expanded = |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
+    let groups = |part: &Part<'_>| part.len / part.weights.weight_type().group_len();
+    let Panels { pairs, next_pairs, ready, .. } = panels;
+    if is_expanded(&part) && !*ready {
+        pairs.set_len(part.len / 2);
+        unpack_bf16(part, 0..groups(&part), pairs);
+    }
+    let panel = if is_expanded(&part) { &**pairs } else { part.lines() };
+    let next = work.next.filter(is_expanded);
+    next_pairs.set_len(next.map_or(0, |next| next.len / 2));
     let tile = |((first, _), _)| work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32));
     let mut rows = work.tiles().map(tile);
-    for sums in sums.chunks_mut(2 * TILE_ROWS) {
+    let turns = sums.len().div_ceil(2 * TILE_ROWS);
+    for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {
         match (rows.next(), rows.next()) {
             (Some(a), Some(b)) => two_tiles(tiles, panel, [a, b], sums, part.start == 0),
             (Some(a), None) => one_tile(tiles, panel, a, sums, part.start == 0),
-            // Padding behind an odd last tile is no tile.
-            _ => break,
+            _ => unreachable!("sums are held for the rows there are"),
         }
+        // Tiles multiply on their own; what else the processor has expands the next part meanwhile.
+        if let Some(next) = next {
+            let groups = groups(&next);
+            unpack_bf16(next, groups * turn / turns..groups * (turn + 1) / turns, next_pairs);
+        }
+    }
+    drop(rows);
+    *ready = next.is_some();
+    if *ready {
+        std::mem::swap(pairs, next_pairs);
     }
 }
 

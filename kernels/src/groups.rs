@@ -37,17 +37,17 @@ pub(crate) mod types {
 
 /// Calls `$f` for a quantised weight type, with the type, how many quads a group has, and whether there are minima.
 macro_rules! by_type {
-    ($type:expr, $f:ident :: <$($g:tt),*> ($($arg:expr),* $(,)?)) => {{
+    ($type:expr, $f:ident $(:: <$($g:tt),*>)? ($($arg:expr),* $(,)?)) => {{
         use $crate::groups::types;
         match $type {
-            WeightType::Q8_0 => $f::<$($g),*, types::Q8_0, 8, false>($($arg),*),
-            WeightType::Q4_0 => $f::<$($g),*, types::Q4_0, 8, false>($($arg),*),
-            WeightType::Q4_1 => $f::<$($g),*, types::Q4_1, 8, true>($($arg),*),
-            WeightType::Q5_0 => $f::<$($g),*, types::Q5_0, 8, false>($($arg),*),
-            WeightType::Q5_1 => $f::<$($g),*, types::Q5_1, 8, true>($($arg),*),
-            WeightType::Q4_K => $f::<$($g),*, types::Q4_K, 8, true>($($arg),*),
-            WeightType::Q5_K => $f::<$($g),*, types::Q5_K, 8, true>($($arg),*),
-            WeightType::Q6_K => $f::<$($g),*, types::Q6_K, 4, false>($($arg),*),
+            WeightType::Q8_0 => $f::<$($($g,)*)? types::Q8_0, 8, false>($($arg),*),
+            WeightType::Q4_0 => $f::<$($($g,)*)? types::Q4_0, 8, false>($($arg),*),
+            WeightType::Q4_1 => $f::<$($($g,)*)? types::Q4_1, 8, true>($($arg),*),
+            WeightType::Q5_0 => $f::<$($($g,)*)? types::Q5_0, 8, false>($($arg),*),
+            WeightType::Q5_1 => $f::<$($($g,)*)? types::Q5_1, 8, true>($($arg),*),
+            WeightType::Q4_K => $f::<$($($g,)*)? types::Q4_K, 8, true>($($arg),*),
+            WeightType::Q5_K => $f::<$($($g,)*)? types::Q5_K, 8, true>($($arg),*),
+            WeightType::Q6_K => $f::<$($($g,)*)? types::Q6_K, 4, false>($($arg),*),
             WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("only quantised weights are integers"),
         }
     }};

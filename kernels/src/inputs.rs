@@ -277,12 +277,13 @@ fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, t
         let tile = &mut to[first * words..];
         for r in 0..rows {
             let x = &x[(first + r) * width..][..width];
-            for (step, x) in x.chunks(32).enumerate() {
-                let mut padded = [0.0; 32];
-                padded[..x.len()].copy_from_slice(x);
-                let pairs = round_pairs::<S>(&padded);
+            let (whole, rest) = x.as_chunks::<32>();
+            let mut last = [0.0; 32];
+            last[..rest.len()].copy_from_slice(rest);
+            for (step, x) in whole.iter().chain((!rest.is_empty()).then_some(&last)).enumerate() {
+                let pairs = round_pairs::<S>(x);
                 if tiling.amx {
-                    tile[(step * TILE_ROWS + r) * 16..][..16].copy_from_slice(&pairs);
+                    *tile[(step * TILE_ROWS + r) * 16..].first_chunk_mut().expect("a row of a step") = pairs;
                 } else {
                     for (pair, word) in pairs[..16.min(words - 16 * step)].iter().enumerate() {
                         tile[(16 * step + pair) * rows + r] = *word;

@@ -135,10 +135,6 @@ impl PackedMatrix {
         self.data.len()
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     pub(crate) fn panels(&self) -> usize {
         self.out_features.div_ceil(PANEL)
     }

@@ -32,13 +32,13 @@ const AHEAD: usize = 2048;
 impl<'a> Part<'a> {
     /// The packed units.
     #[inline(always)]
-    pub(crate) fn bytes(&self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.weights.units(self.panel, self.start, self.len)
     }
 
     /// The packed units as lines of both halves.
     #[inline(always)]
-    pub(crate) fn lines(&self) -> &'a [[[u8; 4 * LANES]; 2]] {
+    pub(crate) fn lines(self) -> &'a [[[u8; 4 * LANES]; 2]] {
         self.bytes().as_chunks().0.as_chunks().0
     }
 }

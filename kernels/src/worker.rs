@@ -35,6 +35,10 @@ pub(crate) struct Panels {
     pub(crate) ints: IntPanel,
     pub(crate) floats: FloatPanel,
     pub(crate) pairs: PairPanel,
+    /// The next part's weights in bf16, where they are expanded while this one is multiplied.
+    pub(crate) next_pairs: PairPanel,
+    /// Whether `pairs` holds the part that is multiplied next.
+    pub(crate) ready: bool,
 }
 
 /// A thread's memory for expanded weights and sums, kept from product to product.
@@ -62,12 +66,13 @@ impl Scratch {
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
         let len = |start: usize| chunk.min(width - start);
         let mut worker = Worker::new(isa);
+        self.panels.ready = false;
         for start in (0..width).step_by(chunk) {
             for (index, (strip, sums)) in strips.iter().zip(self.sums.chunks_exact_mut(rows_held)).enumerate() {
                 let next = match strips.get(index + 1) {
-                    Some(strip) => strip.part(start, len(start)).bytes(),
-                    None if start + chunk < width => strips[0].part(start + chunk, len(start + chunk)).bytes(),
-                    None => &[],
+                    Some(strip) => Some(strip.part(start, len(start))),
+                    None if start + chunk < width => Some(strips[0].part(start + chunk, len(start + chunk))),
+                    None => None,
                 };
                 worker.add(&Work { part: strip.part(start, len(start)), rows: rows.clone(), inputs, next }, &mut self.panels, sums);
             }
@@ -82,7 +87,7 @@ pub(crate) struct Work<'a> {
     rows: Range<usize>,
     pub(crate) inputs: &'a Inputs,
     /// The weights that are multiplied after these.
-    next: &'a [u8],
+    pub(crate) next: Option<Part<'a>>,
 }
 
 impl Work<'_> {
@@ -91,10 +96,11 @@ impl Work<'_> {
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
-        let lines = if rows > FEW_TILES { self.next.len() / 64 } else { 0 };
+        let next = self.next.filter(|_| rows > FEW_TILES).map_or(&[][..], Part::bytes);
         self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
+            let lines = next.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
-                prefetch::<false>(self.next.as_ptr().wrapping_add(64 * line));
+                prefetch::<false>(next.as_ptr().wrapping_add(64 * line));
             }
             ((start + first, count), first)
         })

@@ -6,10 +6,12 @@
 #![expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
+use crate::groups::{IntGroups, Packed, Quantised, by_type};
 use crate::simd::{LANES, Simd};
 use crate::tiles::{Before, Sums, load, store};
-use crate::unpack::{IntPanel, PairPanel, Part, prefetch_behind, unpack_ints};
+use crate::unpack::Part;
 use crate::worker::Work;
 use crate::{Form, WeightType};
 
@@ -420,16 +422,44 @@ fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut be
     store::<Avx512, R>(y, &mut before);
 }
 
-/// Expands the integers of a group to the nearest bf16 of `(u − zero) · d + m`, where there are minima, `zero` a power of two: in the bits
-/// of [`unpack_pairs`](crate::unpack::unpack_pairs), into `(k / 2, half, output, 2)`.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-#[inline]
-fn group_to_bf16<const MINIMA: bool>(
-    quants: &[[[u8; 4 * LANES]; 2]],
-    half: usize,
-    (d, m, zero): (__m512, __m512, f32),
-    to: &mut [[[[u8; 4 * LANES]; 2]; 2]],
+/// Expands some groups of a part to bf16, `(k / 2, half, output, 2)`, in the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+pub(crate) fn unpack_bf16(part: Part<'_>, groups: Range<usize>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+    by_type!(part.weights.weight_type(), groups_to_bf16(part, groups, to));
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+fn groups_to_bf16<T: Quantised, const QUADS: usize, const MINIMA: bool>(
+    part: Part<'_>,
+    groups: Range<usize>,
+    to: &mut [[[u8; 4 * LANES]; 2]],
 ) {
+    let weights = &Packed::<T>::new(part);
+    let to = to.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0;
+    for (group, to) in groups.clone().zip(&mut to[groups]) {
+        IntGroups::<Avx512, QUADS>::ask_ahead(weights, group);
+        for half in 0..2 {
+            let d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
+            // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a power of two and its
+            // product exact, so that the sum is rounded as the product of the difference would be.
+            let offset = if MINIMA {
+                IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
+            } else {
+                _mm512_mul_ps(d, _mm512_set1_ps(-T::TYPE.zero() as f32))
+            };
+            for (quad, to) in to.iter_mut().enumerate() {
+                let [first, second] = quad_to_bf16::<MINIMA>(IntGroups::<Avx512, QUADS>::quad(weights, group, quad, half), d, offset);
+                Avx512::store_b(first, &mut to[0][half]);
+                Avx512::store_b(second, &mut to[1][half]);
+            }
+        }
+    }
+}
+
+/// The nearest bf16 of `u · d + offset` for four unsigned integers a lane, by twos; the product is rounded where it is `APART`.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[inline]
+fn quad_to_bf16<const APART: bool>(q: __m512i, d: __m512, offset: __m512) -> [__m512i; 2] {
     // Of two vectors of halves, one from each in turn.
     const ORDER: [u16; 32] = {
         let mut order = [0; 32];
@@ -443,60 +473,24 @@ fn group_to_bf16<const MINIMA: bool>(
     // SAFETY: the array is one vector long.
     let order = unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) };
     let byte = _mm512_set1_epi32(255);
-    // The product with a power of two is exact, so the sum below is rounded as the product of the difference is.
-    let below = _mm512_mul_ps(d, _mm512_set1_ps(-zero));
-    for (quant, to) in quants.iter().zip(to) {
-        let q = Avx512::load_b(&quant[half]);
-        let bytes = [
-            _mm512_and_si512(q, byte),
-            _mm512_and_si512(_mm512_srli_epi32::<8>(q), byte),
-            _mm512_and_si512(_mm512_srli_epi32::<16>(q), byte),
-            _mm512_srli_epi32::<24>(q),
-        ];
-        let mut k = [d; 4];
-        for (k, q) in k.iter_mut().zip(bytes) {
-            let q = _mm512_cvtepi32_ps(q);
-            *k = if MINIMA { _mm512_add_ps(_mm512_mul_ps(q, d), m) } else { _mm512_fmadd_ps(q, d, below) };
-        }
-        for (to, halves) in to.iter_mut().zip([_mm512_cvtne2ps_pbh(k[1], k[0]), _mm512_cvtne2ps_pbh(k[3], k[2])]) {
-            // SAFETY: both bit patterns are vectors of 512 bits.
-            let halves = unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) };
-            Avx512::store_b(_mm512_permutexvar_epi16(order, halves), &mut to[half]);
-        }
+    let bytes = [
+        _mm512_and_si512(q, byte),
+        _mm512_and_si512(_mm512_srli_epi32::<8>(q), byte),
+        _mm512_and_si512(_mm512_srli_epi32::<16>(q), byte),
+        _mm512_srli_epi32::<24>(q),
+    ];
+    let mut k = [d; 4];
+    for (k, q) in k.iter_mut().zip(bytes) {
+        let q = _mm512_cvtepi32_ps(q);
+        *k = if APART { _mm512_add_ps(_mm512_mul_ps(q, d), offset) } else { _mm512_fmadd_ps(q, d, offset) };
     }
-}
-
-/// [`unpack_pairs`](crate::unpack::unpack_pairs) on AVX-512 with bf16.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-pub(crate) fn unpack_bf16(part: Part<'_>, ints: &mut IntPanel, pairs: &mut PairPanel) {
-    let weight_type = part.weights.weight_type();
-    let (layout, zero) = (part.weights.layout(), weight_type.zero() as f32);
-    pairs.set_len(part.len / 2);
-    let pairs = pairs.as_chunks_mut::<2>().0;
-    if weight_type == WeightType::Q8_0 {
-        // Its integers need no expanding: they are read where they lie.
-        for (bytes, to) in part.bytes().chunks_exact(layout.unit_bytes).zip(pairs.chunks_exact_mut(layout.unit / 4)) {
-            prefetch_behind(bytes.as_ptr(), bytes.len() / 64);
-            let unit = layout.parts(bytes);
-            for half in 0..2 {
-                let d = Avx512::load_f16(&unit.scales[half]);
-                group_to_bf16::<false>(unit.low.as_chunks().0, half, (d, d, zero), to);
-            }
-        }
-        return;
+    let mut pairs = [q; 2];
+    for (pairs, halves) in pairs.iter_mut().zip([_mm512_cvtne2ps_pbh(k[1], k[0]), _mm512_cvtne2ps_pbh(k[3], k[2])]) {
+        // SAFETY: both bit patterns are vectors of 512 bits.
+        let halves = unsafe { std::mem::transmute::<__m512bh, __m512i>(halves) };
+        *pairs = _mm512_permutexvar_epi16(order, halves);
     }
-    unpack_ints::<Avx512, false>(part, ints);
-    let quads = weight_type.group_len() / 4;
-    for (group, (quants, to)) in ints.quants.chunks_exact(quads).zip(pairs.chunks_exact_mut(quads)).enumerate() {
-        for half in 0..2 {
-            let (d, m) = (Avx512::load(&ints.scales[group][half]), Avx512::load(&ints.minima[group][half]));
-            if weight_type.has_minima() {
-                group_to_bf16::<true>(quants, half, (d, m, zero), to);
-            } else {
-                group_to_bf16::<false>(quants, half, (d, m, zero), to);
-            }
-        }
-    }
+    pairs
 }
 
 /// `Form::Pairs` on the bf16 dot product.
