@@ -154,7 +154,10 @@ fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     let panel = if is_expanded(&part) { &**pairs } else { part.lines() };
     let next = work.next.filter(is_expanded);
     next_pairs.set_len(next.map_or(0, |next| next.len / 2));
-    let tile = |((first, _), _)| work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32));
+    let tile = |((first, _), _)| {
+        work.ask_for_halves((first, TILE_ROWS));
+        work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32))
+    };
     let mut rows = work.tiles().map(tile);
     let turns = sums.len().div_ceil(2 * TILE_ROWS);
     for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {

@@ -74,7 +74,8 @@ impl Scratch {
                     None if start + chunk < width => Some(strips[0].part(start + chunk, len(start + chunk))),
                     None => None,
                 };
-                worker.add(&Work { part: strip.part(start, len(start)), rows: rows.clone(), inputs, next }, &mut self.panels, sums);
+                let work = Work { part: strip.part(start, len(start)), rows: rows.clone(), inputs, next, turn: (index, strips.len()) };
+                worker.add(&work, &mut self.panels, sums);
             }
         }
         rows_held
@@ -88,6 +89,8 @@ pub(crate) struct Work<'a> {
     pub(crate) inputs: &'a Inputs,
     /// The weights that are multiplied after these.
     pub(crate) next: Option<Part<'a>>,
+    /// Which of how many panels that are multiplied with the same chunk of the activations.
+    turn: (usize, usize),
 }
 
 impl Work<'_> {
@@ -104,6 +107,18 @@ impl Work<'_> {
             }
             ((start + first, count), first)
         })
+    }
+
+    /// Asks for this panel's share of a tile's activations of the next chunk.
+    #[inline(always)]
+    pub(crate) fn ask_for_halves(&self, tile: (usize, usize)) {
+        let start = self.part.start + self.part.len;
+        let len = self.part.len.min(self.inputs.width() - start);
+        let lines = self.inputs.half_tile(Form::Tiles, tile, start, len.next_multiple_of(32)).as_chunks::<16>().0;
+        let (turn, turns) = self.turn;
+        for line in &lines[lines.len() * turn / turns..lines.len() * (turn + 1) / turns] {
+            prefetch::<false>(line.as_ptr().cast());
+        }
     }
 }
 
