@@ -23,12 +23,6 @@ pub(crate) struct Strip<'a> {
     pub(crate) panel: usize,
 }
 
-impl<'a> Strip<'a> {
-    fn part(self, start: usize, len: usize) -> Part<'a> {
-        Part { weights: self.weights, panel: self.panel, start, len }
-    }
-}
-
 /// Expanded weights.
 #[derive(Default)]
 pub(crate) struct Panels {
@@ -64,19 +58,17 @@ impl Scratch {
         self.sums.set_len(strips.len() * rows_held);
         // All panels take their turn with a chunk of the activations while it is in the second-level cache.
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
-        let len = |start: usize| chunk.min(width - start);
+        let part = |turn: usize| {
+            let (start, strip) = (turn / strips.len() * chunk, &strips[turn % strips.len()]);
+            (start < width).then(|| Part { weights: strip.weights, panel: strip.panel, start, len: chunk.min(width - start) })
+        };
         let mut worker = Worker::new(isa);
         self.panels.ready = false;
-        for start in (0..width).step_by(chunk) {
-            for (index, (strip, sums)) in strips.iter().zip(self.sums.chunks_exact_mut(rows_held)).enumerate() {
-                let next = match strips.get(index + 1) {
-                    Some(strip) => Some(strip.part(start, len(start))),
-                    None if start + chunk < width => Some(strips[0].part(start + chunk, len(start + chunk))),
-                    None => None,
-                };
-                let work = Work { part: strip.part(start, len(start)), rows: rows.clone(), inputs, next, turn: (index, strips.len()) };
-                worker.add(&work, &mut self.panels, sums);
-            }
+        for turn in 0.. {
+            let Some(now) = part(turn) else { break };
+            let (index, panels) = (turn % strips.len(), strips.len());
+            let work = Work { part: now, rows: rows.clone(), inputs, next: part(turn + 1), later: part(turn + 2), turn: (index, panels) };
+            worker.add(&work, &mut self.panels, &mut self.sums[index * rows_held..][..rows_held]);
         }
         rows_held
     }
@@ -87,23 +79,24 @@ pub(crate) struct Work<'a> {
     pub(crate) part: Part<'a>,
     rows: Range<usize>,
     pub(crate) inputs: &'a Inputs,
-    /// The weights that are multiplied after these.
+    /// The weights that are multiplied after these, and after those.
     pub(crate) next: Option<Part<'a>>,
+    later: Option<Part<'a>>,
     /// Which of how many panels that are multiplied with the same chunk of the activations.
     turn: (usize, usize),
 }
 
 impl Work<'_> {
-    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, the next weights are asked for, a share with
-    /// each tile.
+    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after next are asked for, a
+    /// share with each tile.
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
-        let next = self.next.filter(|_| rows > FEW_TILES).map_or(&[][..], Part::bytes);
+        let later = self.later.filter(|_| rows > FEW_TILES).map_or(&[][..], Part::bytes);
         self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
-            let lines = next.len() / 64;
+            let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
-                prefetch::<false>(next.as_ptr().wrapping_add(64 * line));
+                prefetch::<false>(later.as_ptr().wrapping_add(64 * line));
             }
             ((start + first, count), first)
         })

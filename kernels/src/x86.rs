@@ -437,7 +437,6 @@ fn groups_to_bf16<T: Quantised, const QUADS: usize, const MINIMA: bool>(
     let weights = &Packed::<T>::new(part);
     let to = to.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0;
     for (group, to) in groups.clone().zip(&mut to[groups]) {
-        IntGroups::<Avx512, QUADS>::ask_ahead(weights, group);
         for half in 0..2 {
             let d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
             // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a power of two and its

@@ -51,7 +51,7 @@ pub(crate) struct ModelOptions {
     /// [default: half of the memory that is available when the model is loaded]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache_budget: Option<u64>,
-    /// The instruction set to compute with: plain, avx2, avx512; results do not depend on it [default: the widest that the machine has]
+    /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest that the machine has]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub(crate) isa: Option<Isa>,
 }
