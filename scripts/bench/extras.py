@@ -17,6 +17,8 @@ from rows import model_bytes, quick_precisions
 Say = Callable[[str], None]
 SMOLLM2 = "smollm2-135m-instruct"
 CACHE_BUDGET = 256 << 20
+PEER_UP_TO = {"candidates": 16, "context": 1000}
+"""How far the peer goes along: beyond, a point takes it many minutes and adds nothing to the picture."""
 
 
 @dataclass
@@ -137,8 +139,9 @@ def growth(bench: Bench, _: Path | None, say: Say) -> dict:
             commands = {
                 "ours": ours(bench, "q8_0.gguf", quick_precisions(bench)[0], count, work=path),
                 "ours, nothing shared": ours(bench, "q8_0.gguf", quick_precisions(bench)[0], len(part["prompts"]), work=few, sharing="off"),
-                "llama.cpp, prefixes reused": llama_cpp(bench, "q8_0.gguf", count, work=path, group=5, flash="on"),
             }
+            if value <= PEER_UP_TO[axis]:
+                commands["llama.cpp, prefixes reused"] = llama_cpp(bench, "q8_0.gguf", count, work=path, group=5, flash="on")
             for engine, command in commands.items():
                 points.append({"axis": axis, "value": value, "engine": engine, "prompts": count} | point(command, count, say))
     return {"points": points}

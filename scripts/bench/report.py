@@ -173,7 +173,8 @@ def growth(points: list[dict], folder: Path) -> str:
             parts.append(f"![{unit} by {label}]({name})")
         values = sorted({point["value"] for point in here})
         cell = {(point["value"], point["engine"]): f"{point['seconds']:.1f} s, {point['tokens']:,}" for point in here}
-        rows = [[str(value), *(cell.get((value, engine), "failed") for engine in engines)] for value in values]
+        cell |= {(point["value"], point["engine"]): "failed" for point in points if point["axis"] == axis and "error" in point}
+        rows = [[str(value), *(cell.get((value, engine), "not run") for engine in engines)] for value in values]
         parts.append("\n" + table([label, *(f"{engine}: time, tokens" for engine in engines)], rows))
     return "\n".join(parts)
 
