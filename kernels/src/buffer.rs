@@ -163,3 +163,24 @@ impl<T: AnyBitPattern + NoUninit> DerefMut for Buffer<T> {
         self.map.as_mut().map_or(&mut [], |map| bytemuck::cast_slice_mut(&mut map[..len]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_zeroed_aligned_and_nobody_elses() {
+        let mut all: Vec<Pages> = [1, 63, 64, 100_000, BLOCK + 1, 5].into_iter().map(|len| Pages::new(len).expect("memory")).collect();
+        for (index, pages) in all.iter_mut().enumerate() {
+            assert!(pages.iter().all(|byte| *byte == 0) && pages.as_ptr().addr().is_multiple_of(LINE), "{index}");
+            pages.fill(index as u8 + 1);
+        }
+        // Others go; what is left stays what it was.
+        all.swap_remove(0);
+        let last = Pages::new(1000).expect("memory");
+        assert!(last.iter().all(|byte| *byte == 0), "new memory was nobody's before");
+        for (pages, value) in all.iter().zip([6, 2, 3, 4, 5]) {
+            assert!(pages.iter().all(|byte| *byte == value), "{value}");
+        }
+    }
+}

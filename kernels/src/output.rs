@@ -16,8 +16,6 @@ pub(crate) struct Columns<'a> {
 
 // SAFETY: threads reach the output only through `panel`, each for the columns of its own panels.
 unsafe impl Sync for Columns<'_> {}
-// SAFETY: as above; the pointer is that of a slice of plain numbers, borrowed for `'a`.
-unsafe impl Send for Columns<'_> {}
 
 impl<'a> Columns<'a> {
     pub(crate) fn new(y: &'a mut [f32], rows: usize, width: usize) -> Self {
