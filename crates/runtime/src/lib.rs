@@ -12,6 +12,7 @@ mod model;
 mod plan;
 mod progress;
 mod score;
+mod threads;
 pub mod tokenizer;
 mod verdict;
 pub mod weights;

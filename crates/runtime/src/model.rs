@@ -19,6 +19,7 @@ use crate::engine::token_scores::Schedule;
 use crate::engine::walk::WalkError;
 use crate::hub::Located;
 use crate::memory::default_budget;
+use crate::threads::awake;
 use crate::weights::fingerprint;
 
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
@@ -84,17 +85,17 @@ struct Pooled {
 
 impl Decoder for Pooled {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        let output = self.threads.install(|| self.decoder.forward(segments))?;
+        let output = awake(&self.threads, || self.decoder.forward(segments))?;
         self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
         Ok(output)
     }
 
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
-        self.threads.install(|| self.decoder.logits(hidden))
+        awake(&self.threads, || self.decoder.logits(hidden))
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
-        self.threads.install(|| self.decoder.head(hidden, asked))
+        awake(&self.threads, || self.decoder.head(hidden, asked))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
