@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::inputs::{IntTile, TILE_ROWS};
 use crate::simd::LANES;
 use crate::tiles::Sums;
-use crate::unpack::{IntPanel, Part, prefetch, unpack_ints};
+use crate::unpack::{IntPanel, Part, unpack_ints};
 use crate::worker::{Panels, Work};
 use crate::x86::{Avx512, unpack_bf16};
 use crate::{Form, WeightType};
@@ -161,13 +161,6 @@ fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     let mut rows = work.tiles().map(tile);
     let turns = sums.len().div_ceil(2 * TILE_ROWS);
     for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {
-        if part.start > 0 {
-            // The sums of the next rows; behind the last ones are those of the next panel.
-            let next = sums.as_ptr_range().end;
-            for line in 0..size_of_val(sums) / 64 {
-                prefetch::<true>(next.cast::<u8>().wrapping_add(64 * line));
-            }
-        }
         match (rows.next(), rows.next()) {
             (Some(a), Some(b)) => two_tiles(tiles, panel, [a, b], sums, part.start == 0),
             (Some(a), None) => one_tile(tiles, panel, a, sums, part.start == 0),
