@@ -9,7 +9,6 @@ use probity_lm::{
     SinkError, Usage,
 };
 use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
-use rayon::ThreadPool;
 
 use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -19,7 +18,7 @@ use crate::engine::token_scores::Schedule;
 use crate::engine::walk::WalkError;
 use crate::hub::Located;
 use crate::memory::default_budget;
-use crate::threads::awake;
+use crate::threads::Threads;
 use crate::weights::fingerprint;
 
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
@@ -79,23 +78,23 @@ pub struct Model {
 /// A decoder whose work runs on the model's own threads.
 struct Pooled {
     decoder: Box<dyn Decoder>,
-    threads: ThreadPool,
+    threads: Threads,
     progress: Arc<Progress>,
 }
 
 impl Decoder for Pooled {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        let output = awake(&self.threads, || self.decoder.forward(segments))?;
+        let output = self.threads.run(|| self.decoder.forward(segments))?;
         self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
         Ok(output)
     }
 
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
-        awake(&self.threads, || self.decoder.logits(hidden))
+        self.threads.run(|| self.decoder.logits(hidden))
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
-        awake(&self.threads, || self.decoder.head(hidden, asked))
+        self.threads.run(|| self.decoder.head(hidden, asked))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
@@ -114,7 +113,7 @@ impl Model {
             return Err(LoadError::Precision { device: options.device, precision: options.precision });
         }
         let isa = available(options.isa)?;
-        let threads = pool(options.threads)?;
+        let threads = Threads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let arithmetic = match options.precision {
             Precision::Exact => Arithmetic::Exact,
@@ -133,7 +132,7 @@ impl Model {
             context_length: checkpoint.config.context_length,
             has_chat_template: checkpoint.encoder.chat().is_some(),
         };
-        let decoder = threads.install(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
+        let decoder = threads.load(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
@@ -144,7 +143,7 @@ impl Model {
     /// Runs the same weights another way from now on; what they were loaded for, precision, device and
     /// instruction set, stays as it is.
     pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
-        self.decoder.threads = pool(options.threads)?;
+        self.decoder.threads = Threads::new(options.threads)?;
         let LoadOptions { precision, device, isa, .. } = self.options;
         self.set_options(LoadOptions { precision, device, isa, ..options });
         Ok(())
@@ -153,7 +152,7 @@ impl Model {
     /// Fills in what depends on the machine.
     fn set_options(&mut self, options: LoadOptions) {
         let cache = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
-        let threads = Some(self.decoder.threads.current_num_threads());
+        let threads = Some(self.decoder.threads.count());
         let token_budget = options.token_budget.max(1);
         self.options = LoadOptions { threads, token_budget, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
@@ -235,12 +234,6 @@ fn available(wanted: Option<Isa>) -> Result<Isa, LoadError> {
     }
     let has: Vec<&str> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name).collect();
     Err(LoadError::Isa { wanted: isa.name(), has: has.join(", ") })
-}
-
-fn pool(threads: Option<usize>) -> Result<ThreadPool, LoadError> {
-    let threads = threads.unwrap_or(0);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|error| LoadError::Threads { threads, why: error.to_string() })
 }
 
 impl LanguageModel for Model {

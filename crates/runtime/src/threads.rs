@@ -1,31 +1,61 @@
 //! Keeping the threads of a pool at hand while a model computes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rayon::{ThreadPool, Yield};
 
-/// Runs `work` on the pool, none of whose threads falls asleep before it is done. A decoding step is a hundred products with hardly anything
-/// between them; to wake a thread for each takes longer than what it then computes. Which thread computes what changes no result.
-pub(crate) fn awake<T: Send>(threads: &ThreadPool, work: impl FnOnce() -> T + Send) -> T {
-    threads.install(|| {
-        let done = AtomicBool::new(false);
-        let own = rayon::current_thread_index();
-        rayon::in_place_scope(|scope| {
-            for _ in 1..threads.current_num_threads() {
-                // On the thread that waits for the others it would wait for itself.
-                scope.spawn(|_| {
-                    while !done.load(Ordering::Acquire) && rayon::current_thread_index() != own {
-                        if rayon::yield_now() != Some(Yield::Executed) {
-                            std::hint::spin_loop();
+use crate::checkpoint::LoadError;
+
+/// The threads that a model computes on, one piece of work at a time.
+pub(crate) struct Threads {
+    pool: ThreadPool,
+    /// Taken outside the pool: a thread of it that waited for its turn could be the one that the work before needs.
+    turn: Mutex<()>,
+}
+
+impl Threads {
+    /// As many threads as asked for, by default one for each processor.
+    pub(crate) fn new(threads: Option<usize>) -> Result<Self, LoadError> {
+        let threads = threads.unwrap_or(0);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| LoadError::Threads { threads, why: error.to_string() })?;
+        Ok(Self { pool, turn: Mutex::new(()) })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Runs work on the threads that often waits for a disk: loading.
+    pub(crate) fn load<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(work)
+    }
+
+    /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products with hardly anything
+    /// between them; to wake a thread for each takes longer than what it then computes. Which thread computes what changes no result.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pool.install(|| {
+            let done = AtomicBool::new(false);
+            let own = rayon::current_thread_index();
+            rayon::in_place_scope(|scope| {
+                for _ in 1..rayon::current_num_threads() {
+                    // On the thread that waits for the others it would wait for itself.
+                    scope.spawn(|_| {
+                        while !done.load(Ordering::Acquire) && rayon::current_thread_index() != own {
+                            if rayon::yield_now() != Some(Yield::Executed) {
+                                std::hint::spin_loop();
+                            }
                         }
-                    }
-                });
-            }
-            // Also where the work panics.
-            let _end = End(&done);
-            work()
+                    });
+                }
+                // Also where the work panics.
+                let _end = End(&done);
+                work()
+            })
         })
-    })
+    }
 }
 
 /// Says that the work is done when it goes.
@@ -39,19 +69,42 @@ impl Drop for End<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rayon::prelude::*;
+
+    use super::*;
+
+    fn threads(count: usize) -> Threads {
+        Threads::new(Some(count)).expect("threads")
+    }
+
+    fn sum() -> u64 {
+        (0..1000).into_par_iter().sum()
+    }
 
     #[test]
     fn work_and_its_panics_come_back() {
-        for count in [1, 2, 5] {
-            let threads = rayon::ThreadPoolBuilder::new().num_threads(count).build().expect("threads");
+        for threads in [1, 2, 5].map(threads) {
             for _ in 0..100 {
-                assert_eq!(awake(&threads, || (0..1000).into_par_iter().sum::<u64>()), 499_500);
+                assert_eq!(threads.run(sum), 499_500);
             }
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| awake(&threads, || panic!("on purpose"))));
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
             assert!(caught.is_err());
-            assert_eq!(awake(&threads, || 7), 7, "the pool goes on");
+            assert_eq!(threads.run(|| 7), 7, "the pool goes on");
         }
+    }
+
+    #[test]
+    fn callers_take_turns() {
+        let (threads, memory) = (threads(2), Mutex::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        threads.run(|| *memory.lock().expect("no panic") += sum());
+                    }
+                });
+            }
+        });
+        assert_eq!(memory.into_inner().expect("no panic"), 4 * 200 * 499_500);
     }
 }
