@@ -13,8 +13,8 @@ use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_
 use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, prefetch, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Form, Isa, WeightType};
 
-/// Up to this many rows, integers are expanded as they are multiplied.
-const FEW_TILES: usize = 6;
+/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit.
+const IN_PLACE_ROWS: usize = 6;
 
 /// A panel of a matrix.
 #[derive(Clone, Copy)]
@@ -92,7 +92,7 @@ impl Work<'_> {
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
-        let later = self.later.filter(|_| rows > FEW_TILES).map_or(&[][..], Part::bytes);
+        let later = self.later.filter(|_| rows > IN_PLACE_ROWS).map_or(&[][..], Part::bytes);
         self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
             let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
@@ -172,7 +172,7 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
 fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
-    if work.rows.len() <= FEW_TILES {
+    if work.rows.len() <= IN_PLACE_ROWS {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }
