@@ -4,13 +4,14 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __cpuid_count, __m512, _mm512_cvtepi32_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps, _xgetbv,
+    __cpuid_count, __m512, __m512bh, __m512i, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512, _xgetbv,
 };
 use std::sync::OnceLock;
 
+use crate::attention::Factors;
 use crate::inputs::{IntTile, TILE_ROWS};
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 use crate::tiles::Sums;
 use crate::unpack::{IntPanel, Part, unpack_ints};
 use crate::worker::{Panels, Work};
@@ -84,7 +85,7 @@ pub(crate) struct Tiles {
 
 impl Tiles {
     /// For products over `k` of `quads · 4` bytes at a time. Tiles must be available.
-    fn configure(quads: usize) -> Self {
+    pub(crate) fn configure(quads: usize) -> Self {
         let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         for register in 0..8 {
             let (rows, bytes) = match register {
@@ -386,4 +387,112 @@ fn one_tile(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], sums: &mut 
             fresh = in(reg) usize::from(fresh),
         });
     }
+}
+
+/// Names a register of results and those of its factors.
+macro_rules! step {
+    (load $register:literal, $words:expr, $row:expr) => {
+        // SAFETY: the caller vouches for 16 rows of 64 bytes, so many bytes apart.
+        unsafe {
+            asm!(
+                concat!("tileloadd ", $register, ", [{words} + {row}]"),
+                words = in(reg) $words,
+                row = in(reg) 4 * $row,
+                options(nostack, readonly),
+            )
+        }
+    };
+    (multiply $c:literal, $a:literal, $b:literal) => {
+        // SAFETY: the registers are configured for 16 rows of 64 bytes.
+        unsafe { asm!(concat!("tdpbf16ps ", $c, ", ", $a, ", ", $b), options(nostack, nomem)) }
+    };
+    (zero $c:literal) => {
+        // SAFETY: as above.
+        unsafe { asm!(concat!("tilezero ", $c), options(nostack, nomem)) }
+    };
+    (store $c:literal, $to:expr, $row:expr) => {
+        // SAFETY: the caller vouches for room for 16 rows of 64 bytes, so many bytes apart.
+        unsafe { asm!(concat!("tilestored [{to} + {row}], ", $c), to = in(reg) $to, row = in(reg) 4 * $row, options(nostack)) }
+    };
+}
+
+/// Products of rows and columns that are both computed, in the order of [`Form::Tiles`], to rows that are `row` apart. Tiles are
+/// configured for 16 quads.
+pub(crate) fn multiply(tiles: &Tiles, factors: &Factors<'_>, to: &mut [f32], row: usize) {
+    let rows = factors.rows.next_multiple_of(TILE_ROWS);
+    let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
+    assert!(tiles.quads == 16 && left.len() >= (rows - 1) * left_row + 16 * steps.len(), "rows are as long as the steps");
+    assert!(to.len() >= (rows - 1) * row + LANES * factors.columns.len(), "room for the results");
+    let last = factors.columns.iter().max().map_or(0, |column| 15 * step_row + column + LANES);
+    assert!(steps.iter().all(|step| step.len() >= last), "steps are whole");
+    match (rows, factors.columns) {
+        (TILE_ROWS, [a]) => products::<1, 1>(factors, [*a], to, row),
+        (TILE_ROWS, [a, b]) => products::<1, 2>(factors, [*a, *b], to, row),
+        (_, [a]) => products::<2, 1>(factors, [*a], to, row),
+        (_, [a, b]) => products::<2, 2>(factors, [*a, *b], to, row),
+        _ => panic!("one or two tiles of rows and of columns"),
+    }
+}
+
+/// `R` tiles of rows by `C` of columns; everything fits.
+#[inline(always)]
+fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usize; C], to: &mut [f32], row: usize) {
+    let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
+    step!(zero "tmm0");
+    step!(zero "tmm1");
+    step!(zero "tmm2");
+    step!(zero "tmm3");
+    for (index, step) in steps.iter().enumerate() {
+        let words = left.as_ptr().wrapping_add(index * TILE_ROWS);
+        step!(load "tmm4", words, left_row);
+        step!(load "tmm6", step.as_ptr().wrapping_add(columns[0]), step_row);
+        step!(multiply "tmm0", "tmm4", "tmm6");
+        if C == 2 {
+            step!(load "tmm7", step.as_ptr().wrapping_add(columns[C - 1]), step_row);
+            step!(multiply "tmm1", "tmm4", "tmm7");
+        }
+        if R == 2 {
+            step!(load "tmm5", words.wrapping_add(TILE_ROWS * left_row), left_row);
+            step!(multiply "tmm2", "tmm5", "tmm6");
+        }
+        if R == 2 && C == 2 {
+            step!(multiply "tmm3", "tmm5", "tmm7");
+        }
+    }
+    let to = to.as_mut_ptr();
+    let second = to.wrapping_add(TILE_ROWS * row);
+    step!(store "tmm0", to, row);
+    if C == 2 {
+        step!(store "tmm1", to.wrapping_add(LANES), row);
+    }
+    if R == 2 {
+        step!(store "tmm2", second, row);
+    }
+    if R == 2 && C == 2 {
+        step!(store "tmm3", second.wrapping_add(LANES), row);
+    }
+}
+
+/// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns their sum.
+pub(crate) fn round_row(_: &Tiles, row: &mut [u32]) -> f32 {
+    // SAFETY: a machine with tiles has AVX-512 with bf16.
+    unsafe { round_steps(row) }
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn round_steps(row: &mut [u32]) -> f32 {
+    let (words, steps) = (row.as_mut_ptr(), row.len() / 32);
+    // SAFETY: both are vectors of 512 bits; an upper half of 0x3f80 is one.
+    let ones = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(0x3f80_3f80)) };
+    let mut sum = _mm512_setzero_ps();
+    for step in 0..steps {
+        // SAFETY: 32 floats are read before half as many words are written, all inside the row and none of a later step.
+        unsafe {
+            let floats = words.add(32 * step).cast::<f32>();
+            let halves = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(floats.add(16)), _mm512_loadu_ps(floats));
+            sum = _mm512_dpbf16_ps(sum, halves, ones);
+            _mm512_storeu_si512(words.add(16 * step).cast(), std::mem::transmute::<__m512bh, __m512i>(halves));
+        }
+    }
+    Avx512::sum(sum)
 }

@@ -4,18 +4,24 @@
 //! segments are computed beside it, changes nothing. Grouped heads read their shared keys in place; only the scores of a few queries at a
 //! time are held.
 
+mod float;
+mod tiles;
+
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use float::run_task as run_float;
 use rayon::prelude::*;
+pub(crate) use tiles::Factors;
+use tiles::{pack_head as pack_tiles, run_task as run_tiles};
 
-use crate::Isa;
 use crate::buffer::Buffer;
 use crate::isa::dispatch;
-use crate::simd::{LANES, Simd};
+use crate::simd::LANES;
+use crate::{Arithmetic, Isa};
 
-/// The shape of an attention layer.
+/// The shape of an attention layer, and how it is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads; a multiple of `kv_heads`.
@@ -28,33 +34,67 @@ pub struct AttentionShape {
     pub scale: f32,
     /// A query sees this many positions, its own included; all where absent.
     pub window: Option<usize>,
+    /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as [`Form::Tiles`](crate::Form)
+    /// says, otherwise all is f32.
+    pub arithmetic: Arithmetic,
 }
 
 impl AttentionShape {
+    fn tiles(&self) -> bool {
+        self.arithmetic == Arithmetic::Tiles
+    }
+
     fn padded_dim(&self) -> usize {
         self.head_dim.next_multiple_of(LANES)
     }
 
-    /// Elements of packed keys of `len` tokens.
-    pub fn keys_len(&self, len: usize) -> usize {
-        self.kv_heads * len.next_multiple_of(LANES) * self.head_dim
+    /// Rows of sixteen words that a block of sixteen keys is: an element of each, or two.
+    fn key_rows(&self) -> usize {
+        if self.tiles() { self.head_dim.next_multiple_of(tiles::STEP) / 2 } else { self.head_dim }
     }
 
-    /// Elements of packed values of `len` tokens.
+    /// Words of a head's packed keys of `len` tokens.
+    fn head_keys(&self, len: usize) -> usize {
+        len.next_multiple_of(LANES) * self.key_rows()
+    }
+
+    /// Words of a head's packed values of `len` tokens: a row for each, or for two of which the first stands at an even position.
+    fn head_values(&self, len: usize) -> usize {
+        (if self.tiles() { len / 2 + 1 } else { len }) * self.padded_dim()
+    }
+
+    /// Words of packed keys of `len` tokens.
+    pub fn keys_len(&self, len: usize) -> usize {
+        self.kv_heads * self.head_keys(len)
+    }
+
+    /// Words of packed values of `len` tokens.
     pub fn values_len(&self, len: usize) -> usize {
-        self.kv_heads * len * self.padded_dim()
+        self.kv_heads * self.head_values(len)
     }
 }
 
-/// Keys and values of consecutive positions, packed by [`pack_keys`] and [`pack_values`].
+/// Keys and values of consecutive positions, packed by [`pack_span`] as words of 32 bits: one f32, or two bf16.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// `(kv_heads, blocks of 16 tokens, head_dim, 16)`.
-    pub keys: &'a [f32],
-    /// `(kv_heads, tokens, head_dim padded to 16)`.
-    pub values: &'a [f32],
+    /// `(kv_heads, blocks of 16 tokens, head_dim, 16)`; in bf16 two elements to a word, and `head_dim` padded to 32.
+    pub keys: &'a [u32],
+    /// `(kv_heads, tokens, head_dim padded to 16)`; in bf16 two tokens to a word.
+    pub values: &'a [u32],
     /// Tokens.
     pub len: usize,
+}
+
+impl<'a> Span<'a> {
+    fn head_keys(&self, shape: &AttentionShape, head: usize) -> &'a [u32] {
+        let len = shape.head_keys(self.len);
+        &self.keys[head * len..][..len]
+    }
+
+    fn head_values(&self, shape: &AttentionShape, head: usize) -> &'a [u32] {
+        let len = shape.head_values(self.len);
+        &self.values[head * len..][..len]
+    }
 }
 
 /// Query rows and what they see.
@@ -68,92 +108,115 @@ pub struct Segment<'a> {
     pub wanted: Option<&'a [usize]>,
 }
 
-/// Packs rows of `(tokens, kv_heads, head_dim)` keys for [`attention`]: sixteen tokens side by side, so that a vector holds scores. `packed`
-/// is [`keys_len`](AttentionShape::keys_len) long; what pads the last sixteen stays as it is, and should be finite.
-pub fn pack_keys(shape: &AttentionShape, keys: &[f32], rows: Range<usize>, packed: &mut [f32]) {
-    let (heads, dim) = (shape.kv_heads, shape.head_dim);
-    assert_eq!(packed.len(), shape.keys_len(rows.len()), "packed keys");
-    let head_len = rows.len().next_multiple_of(LANES) * dim;
-    packed.par_chunks_exact_mut(head_len).with_min_len(heads_of_a_task(shape, rows.len())).enumerate().for_each(|(head, packed)| {
-        for (token, row) in rows.clone().enumerate() {
-            let key = &keys[(row * heads + head) * dim..][..dim];
-            let block = &mut packed[token / LANES * LANES * dim..][..LANES * dim];
-            for (value, to) in key.iter().zip(block.as_chunks_mut::<LANES>().0) {
-                to[token % LANES] = *value;
-            }
+impl Segment<'_> {
+    fn positions(&self) -> usize {
+        self.spans.iter().map(|span| span.len).sum()
+    }
+}
+
+/// Packs `rows` of keys and values, `(tokens, kv_heads, head_dim)` each, for [`attention`] as the positions from `start` on, into
+/// [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words. These must
+/// be zeros.
+///
+/// In bf16 a token with values that are not finite gets keys that are not a number: zeros times such values would reach those who do not
+/// see the token, and so its result is not a number for all that do.
+pub fn pack_span(
+    isa: Isa,
+    shape: &AttentionShape,
+    (keys, values): (&[f32], &[f32]),
+    rows: Range<usize>,
+    start: usize,
+    packed: (&mut [u32], &mut [u32]),
+) {
+    let len = rows.len();
+    assert!(len > 0 && packed.0.len() == shape.keys_len(len) && packed.1.len() == shape.values_len(len), "room for {len} tokens");
+    // A few tokens are one task.
+    let heads = if len < 64 { shape.kv_heads } else { 1 };
+    let to_keys = packed.0.par_chunks_exact_mut(shape.head_keys(len)).with_min_len(heads);
+    to_keys.zip(packed.1.par_chunks_exact_mut(shape.head_values(len))).enumerate().for_each(|(head, (to_keys, to_values))| {
+        let rows = Rows { shape, keys, values, rows: rows.clone(), head };
+        if shape.tiles() {
+            let (rows, packed) = (&rows, &mut (to_keys, to_values));
+            dispatch!(isa, pack_tiles(rows: &Rows<'_>, start: usize, packed: &mut (&mut [u32], &mut [u32])));
+        } else {
+            float::pack_head(&rows, bytemuck::cast_slice_mut(to_keys), bytemuck::cast_slice_mut(to_values));
         }
     });
 }
 
-/// Heads that one task packs.
-fn heads_of_a_task(shape: &AttentionShape, tokens: usize) -> usize {
-    if tokens < 64 { shape.kv_heads } else { 1 }
+/// One head's part of some rows of keys and values.
+struct Rows<'a> {
+    shape: &'a AttentionShape,
+    keys: &'a [f32],
+    values: &'a [f32],
+    rows: Range<usize>,
+    head: usize,
 }
 
-/// Packs rows of `(tokens, kv_heads, head_dim)` values for [`attention`]: head by head, each padded to whole vectors. `packed` is
-/// [`values_len`](AttentionShape::values_len) long; padding stays as it is, and should be finite.
-pub fn pack_values(shape: &AttentionShape, values: &[f32], rows: Range<usize>, packed: &mut [f32]) {
-    let (heads, dim, padded) = (shape.kv_heads, shape.head_dim, shape.padded_dim());
-    assert_eq!(packed.len(), shape.values_len(rows.len()), "packed values");
-    let head_len = rows.len() * padded;
-    packed.par_chunks_exact_mut(head_len).with_min_len(heads_of_a_task(shape, rows.len())).enumerate().for_each(|(head, packed)| {
-        for (row, to) in rows.clone().zip(packed.chunks_exact_mut(padded)) {
-            to[..dim].copy_from_slice(&values[(row * heads + head) * dim..][..dim]);
-        }
-    });
+impl<'a> Rows<'a> {
+    /// The key and the value of a token.
+    #[inline(always)]
+    fn token(&self, token: usize) -> (&'a [f32], &'a [f32]) {
+        let dim = self.shape.head_dim;
+        let at = ((self.rows.start + token) * self.shape.kv_heads + self.head) * dim;
+        (&self.keys[at..at + dim], &self.values[at..at + dim])
+    }
 }
 
-/// Joins consecutive spans into one, `keys` and `values` of its length and finite. A result over the whole has the bits of one over the
-/// parts.
-pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], keys: &mut [f32], values: &mut [f32]) {
-    let (dim, padded) = (shape.head_dim, shape.padded_dim());
+/// Joins consecutive spans, the first of which begins at `start`, into one, `keys` and `values` of its length and zeros. A result over the
+/// whole has the bits of one over the parts.
+pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], start: usize, keys: &mut [u32], values: &mut [u32]) {
     let total: usize = spans.iter().map(|s| s.len).sum();
     assert!(keys.len() == shape.keys_len(total) && values.len() == shape.values_len(total), "room for the whole");
-    for head in 0..shape.kv_heads {
-        let joined = &mut keys[head * total.next_multiple_of(LANES) * dim..][..total.next_multiple_of(LANES) * dim];
-        let mut position = 0;
+    let (rows, padded) = (shape.key_rows(), shape.padded_dim());
+    let heads = keys.chunks_exact_mut(shape.head_keys(total)).zip(values.chunks_exact_mut(shape.head_values(total)));
+    for (head, (keys, values)) in heads.enumerate() {
+        let keys = keys.as_chunks_mut::<LANES>().0;
+        let mut position = start;
         for span in spans {
-            let head_len = span.len.next_multiple_of(LANES) * dim;
-            let head_keys = span.keys[head * head_len..][..head_len].as_chunks::<LANES>().0;
-            let from = &span.values[head * span.len * padded..][..span.len * padded];
-            values[(head * total + position) * padded..][..from.len()].copy_from_slice(from);
+            let from = span.head_keys(shape, head).as_chunks::<LANES>().0;
             for token in 0..span.len {
-                let to = &mut joined.as_chunks_mut::<LANES>().0[position / LANES * dim..][..dim];
-                for (to, from) in to.iter_mut().zip(&head_keys[token / LANES * dim..]) {
-                    to[position % LANES] = from[token % LANES];
+                let at = position + token - start;
+                let to = &mut keys[at / LANES * rows..][..rows];
+                for (to, from) in to.iter_mut().zip(&from[token / LANES * rows..]) {
+                    to[at % LANES] = from[token % LANES];
                 }
-                position += 1;
             }
+            let row = if shape.tiles() { position / 2 - start / 2 } else { position - start };
+            // Where two spans share a row of two tokens, each has zeros for the other's.
+            for (to, from) in values[row * padded..].iter_mut().zip(span.head_values(shape, head)) {
+                *to |= from;
+            }
+            position += span.len;
         }
     }
 }
 
-/// Rows of a segment that one task computes, for one key head.
-const TASK_ROWS: usize = 16;
-/// Queries that are computed together, over the same keys and values.
-const QUERIES: usize = 12;
+/// Queries, rows times heads, that a task has at the most, unless a row alone has more.
+const TASK_QUERIES: usize = 64;
 
 /// Causal attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
 /// Scores are `scale · Σ_d q_d k_d` over ascending `d`; weights their softmax; the result sums `weight · value` over ascending positions
-/// and is divided by the sum of weights at the end.
+/// and is divided by the sum of weights at the end. In bf16 the sums run as [`Form::Tiles`](crate::Form) says, over 32 elements and over
+/// 32 positions from a multiple of 32 on at a time, and the sum of weights is that of the rounded ones.
 pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[Segment<'_>], out: &mut [f32]) {
     let width = shape.heads * shape.head_dim;
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
+    let task_rows = (TASK_QUERIES * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
     let mut row = 0;
     for segment in segments {
-        let positions: usize = segment.spans.iter().map(|s| s.len).sum();
-        assert!(segment.ends.start > 0 && segment.ends.end <= positions + 1, "a row sees positions that are there");
+        assert!(segment.ends.start > 0 && segment.ends.end <= segment.positions() + 1, "a row sees positions that are there");
         for span in &segment.spans {
             let fits = span.keys.len() == shape.keys_len(span.len) && span.values.len() == shape.values_len(span.len);
             assert!(fits, "spans are packed for this shape");
         }
         let rows = segment.wanted.map_or(segment.ends.len(), <[usize]>::len);
-        for first in (0..rows).step_by(TASK_ROWS) {
-            let rows = first..rows.min(first + TASK_ROWS);
-            tasks.extend((0..shape.kv_heads).map(|kv_head| Task { segment, first_row: row, rows: rows.clone(), kv_head }));
+        for first in (0..rows).step_by(task_rows) {
+            let rows = first..rows.min(first + task_rows);
+            tasks.extend((0..shape.kv_heads).map(|kv_head| Task { shape, queries, segment, first_row: row, rows: rows.clone(), kv_head }));
         }
         row += rows;
     }
@@ -162,8 +225,11 @@ pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[
     tasks.into_par_iter().for_each(|task| {
         let task = &task;
         SCRATCH.with_borrow_mut(|scratch| {
-            // SAFETY: tasks have different rows or different heads.
-            dispatch!(isa, run_task(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scratch: &mut Scratch, out: &Results<'_>));
+            if shape.tiles() {
+                dispatch!(isa, run_tiles(isa: Isa, task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>));
+            } else {
+                dispatch!(isa, run_float(task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>));
+            }
         });
     });
 }
@@ -171,10 +237,13 @@ pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[
 /// A thread's memory, kept from task to task.
 #[derive(Default)]
 struct Scratch {
-    /// A few queries, `(head_dim, query)`.
-    queries: Buffer<f32>,
-    /// Their scores, `(query, position)`.
-    scores: Buffer<f32>,
+    /// A few queries: `(head_dim, query)`, or rows in bf16.
+    queries: Buffer<u32>,
+    /// Their scores and weights, `(query, position)`.
+    scores: Buffer<u32>,
+    /// In bf16, values of 32 positions that lie in several spans or are not all there, and a result before it is divided.
+    values: Buffer<u32>,
+    sums: Buffer<f32>,
 }
 
 thread_local! {
@@ -182,13 +251,53 @@ thread_local! {
 }
 
 /// A few rows of one segment, for the query heads of one key head.
-struct Task<'a, 'b> {
-    segment: &'b Segment<'a>,
+struct Task<'a> {
+    shape: &'a AttentionShape,
+    /// Of all segments.
+    queries: &'a [f32],
+    segment: &'a Segment<'a>,
     /// Where the segment's rows begin among all.
     first_row: usize,
     /// Among the segment's wanted rows.
     rows: Range<usize>,
     kv_head: usize,
+}
+
+impl Task<'_> {
+    fn group(&self) -> usize {
+        self.shape.heads / self.shape.kv_heads
+    }
+
+    /// Queries, row by row.
+    fn count(&self) -> usize {
+        self.rows.len() * self.group()
+    }
+
+    #[inline(always)]
+    fn query(&self, index: usize) -> Query {
+        let (shape, group) = (self.shape, self.group());
+        let (row, head) = (self.rows.start + index / group, self.kv_head * group + index % group);
+        let end = self.segment.ends.start + self.segment.wanted.map_or(row, |wanted| wanted[row]);
+        let start = shape.window.map_or(0, |w| end.saturating_sub(w));
+        Query { at: ((self.first_row + row) * shape.heads + head) * shape.head_dim, start, end }
+    }
+}
+
+/// One head of one row.
+#[derive(Clone, Copy)]
+struct Query {
+    /// Where it starts among all queries.
+    at: usize,
+    /// Positions it sees.
+    start: usize,
+    end: usize,
+}
+
+/// The positions that some of the queries see.
+#[inline(always)]
+fn seen(queries: &[Query]) -> Range<usize> {
+    let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
+    start..queries.iter().fold(0, |most, q| most.max(q.end))
 }
 
 /// The output, shared by tasks that each write heads of their own.
@@ -213,218 +322,4 @@ impl Results<'_> {
         // SAFETY: inside the output, and by contract nobody else uses these elements.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
-}
-
-/// One head of one row.
-#[derive(Clone, Copy)]
-struct Query {
-    /// Where it starts among all queries.
-    at: usize,
-    /// Positions it sees.
-    start: usize,
-    end: usize,
-}
-
-#[inline(always)]
-fn run_task<S: Simd>(shape: &AttentionShape, queries: &[f32], task: &Task<'_, '_>, scratch: &mut Scratch, out: &Results<'_>) {
-    let (group, positions) = (shape.heads / shape.kv_heads, task.segment.spans.iter().map(|s| s.len).sum::<usize>());
-    // Two vectors more than the positions: the last blocks of a span are stored whole.
-    let stride = (positions + 2 * LANES).next_multiple_of(LANES);
-    scratch.scores.set_len(QUERIES * stride);
-    scratch.queries.set_len(QUERIES * shape.head_dim);
-    let count = task.rows.len() * group;
-    let mut first = 0;
-    while first < count {
-        let tile = Tile { shape, queries, task, first, group, stride };
-        first += match count - first {
-            12.. => tile.run::<S, 12>(scratch, out),
-            8.. => tile.run::<S, 8>(scratch, out),
-            4.. => tile.run::<S, 4>(scratch, out),
-            2.. => tile.run::<S, 2>(scratch, out),
-            _ => tile.run::<S, 1>(scratch, out),
-        };
-    }
-}
-
-/// A few queries from `first` of a task.
-struct Tile<'a> {
-    shape: &'a AttentionShape,
-    queries: &'a [f32],
-    task: &'a Task<'a, 'a>,
-    first: usize,
-    group: usize,
-    stride: usize,
-}
-
-impl Tile<'_> {
-    #[inline(always)]
-    fn query(&self, index: usize) -> Query {
-        let (shape, task) = (self.shape, self.task);
-        let (row, head) = (task.rows.start + index / self.group, task.kv_head * self.group + index % self.group);
-        let end = task.segment.ends.start + task.segment.wanted.map_or(row, |wanted| wanted[row]);
-        let start = shape.window.map_or(0, |w| end.saturating_sub(w));
-        Query { at: ((task.first_row + row) * shape.heads + head) * shape.head_dim, start, end }
-    }
-
-    /// Computes `Q` queries; returns how many.
-    #[inline(always)]
-    fn run<S: Simd, const Q: usize>(&self, scratch: &mut Scratch, out: &Results<'_>) -> usize {
-        let scores = &mut *scratch.scores;
-        let mut queries = [Query { at: 0, start: 0, end: 0 }; Q];
-        for (index, query) in queries.iter_mut().enumerate() {
-            *query = self.query(self.first + index);
-        }
-        let dim = self.shape.head_dim;
-        let side_by_side = scratch.queries[..Q * dim].as_chunks_mut::<Q>().0;
-        for (index, query) in queries.iter().enumerate() {
-            for (to, x) in side_by_side.iter_mut().zip(&self.queries[query.at..query.at + dim]) {
-                to[index] = *x;
-            }
-        }
-        self.scores::<S, Q>(&queries, side_by_side, scores);
-        let mut sums = [0.0; Q];
-        for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
-            *sum = softmax_weights::<S>(&mut scores[query.start..query.end], self.shape.scale);
-        }
-        for vector in (0..self.shape.head_dim).step_by(2 * LANES) {
-            self.weigh::<S, Q>(&queries, scores, sums, vector, out);
-        }
-        Q
-    }
-
-    /// Unscaled scores against every block of keys that one of the queries sees.
-    #[inline(always)]
-    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], side_by_side: &[[f32; Q]], scores: &mut [f32]) {
-        let dim = self.shape.head_dim;
-        let start = queries.iter().fold(usize::MAX, |least, q| least.min(q.start));
-        let end = queries.iter().fold(0, |most, q| most.max(q.end));
-        let mut position = 0;
-        for span in &self.task.segment.spans {
-            let head_len = span.len.next_multiple_of(LANES) * dim;
-            let keys = &span.keys[self.task.kv_head * head_len..][..head_len];
-            // Two blocks at a time; a last block alone is computed twice, for nothing.
-            for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
-                let at = position + index * 2 * LANES;
-                if at + 2 * LANES <= start || at >= end {
-                    continue;
-                }
-                let (a, b) = blocks.as_chunks::<LANES>().0.split_at(dim);
-                let b = if b.is_empty() { a } else { b };
-                let mut sums = [[S::splat(0.0); 2]; Q];
-                for ((a, b), x) in a.iter().zip(b).zip(side_by_side) {
-                    let (a, b) = (S::load(a), S::load(b));
-                    for q in 0..Q {
-                        let x = S::splat(x[q]);
-                        sums[q][0] = S::fma(x, a, sums[q][0]);
-                        sums[q][1] = S::fma(x, b, sums[q][1]);
-                    }
-                }
-                for (sums, scores) in sums.iter().zip(scores.chunks_exact_mut(self.stride)) {
-                    for (sum, scores) in sums.iter().zip(scores[at..].as_chunks_mut().0) {
-                        S::store(*sum, scores);
-                    }
-                }
-            }
-            position += span.len;
-        }
-    }
-
-    /// `Σ weight · value / sum` over each query's positions, for two vectors of a head.
-    #[inline(always)]
-    fn weigh<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &[f32], sums: [f32; Q], vector: usize, out: &Results<'_>) {
-        // Positions that all queries see are weighed together, those before and behind one query at a time.
-        let from = queries.iter().fold(0, |most, q| most.max(q.start));
-        let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
-        let mut y = [[S::splat(0.0); 2]; Q];
-        let mut weights = [&scores[..0]; Q];
-        for q in 0..Q {
-            weights[q] = &scores[q * self.stride..][..self.stride];
-        }
-        for q in 0..Q {
-            if queries[q].start < from {
-                let before = queries[q].start..queries[q].end.min(from);
-                self.add_weighted::<S, 1>(before, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
-            }
-        }
-        self.add_weighted::<S, Q>(from..to, weights, vector, &mut y);
-        for q in 0..Q {
-            if queries[q].end > to {
-                let behind = queries[q].start.max(to)..queries[q].end;
-                self.add_weighted::<S, 1>(behind, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
-            }
-            let len = (self.shape.head_dim - vector).min(2 * LANES);
-            // SAFETY: no other task has this row and head.
-            let out = unsafe { out.head(queries[q].at + vector, len) };
-            let (whole, rest) = out.as_chunks_mut::<LANES>();
-            let sum = S::splat(sums[q]);
-            for (out, y) in whole.iter_mut().zip(y[q]) {
-                S::store(S::div(y, sum), out);
-            }
-            if !rest.is_empty() {
-                rest.copy_from_slice(&S::lanes(S::div(y[q][whole.len()], sum))[..rest.len()]);
-            }
-        }
-    }
-
-    /// Adds the values of some positions, ascending.
-    #[inline(always)]
-    fn add_weighted<S: Simd, const Q: usize>(&self, positions: Range<usize>, weights: [&[f32]; Q], vector: usize, y: &mut [[S::F; 2]; Q]) {
-        let padded = self.shape.padded_dim();
-        let mut position = 0;
-        for span in &self.task.segment.spans {
-            let (from, to) = (positions.start.max(position), positions.end.min(position + span.len));
-            if from < to {
-                let head = &span.values[self.task.kv_head * span.len * padded..][..span.len * padded];
-                let values = head[(from - position) * padded..(to - position) * padded].chunks_exact(padded);
-                let mut local = *y;
-                if padded - vector >= 2 * LANES {
-                    for (at, value) in (from..to).zip(values) {
-                        let value = value[vector..].as_chunks::<LANES>().0;
-                        let (a, b) = (S::load(&value[0]), S::load(&value[1]));
-                        for q in 0..Q {
-                            let weight = S::splat(weights[q][at]);
-                            local[q][0] = S::fma(weight, a, local[q][0]);
-                            local[q][1] = S::fma(weight, b, local[q][1]);
-                        }
-                    }
-                } else {
-                    for (at, value) in (from..to).zip(values) {
-                        let a = S::load(&value[vector..].as_chunks::<LANES>().0[0]);
-                        for q in 0..Q {
-                            local[q][0] = S::fma(S::splat(weights[q][at]), a, local[q][0]);
-                        }
-                    }
-                }
-                *y = local;
-            }
-            position += span.len;
-        }
-    }
-}
-
-/// Replaces scores by `exp(scale · (score − max))` and returns their sum, lane by lane.
-#[inline(always)]
-fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
-    let scale = S::splat(scale);
-    let (whole, rest) = scores.as_chunks_mut::<LANES>();
-    let mut last = [f32::NEG_INFINITY; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    let mut max = S::load(&last);
-    for scores in whole.iter() {
-        max = S::max(S::load(scores), max);
-    }
-    let max = S::splat(S::reduce_max(max));
-    let mut sum = S::splat(0.0);
-    for scores in whole.iter_mut() {
-        let weights = S::exp(S::mul(S::sub(S::load(scores), max), scale));
-        S::store(weights, scores);
-        sum = S::add(sum, weights);
-    }
-    if !rest.is_empty() {
-        let mut weights = S::lanes(S::exp(S::mul(S::sub(S::load(&last), max), scale)));
-        weights[rest.len()..].fill(0.0);
-        rest.copy_from_slice(&weights[..rest.len()]);
-        sum = S::add(sum, S::load(&weights));
-    }
-    S::sum(sum)
 }

@@ -83,10 +83,34 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         lanes[0]
     }
 
-    /// The largest lane.
+    /// The largest lane, NaN left out.
     #[inline(always)]
     fn reduce_max(v: Self::F) -> f32 {
-        Self::lanes(v).into_iter().fold(f32::NEG_INFINITY, f32::max)
+        let mut lanes = Self::lanes(v);
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                let (a, b) = (lanes[lane], lanes[lane + width]);
+                lanes[lane] = if a > b || b.is_nan() { a } else { b };
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+
+    /// 2ˣ for x ≤ 0 to 2⁻¹⁴ of its value; arguments below −126 are taken as that, NaN stays NaN.
+    #[inline(always)]
+    fn exp2_short(x: Self::F) -> Self::F {
+        let x = Self::max(Self::splat(-126.0), x);
+        let magic = Self::splat(12_582_912.0);
+        let z = Self::add(x, magic);
+        let r = Self::sub(x, Self::sub(z, magic));
+        // Taylor of e^(r ln 2) to the fourth degree on |r| ≤ ½: the remainder is below 5e-5.
+        let mut p = Self::splat(9.618_129e-3);
+        for c in [5.550_411e-2, 2.402_265_1e-1, std::f32::consts::LN_2, 1.0] {
+            p = Self::fma(p, r, Self::splat(c));
+        }
+        Self::scale_by_power(p, z)
     }
 
     /// eˣ to about one unit in the last place for −87 ≤ x ≤ 88; arguments outside are taken as the nearest bound, NaN stays NaN.

@@ -109,7 +109,7 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
 
 /// Two bf16 of a word, as floats.
 #[inline(always)]
-fn halves<S: Simd>(word: u32) -> [S::F; 2] {
+pub(crate) fn halves<S: Simd>(word: u32) -> [S::F; 2] {
     [S::splat(f32::from_bits(word << 16)), S::splat(f32::from_bits(word & 0xffff_0000))]
 }
 

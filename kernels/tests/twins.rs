@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    AttentionShape, Form, Inputs, Isa, Matrix, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType, attention,
-    dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_keys, pack_values, rms_norm, silu_mul,
+    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType, attention,
+    dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -300,11 +300,10 @@ fn decoded_blocks_equal_the_reference() {
     }
 }
 
-/// Packed keys and values of some rows.
-fn pack(shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Range<usize>) -> (Vec<f32>, Vec<f32>, usize) {
-    let (mut k, mut v) = (vec![0.0; shape.keys_len(rows.len())], vec![0.0; shape.values_len(rows.len())]);
-    pack_keys(shape, keys, rows.clone(), &mut k);
-    pack_values(shape, values, rows.clone(), &mut v);
+/// Packed keys and values of some rows, which stand at these positions.
+fn pack(isa: Isa, shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Range<usize>) -> (Vec<u32>, Vec<u32>, usize) {
+    let (mut k, mut v) = (vec![0; shape.keys_len(rows.len())], vec![0; shape.values_len(rows.len())]);
+    pack_span(isa, shape, (keys, values), rows.clone(), rows.start, (&mut k, &mut v));
     (k, v, rows.len())
 }
 
@@ -330,7 +329,7 @@ impl Case {
         let mut bounds = vec![0];
         bounds.extend(cuts);
         bounds.push(self.positions);
-        let packed: Vec<_> = bounds.windows(2).map(|b| pack(&self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
+        let packed: Vec<_> = bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
         let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
         let ends = self.positions - self.rows + 1..self.positions + 1;
@@ -338,9 +337,10 @@ impl Case {
         out
     }
 
-    /// The definition, in f64.
+    /// The definition in f64, of numbers rounded as the shape says.
     fn expected(&self) -> Vec<f64> {
-        let AttentionShape { heads, kv_heads, head_dim: dim, scale, window } = self.shape;
+        let AttentionShape { heads, kv_heads, head_dim: dim, scale, window, arithmetic } = self.shape;
+        let rounded = |x: f32| f64::from(if arithmetic == Arithmetic::Tiles { bf16::from_f32(x).to_f32() } else { x });
         let mut out = Vec::new();
         for row in 0..self.rows {
             let end = self.positions - self.rows + row + 1;
@@ -348,11 +348,11 @@ impl Case {
             for head in 0..heads {
                 let at = |position: usize| (position * kv_heads + head / (heads / kv_heads)) * dim;
                 let q = &self.queries[(row * heads + head) * dim..][..dim];
-                let dot = |p: usize| (0..dim).map(|d| f64::from(q[d]) * f64::from(self.keys[at(p) + d])).sum::<f64>();
+                let dot = |p: usize| (0..dim).map(|d| rounded(q[d]) * rounded(self.keys[at(p) + d])).sum::<f64>();
                 let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale)).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for d in 0..dim {
-                    let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * f64::from(self.values[at(p) + d])).sum();
+                    let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * rounded(self.values[at(p) + d])).sum();
                     out.push(value / sum);
                 }
             }
@@ -361,24 +361,29 @@ impl Case {
     }
 }
 
+/// The arithmetics of attention, and how far a result may be from the definition: weights in bf16 have eight digits.
+const ATTENTIONS: [(Arithmetic, f64); 2] = [(Arithmetic::Exact, 2e-6), (Arithmetic::Tiles, 2e-3)];
+
 #[test]
 fn attention_is_right_and_blind_to_how_positions_are_cut() {
     let mut random = Random(6);
-    for (heads, kv_heads, head_dim, window) in
-        [(4, 2, 16, None), (9, 3, 64, None), (3, 1, 20, Some(5)), (2, 2, 80, Some(40)), (6, 2, 128, None)]
-    {
-        let shape = AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window };
-        for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
-            let case = Case::new(&mut random, shape, positions, rows);
-            let whole = case.attend(Isa::Plain, &[]);
-            for (y, expected) in whole.iter().zip(case.expected()) {
-                assert!((f64::from(*y) - expected).abs() < 2e-6, "{shape:?} ({positions}, {rows}): {y} for {expected}");
-            }
-            for isa in isas() {
-                assert_eq!(bits(&case.attend(isa, &[])), bits(&whole), "{shape:?} ({positions}, {rows}) on {}", isa.name());
-                for cuts in [vec![1], vec![16], vec![7, 23], vec![positions - rows]] {
-                    if cuts.iter().all(|c| *c > 0 && *c < positions) {
-                        assert_eq!(bits(&case.attend(isa, &cuts)), bits(&whole), "{shape:?} ({positions}, {rows}) cut at {cuts:?}");
+    for (arithmetic, tolerance) in ATTENTIONS {
+        for (heads, kv_heads, head_dim, window) in
+            [(4, 2, 16, None), (9, 3, 64, None), (3, 1, 20, Some(5)), (2, 2, 80, Some(40)), (6, 2, 128, None)]
+        {
+            let shape = AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window, arithmetic };
+            for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
+                let case = Case::new(&mut random, shape, positions, rows);
+                let whole = case.attend(Isa::Plain, &[]);
+                for (y, expected) in whole.iter().zip(case.expected()) {
+                    assert!((f64::from(*y) - expected).abs() < tolerance, "{shape:?} ({positions}, {rows}): {y} for {expected}");
+                }
+                for isa in isas() {
+                    assert_eq!(bits(&case.attend(isa, &[])), bits(&whole), "{shape:?} ({positions}, {rows}) on {}", isa.name());
+                    for cuts in [vec![1], vec![16], vec![7, 23], vec![32, 33, 64], vec![positions - rows]] {
+                        if cuts.iter().all(|c| *c > 0 && *c < positions) {
+                            assert_eq!(bits(&case.attend(isa, &cuts)), bits(&whole), "{shape:?} ({positions}, {rows}) cut at {cuts:?}");
+                        }
                     }
                 }
             }
@@ -389,54 +394,91 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
 #[test]
 fn wanted_rows_have_the_bits_they_have_among_all() {
     let mut random = Random(14);
-    let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, window: Some(30) };
-    let case = Case::new(&mut random, shape, 90, 60);
-    let (keys, values, len) = pack(&shape, &case.keys, &case.values, 0..90);
-    let spans = vec![Span { keys: &keys, values: &values, len }];
-    let width = shape.heads * shape.head_dim;
-    let wanted = [0, 3, 4, 40, 41, 59];
-    let queries: Vec<f32> = wanted.iter().flat_map(|row| case.queries[row * width..][..width].to_vec()).collect();
-    for isa in isas() {
-        let mut out = vec![f32::NAN; queries.len()];
-        attention(isa, &shape, &queries, &[Segment { spans: spans.clone(), ends: 31..91, wanted: Some(&wanted) }], &mut out);
-        let all = case.attend(isa, &[]);
-        let expected: Vec<f32> = wanted.iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
-        assert_eq!(bits(&out), bits(&expected), "on {}", isa.name());
+    for (arithmetic, _) in ATTENTIONS {
+        let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, window: Some(30), arithmetic };
+        let case = Case::new(&mut random, shape, 90, 60);
+        let width = shape.heads * shape.head_dim;
+        let wanted = [0, 3, 4, 40, 41, 59];
+        let queries: Vec<f32> = wanted.iter().flat_map(|row| case.queries[row * width..][..width].to_vec()).collect();
+        for isa in isas() {
+            let (keys, values, len) = pack(isa, &shape, &case.keys, &case.values, 0..90);
+            let spans = vec![Span { keys: &keys, values: &values, len }];
+            let mut out = vec![f32::NAN; queries.len()];
+            attention(isa, &shape, &queries, &[Segment { spans, ends: 31..91, wanted: Some(&wanted) }], &mut out);
+            let all = case.attend(isa, &[]);
+            let expected: Vec<f32> = wanted.iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
+            assert_eq!(bits(&out), bits(&expected), "{arithmetic:?} on {}", isa.name());
+        }
     }
 }
 
 #[test]
 fn joined_spans_equal_those_packed_at_once() {
     let mut random = Random(11);
-    let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, window: None };
-    let case = Case::new(&mut random, shape, 45, 1);
-    let pack = |rows| pack(&shape, &case.keys, &case.values, rows);
-    let parts = [pack(0..1), pack(1..2), pack(2..30), pack(30..45)];
-    let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
-    let (keys, values, _) = pack(0..45);
-    let (mut k, mut v) = (vec![0.0; keys.len()], vec![0.0; values.len()]);
-    join_spans(&shape, &spans, &mut k, &mut v);
-    assert_eq!((k, v), (keys, values));
+    for (arithmetic, _) in ATTENTIONS {
+        let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 20, scale: 1.0, window: None, arithmetic };
+        let case = Case::new(&mut random, shape, 45, 1);
+        let pack = |rows| pack(Isa::best(), &shape, &case.keys, &case.values, rows);
+        for (start, cuts) in [(0, [1, 2, 30]), (3, [4, 6, 31])] {
+            let parts = [pack(start..cuts[0]), pack(cuts[0]..cuts[1]), pack(cuts[1]..cuts[2]), pack(cuts[2]..45)];
+            let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+            let (keys, values, _) = pack(start..45);
+            let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
+            join_spans(&shape, &spans, start, &mut k, &mut v);
+            assert!(k == keys && v == values, "{arithmetic:?} from {start}");
+        }
+    }
 }
 
 #[test]
 fn a_query_has_the_same_bits_alone_and_among_others() {
     let mut random = Random(7);
-    let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(50) };
-    let case = Case::new(&mut random, shape, 90, 90);
-    let together = case.attend(Isa::best(), &[]);
-    let width = shape.heads * shape.head_dim;
-    for row in [0, 15, 16, 60, 89] {
-        let kv = (row + 1) * shape.kv_heads * shape.head_dim;
-        let alone = Case {
-            shape,
-            keys: case.keys[..kv].to_vec(),
-            values: case.values[..kv].to_vec(),
-            queries: case.queries[row * width..][..width].to_vec(),
-            positions: row + 1,
-            rows: 1,
-        };
-        assert_eq!(bits(&alone.attend(Isa::best(), &[])), bits(&together[row * width..][..width]), "row {row}");
+    for (arithmetic, _) in ATTENTIONS {
+        let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(50), arithmetic };
+        let case = Case::new(&mut random, shape, 90, 90);
+        let together = case.attend(Isa::best(), &[]);
+        let width = shape.heads * shape.head_dim;
+        for row in [0, 15, 16, 60, 89] {
+            let kv = (row + 1) * shape.kv_heads * shape.head_dim;
+            let alone = Case {
+                shape,
+                keys: case.keys[..kv].to_vec(),
+                values: case.values[..kv].to_vec(),
+                queries: case.queries[row * width..][..width].to_vec(),
+                positions: row + 1,
+                rows: 1,
+            };
+            assert_eq!(bits(&alone.attend(Isa::best(), &[])), bits(&together[row * width..][..width]), "{arithmetic:?}, row {row}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
+    let mut random = Random(16);
+    for (arithmetic, _) in ATTENTIONS {
+        let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 32, scale: 0.2, window: Some(20), arithmetic };
+        let width = shape.heads * shape.head_dim;
+        let finite = Case::new(&mut random, shape, 70, 70);
+        let expected = finite.attend(Isa::best(), &[]);
+        for (bad, in_keys) in [(f32::NAN, false), (f32::INFINITY, false), (f32::NAN, true), (3.4e38, true), (f32::INFINITY, true)] {
+            // In the first key head, which two query heads read.
+            let mut case = Case { keys: finite.keys.clone(), values: finite.values.clone(), queries: finite.queries.clone(), ..finite };
+            let element = &mut if in_keys { &mut case.keys } else { &mut case.values }[40 * shape.kv_heads * shape.head_dim + 7];
+            *element = bad;
+            for isa in isas() {
+                let results = case.attend(isa, &[33]);
+                for (row, (results, expected)) in results.chunks(width).zip(expected.chunks(width)).enumerate() {
+                    let reached = if (40..60).contains(&row) { 2 * shape.head_dim } else { 0 };
+                    let what = format!("{arithmetic:?} row {row}, {bad} in {}", if in_keys { "keys" } else { "values" });
+                    assert_eq!(bits(&results[reached..]), bits(&expected[reached..]), "{what} on {}", isa.name());
+                    if reached > 0 && bad.is_nan() {
+                        assert!(results[..reached].iter().any(|y| y.is_nan()), "{what}");
+                    }
+                }
+                assert_eq!(bits(&results), bits(&case.attend(Isa::Plain, &[33])), "{arithmetic:?} on {}", isa.name());
+            }
+        }
     }
 }
 

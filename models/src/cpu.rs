@@ -1,7 +1,7 @@
 //! What the CPU's decoders keep between layers and calls: buffers for activations, and keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
-use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_keys, pack_values, prefer_large_pages, rms_norm};
+use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_span, prefer_large_pages, rms_norm};
 
 use crate::linear::load_floats;
 use crate::{SourceError, WeightSource};
@@ -50,59 +50,60 @@ impl RmsNorm {
 /// A cache line of keys or values.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([f32; 16]);
+struct Line([u32; 16]);
 
 /// Keys and values of consecutive positions in all layers, packed for the attention kernel.
 #[derive(Debug)]
 pub(crate) struct CpuSpan {
     lines: Vec<Line>,
-    /// Floats of a layer's keys, and of its keys and values.
+    /// Words of a layer's keys, and of its keys and values.
     keys: usize,
     layer: usize,
+    /// The first position.
+    start: usize,
     len: usize,
 }
 
 impl CpuSpan {
-    /// Room for `len` tokens.
-    pub(crate) fn new(shape: &AttentionShape, layers: usize, len: usize) -> Self {
+    /// Room for `len` tokens from position `start` on.
+    pub(crate) fn new(shape: &AttentionShape, layers: usize, start: usize, len: usize) -> Self {
         let keys = shape.keys_len(len);
         let layer = keys + shape.values_len(len);
-        let mut lines = vec![Line([0.0; 16]); (layers * layer).div_ceil(16)];
+        let mut lines = vec![Line([0; 16]); (layers * layer).div_ceil(16)];
         prefer_large_pages(&mut lines);
-        Self { lines, keys, layer, len }
+        Self { lines, keys, layer, start, len }
     }
 
     /// Bytes of a span of `len` tokens.
     pub(crate) fn bytes(shape: &AttentionShape, layers: usize, len: usize) -> usize {
-        layers * (shape.keys_len(len) + shape.values_len(len)) * size_of::<f32>()
+        layers * (shape.keys_len(len) + shape.values_len(len)) * size_of::<u32>()
     }
 
     /// A layer's keys and values.
     pub(crate) fn layer(&self, index: usize) -> Span<'_> {
-        let floats: &[f32] = bytemuck::cast_slice(&self.lines);
-        let (keys, values) = floats[index * self.layer..][..self.layer].split_at(self.keys);
+        let words: &[u32] = bytemuck::cast_slice(&self.lines);
+        let (keys, values) = words[index * self.layer..][..self.layer].split_at(self.keys);
         Span { keys, values, len: self.len }
     }
 
-    fn layer_mut(&mut self, index: usize) -> (&mut [f32], &mut [f32]) {
-        let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut self.lines);
-        floats[index * self.layer..][..self.layer].split_at_mut(self.keys)
+    fn layer_mut(&mut self, index: usize) -> (&mut [u32], &mut [u32]) {
+        let words: &mut [u32] = bytemuck::cast_slice_mut(&mut self.lines);
+        words[index * self.layer..][..self.layer].split_at_mut(self.keys)
     }
 
     /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span is long.
-    pub(crate) fn fill(&mut self, shape: &AttentionShape, layer: usize, k: &[f32], v: &[f32], row: usize) {
-        let rows = row..row + self.len;
-        let (keys, values) = self.layer_mut(layer);
-        pack_keys(shape, k, rows.clone(), keys);
-        pack_values(shape, v, rows, values);
+    pub(crate) fn fill(&mut self, isa: Isa, shape: &AttentionShape, layer: usize, rows: (&[f32], &[f32]), row: usize) {
+        let (start, len) = (self.start, self.len);
+        pack_span(isa, shape, rows, row..row + len, start, self.layer_mut(layer));
     }
 
     /// Consecutive spans as one.
     pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self]) -> Self {
-        let mut joined = Self::new(shape, layers, spans.iter().map(|span| span.len).sum());
+        let start = spans.first().map_or(0, |span| span.start);
+        let mut joined = Self::new(shape, layers, start, spans.iter().map(|span| span.len).sum());
         for layer in 0..layers {
             let (keys, values) = joined.layer_mut(layer);
-            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), keys, values);
+            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), start, keys, values);
         }
         joined
     }

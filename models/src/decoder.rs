@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
 use crate::linear::{Embedding, Linear, load_floats, load_packed};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-use crate::{Compute, Rope, SourceError, WeightSource};
+use crate::{Arithmetic, Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,13 +52,14 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
-    fn attention_shape(&self) -> AttentionShape {
+    fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
         AttentionShape {
             heads: self.num_heads,
             kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
             scale: 1.0 / (self.head_dim as f32).sqrt(),
             window: self.sliding_window,
+            arithmetic,
         }
     }
 }
@@ -88,7 +89,7 @@ impl<'a> Plan<'a> {
         let of_wanted: Vec<u32> = wanted.iter().map(|row| positions[*row]).collect();
         Self {
             segments,
-            shape: config.attention_shape(),
+            shape: config.attention_shape(compute.arithmetic),
             rope_layout: config.rope_layout,
             rope: RopeTable::new(&positions, frequencies),
             rope_wanted: RopeTable::new(&of_wanted, frequencies),
@@ -157,7 +158,7 @@ impl Attention {
             Some(*start - segment.tokens.len())
         });
         let (k, v) = (&*w.k, &*w.v);
-        new.par_iter_mut().zip(starts.collect::<Vec<_>>()).for_each(|(span, start)| span.fill(&plan.shape, layer, k, v, start));
+        new.par_iter_mut().zip(starts.collect::<Vec<_>>()).for_each(|(span, start)| span.fill(isa, &plan.shape, layer, (k, v), start));
     }
 
     /// Attends and adds the result to the residual stream.
@@ -300,7 +301,7 @@ impl Decoder for LlamaFamily {
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
         w.x.set_len(tokens.len() * self.config.hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
-        let mut spans: Vec<CpuSpan> = segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.tokens.len())).collect();
+        let mut spans: Vec<CpuSpan> = segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.start(), s.tokens.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             layer.forward(w, &plan, &mut spans, index, index + 1 == self.layers.len());
         }
@@ -332,12 +333,12 @@ impl Decoder for LlamaFamily {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        CpuSpan::bytes(&self.config.attention_shape(), self.layers.len(), tokens)
+        CpuSpan::bytes(&self.config.attention_shape(self.compute.arithmetic), self.layers.len(), tokens)
     }
 
     fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
         let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
-        let joined = CpuSpan::join(&self.config.attention_shape(), self.layers.len(), &parts);
+        let joined = CpuSpan::join(&self.config.attention_shape(self.compute.arithmetic), self.layers.len(), &parts);
         Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), joined)))
     }
 }

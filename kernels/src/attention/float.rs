@@ -1,0 +1,212 @@
+//! Attention in f32.
+
+use std::ops::Range;
+
+use super::{Query, Results, Rows, Scratch, Task, seen};
+use crate::simd::{LANES, Simd};
+
+/// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to whole vectors.
+pub(super) fn pack_head(rows: &Rows<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
+    let dim = rows.shape.head_dim;
+    for (token, to) in to_values.chunks_exact_mut(rows.shape.padded_dim()).enumerate() {
+        let (key, value) = rows.token(token);
+        let block = &mut to_keys[token / LANES * LANES * dim..][..LANES * dim];
+        for (value, to) in key.iter().zip(block.as_chunks_mut::<LANES>().0) {
+            to[token % LANES] = *value;
+        }
+        to[..dim].copy_from_slice(value);
+    }
+}
+
+/// Queries that are computed together, over the same keys and values.
+const QUERIES: usize = 12;
+
+#[inline(always)]
+pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>) {
+    // Two vectors more than the positions: the last blocks of a span are stored whole.
+    let stride = (task.segment.positions() + 2 * LANES).next_multiple_of(LANES);
+    scratch.scores.set_len(QUERIES * stride);
+    scratch.queries.set_len(QUERIES * task.shape.head_dim);
+    let count = task.count();
+    let mut first = 0;
+    while first < count {
+        let tile = Tile { task, first, stride };
+        first += match count - first {
+            12.. => tile.run::<S, 12>(scratch, out),
+            8.. => tile.run::<S, 8>(scratch, out),
+            4.. => tile.run::<S, 4>(scratch, out),
+            2.. => tile.run::<S, 2>(scratch, out),
+            _ => tile.run::<S, 1>(scratch, out),
+        };
+    }
+}
+
+/// A few queries from `first` of a task.
+struct Tile<'a> {
+    task: &'a Task<'a>,
+    first: usize,
+    stride: usize,
+}
+
+impl Tile<'_> {
+    /// Computes `Q` queries; returns how many.
+    #[inline(always)]
+    fn run<S: Simd, const Q: usize>(&self, scratch: &mut Scratch, out: &Results<'_>) -> usize {
+        let scores: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch.scores);
+        let mut queries = [Query { at: 0, start: 0, end: 0 }; Q];
+        for (index, query) in queries.iter_mut().enumerate() {
+            *query = self.task.query(self.first + index);
+        }
+        let dim = self.task.shape.head_dim;
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch.queries);
+        let side_by_side = floats[..Q * dim].as_chunks_mut::<Q>().0;
+        for (index, query) in queries.iter().enumerate() {
+            for (to, x) in side_by_side.iter_mut().zip(&self.task.queries[query.at..query.at + dim]) {
+                to[index] = *x;
+            }
+        }
+        self.scores::<S, Q>(&queries, side_by_side, scores);
+        let mut sums = [0.0; Q];
+        for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
+            *sum = softmax_weights::<S>(&mut scores[query.start..query.end], self.task.shape.scale);
+        }
+        for vector in (0..self.task.shape.head_dim).step_by(2 * LANES) {
+            self.weigh::<S, Q>(&queries, scores, sums, vector, out);
+        }
+        Q
+    }
+
+    /// Unscaled scores against every block of keys that one of the queries sees.
+    #[inline(always)]
+    fn scores<S: Simd, const Q: usize>(&self, queries: &[Query; Q], side_by_side: &[[f32; Q]], scores: &mut [f32]) {
+        let dim = self.task.shape.head_dim;
+        let seen = seen(queries);
+        let mut position = 0;
+        for span in &self.task.segment.spans {
+            let keys: &[f32] = bytemuck::cast_slice(span.head_keys(self.task.shape, self.task.kv_head));
+            // Two blocks at a time; a last block alone is computed twice, for nothing.
+            for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
+                let at = position + index * 2 * LANES;
+                if at + 2 * LANES <= seen.start || at >= seen.end {
+                    continue;
+                }
+                let (a, b) = blocks.as_chunks::<LANES>().0.split_at(dim);
+                let b = if b.is_empty() { a } else { b };
+                let mut sums = [[S::splat(0.0); 2]; Q];
+                for ((a, b), x) in a.iter().zip(b).zip(side_by_side) {
+                    let (a, b) = (S::load(a), S::load(b));
+                    for q in 0..Q {
+                        let x = S::splat(x[q]);
+                        sums[q][0] = S::fma(x, a, sums[q][0]);
+                        sums[q][1] = S::fma(x, b, sums[q][1]);
+                    }
+                }
+                for (sums, scores) in sums.iter().zip(scores.chunks_exact_mut(self.stride)) {
+                    for (sum, scores) in sums.iter().zip(scores[at..].as_chunks_mut().0) {
+                        S::store(*sum, scores);
+                    }
+                }
+            }
+            position += span.len;
+        }
+    }
+
+    /// `Σ weight · value / sum` over each query's positions, for two vectors of a head.
+    #[inline(always)]
+    fn weigh<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &[f32], sums: [f32; Q], vector: usize, out: &Results<'_>) {
+        // Positions that all queries see are weighed together, those before and behind one query at a time.
+        let from = queries.iter().fold(0, |most, q| most.max(q.start));
+        let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
+        let mut y = [[S::splat(0.0); 2]; Q];
+        let mut weights = [&scores[..0]; Q];
+        for q in 0..Q {
+            weights[q] = &scores[q * self.stride..][..self.stride];
+        }
+        for q in 0..Q {
+            if queries[q].start < from {
+                let before = queries[q].start..queries[q].end.min(from);
+                self.add_weighted::<S, 1>(before, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            }
+        }
+        self.add_weighted::<S, Q>(from..to, weights, vector, &mut y);
+        for q in 0..Q {
+            if queries[q].end > to {
+                let behind = queries[q].start.max(to)..queries[q].end;
+                self.add_weighted::<S, 1>(behind, [weights[q]], vector, (&mut y[q..=q]).try_into().expect("one"));
+            }
+            let len = (self.task.shape.head_dim - vector).min(2 * LANES);
+            // SAFETY: no other task has this row and head.
+            let out = unsafe { out.head(queries[q].at + vector, len) };
+            let (whole, rest) = out.as_chunks_mut::<LANES>();
+            let sum = S::splat(sums[q]);
+            for (out, y) in whole.iter_mut().zip(y[q]) {
+                S::store(S::div(y, sum), out);
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&S::lanes(S::div(y[q][whole.len()], sum))[..rest.len()]);
+            }
+        }
+    }
+
+    /// Adds the values of some positions, ascending.
+    #[inline(always)]
+    fn add_weighted<S: Simd, const Q: usize>(&self, positions: Range<usize>, weights: [&[f32]; Q], vector: usize, y: &mut [[S::F; 2]; Q]) {
+        let padded = self.task.shape.padded_dim();
+        let mut position = 0;
+        for span in &self.task.segment.spans {
+            let (from, to) = (positions.start.max(position), positions.end.min(position + span.len));
+            if from < to {
+                let head: &[f32] = bytemuck::cast_slice(span.head_values(self.task.shape, self.task.kv_head));
+                let values = head[(from - position) * padded..(to - position) * padded].chunks_exact(padded);
+                let mut local = *y;
+                if padded - vector >= 2 * LANES {
+                    for (at, value) in (from..to).zip(values) {
+                        let value = value[vector..].as_chunks::<LANES>().0;
+                        let (a, b) = (S::load(&value[0]), S::load(&value[1]));
+                        for q in 0..Q {
+                            let weight = S::splat(weights[q][at]);
+                            local[q][0] = S::fma(weight, a, local[q][0]);
+                            local[q][1] = S::fma(weight, b, local[q][1]);
+                        }
+                    }
+                } else {
+                    for (at, value) in (from..to).zip(values) {
+                        let a = S::load(&value[vector..].as_chunks::<LANES>().0[0]);
+                        for q in 0..Q {
+                            local[q][0] = S::fma(S::splat(weights[q][at]), a, local[q][0]);
+                        }
+                    }
+                }
+                *y = local;
+            }
+            position += span.len;
+        }
+    }
+}
+
+/// Replaces scores by `exp(scale · (score − max))` and returns their sum, lane by lane.
+#[inline(always)]
+pub(super) fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
+    let scale = S::splat(scale);
+    let (whole, rest) = scores.as_chunks_mut::<LANES>();
+    let mut last = [f32::NEG_INFINITY; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut max = S::load(&last);
+    for scores in whole.iter() {
+        max = S::max(S::load(scores), max);
+    }
+    let max = S::splat(S::reduce_max(max));
+    let mut sum = S::splat(0.0);
+    for scores in whole.iter_mut() {
+        let weights = S::exp(S::mul(S::sub(S::load(scores), max), scale));
+        S::store(weights, scores);
+        sum = S::add(sum, weights);
+    }
+    if !rest.is_empty() {
+        let mut weights = S::lanes(S::exp(S::mul(S::sub(S::load(&last), max), scale)));
+        weights[rest.len()..].fill(0.0);
+        rest.copy_from_slice(&weights[..rest.len()]);
+        sum = S::add(sum, S::load(&weights));
+    }
+    S::sum(sum)
+}

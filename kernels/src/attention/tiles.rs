@@ -1,0 +1,332 @@
+//! Attention in bf16, in the order of [`Form::Tiles`](crate::Form): on the tiles of AMX, or in vectors.
+
+use std::ops::Range;
+
+use super::{Query, Results, Rows, Scratch, Task, seen};
+use crate::Isa;
+use crate::inputs::{TILE_ROWS, round_pairs};
+use crate::simd::{LANES, Simd, to_bf16};
+use crate::tiles::halves;
+
+/// Elements or positions that a product sums at a time.
+pub(super) const STEP: usize = 32;
+/// Queries that are computed together: two tiles of rows.
+const QUERIES: usize = 2 * TILE_ROWS;
+/// Two elements that are not a number.
+const NAN_PAIR: u32 = 0x7fc0_7fc0;
+
+/// Packs a head into zeros: of keys sixteen tokens side by side, of values two tokens to a word.
+#[inline(always)]
+pub(super) fn pack_head<S: Simd>(rows: &Rows<'_>, start: usize, (to_keys, to_values): &mut (&mut [u32], &mut [u32])) {
+    let (padded, key_rows) = (rows.shape.padded_dim(), rows.shape.key_rows());
+    for token in 0..rows.rows.len() {
+        let (key, value) = rows.token(token);
+        // As bits, magnitudes order like their values; from this one on they round to infinity.
+        let is_finite = value.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff)) < 0x7f7f_8000;
+        let block = &mut to_keys.as_chunks_mut::<LANES>().0[token / LANES * key_rows..][..key_rows];
+        for (key, block) in key.chunks(STEP).zip(block.chunks_exact_mut(STEP / 2)) {
+            let mut step = [0.0; STEP];
+            step[..key.len()].copy_from_slice(key);
+            let pairs = if is_finite { round_pairs::<S>(&step) } else { [NAN_PAIR; STEP / 2] };
+            for (to, pair) in block.iter_mut().zip(pairs) {
+                to[token % LANES] = pair;
+            }
+        }
+        let position = start + token;
+        let row = &mut to_values[(position / 2 - start / 2) * padded..][..padded];
+        if is_finite {
+            for (to, x) in row.iter_mut().zip(value) {
+                *to |= to_bf16(*x) << (16 * (position % 2));
+            }
+        }
+    }
+}
+
+/// What is multiplied: some rows with some columns, both in bf16, two `k` to a word.
+pub(crate) struct Factors<'a> {
+    /// How many rows there are, at most [`QUERIES`]; memory has whole tiles of them.
+    pub(crate) rows: usize,
+    /// Rows, so many words apart.
+    pub(crate) left: (&'a [u32], usize),
+    /// For each 32 `k` the rows of two of them, so many words apart.
+    pub(crate) steps: (&'a [&'a [u32]], usize),
+    /// Where in a step's rows one or two tiles of sixteen columns are.
+    pub(crate) columns: &'a [usize],
+}
+
+/// The machine's own tiles, where they are used.
+#[cfg(target_arch = "x86_64")]
+type Unit = Option<crate::amx::Tiles>;
+#[cfg(not(target_arch = "x86_64"))]
+type Unit = Option<std::convert::Infallible>;
+
+fn unit(isa: Isa) -> Unit {
+    #[cfg(target_arch = "x86_64")]
+    {
+        (isa == Isa::Amx).then(|| crate::amx::Tiles::configure(STEP / 2))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = isa;
+        None
+    }
+}
+
+/// The products, to rows that are `row` apart.
+#[inline(always)]
+fn multiply<S: Simd>(unit: &Unit, factors: &Factors<'_>, to: &mut [f32], row: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(tiles) = unit {
+        return crate::amx::multiply(tiles, factors, to, row);
+    }
+    let _ = unit;
+    let mut first = 0;
+    while first < factors.rows {
+        first += match factors.rows - first {
+            6.. => multiply_rows::<S, 6>(factors, first, to, row),
+            2.. => multiply_rows::<S, 2>(factors, first, to, row),
+            _ => multiply_rows::<S, 1>(factors, first, to, row),
+        };
+    }
+}
+
+/// `R` rows in vectors; returns how many.
+#[inline(always)]
+fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, to: &mut [f32], row: usize) -> usize {
+    let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
+    for (tile, column) in factors.columns.iter().enumerate() {
+        let mut y = [S::splat(0.0); R];
+        for (index, step) in steps.iter().enumerate() {
+            let (mut even, mut odd) = ([S::splat(0.0); R], [S::splat(0.0); R]);
+            for pair in 0..STEP / 2 {
+                let words: &[u32; LANES] = step[pair * step_row + column..].first_chunk().expect("a row of a step");
+                let [w0, w1] = S::load_pairs(bytemuck::cast_ref(words));
+                for r in 0..R {
+                    let [x0, x1] = halves::<S>(left[(first + r) * left_row + index * STEP / 2 + pair]);
+                    even[r] = S::flush(S::fma(x0, w0, even[r]));
+                    odd[r] = S::flush(S::fma(x1, w1, odd[r]));
+                }
+            }
+            for r in 0..R {
+                y[r] = S::flush(S::add(y[r], S::flush(S::add(even[r], odd[r]))));
+            }
+        }
+        for r in 0..R {
+            S::store(y[r], to[(first + r) * row + tile * LANES..].first_chunk_mut().expect("a row of results"));
+        }
+    }
+    R
+}
+
+/// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what they hold, in each of
+/// sixteen lanes the second of a word before the first.
+#[inline(always)]
+fn round_row<S: Simd>(unit: &Unit, row: &mut [u32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(tiles) = unit {
+        return crate::amx::round_row(tiles, row);
+    }
+    let _ = unit;
+    let mut sum = S::splat(0.0);
+    for step in 0..row.len() / STEP {
+        let floats: &[u32; STEP] = row[step * STEP..].first_chunk().expect("a step");
+        let words = round_pairs::<S>(bytemuck::cast_ref(floats));
+        let [first, second] = S::load_pairs(bytemuck::cast_ref(&words));
+        sum = S::add(S::add(sum, second), first);
+        row[step * STEP / 2..][..STEP / 2].copy_from_slice(&words);
+    }
+    S::sum(sum)
+}
+
+/// Replaces scores, of which the first `len` count, by `exp(scale · (score − max))` to four digits, twice what bf16 keeps.
+#[inline(always)]
+fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
+    scores[len..].fill(f32::NEG_INFINITY);
+    let scores = scores.as_chunks_mut::<LANES>().0;
+    let lowest = S::splat(f32::NEG_INFINITY);
+    let mut most = [lowest; 4];
+    let (quads, rest) = scores.as_chunks::<4>();
+    for quad in quads {
+        for i in 0..4 {
+            most[i] = S::max(S::load(&quad[i]), most[i]);
+        }
+    }
+    for scores in rest {
+        most[0] = S::max(S::load(scores), most[0]);
+    }
+    let max = S::splat(S::reduce_max(S::max(S::max(most[0], most[1]), S::max(most[2], most[3]))));
+    let scale = S::splat(scale * std::f32::consts::LOG2_E);
+    for scores in scores {
+        S::store(S::exp2_short(S::mul(S::sub(S::load(scores), max), scale)), scores);
+    }
+}
+
+#[inline(always)]
+pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>) {
+    // Room for whole blocks of keys behind the last position; in an odd number of lines, since at a power of two the rows of a tile would
+    // all want the same lines of a cache.
+    let stride = (task.segment.positions() + STEP).next_multiple_of(STEP) + LANES;
+    scratch.scores.set_len(QUERIES * stride);
+    scratch.queries.set_len(QUERIES * task.shape.key_rows());
+    scratch.sums.set_len(QUERIES * STEP);
+    let (first, last) = (task.query(0), task.query(task.count() - 1));
+    let steps = first.start / STEP..last.end.div_ceil(STEP);
+    let values = value_steps(task, steps.clone(), &mut scratch.values);
+    let mut tile = Tile {
+        task,
+        unit: unit(isa),
+        values: &values,
+        first_step: steps.start,
+        keys: Vec::with_capacity(task.shape.key_rows() * 2 / STEP),
+        stride,
+        queries: &mut scratch.queries,
+        scores: &mut scratch.scores,
+        sums: &mut scratch.sums,
+    };
+    for first in (0..task.count()).step_by(QUERIES) {
+        tile.run::<S>(first, out);
+    }
+}
+
+/// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in several spans or are
+/// not all there.
+fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut crate::buffer::Buffer<u32>) -> Vec<&'a [u32]> {
+    let padded = task.shape.padded_dim();
+    let len = STEP / 2 * padded;
+    let mut whole = vec![None; steps.len()];
+    let mut position = 0;
+    for span in &task.segment.spans {
+        let values = span.head_values(task.shape, task.kv_head);
+        let end = position + span.len;
+        for step in steps.start.max(position.div_ceil(STEP))..steps.end.min(end / STEP) {
+            whole[step - steps.start] = Some(&values[(step * STEP / 2 - position / 2) * padded..][..len]);
+        }
+        position = end;
+    }
+    room.set_len(len * whole.iter().filter(|step| step.is_none()).count());
+    let mut room = room.chunks_exact_mut(len);
+    let collected = |step: usize| {
+        let to = room.next().expect("room for each");
+        to.fill(0);
+        let mut position = 0;
+        for span in &task.segment.spans {
+            let end = position + span.len;
+            let (from, until) = (position.max(step * STEP), end.min((step + 1) * STEP));
+            if from < until {
+                let values = span.head_values(task.shape, task.kv_head);
+                let values = &values[(from / 2 - position / 2) * padded..(until.div_ceil(2) - position / 2) * padded];
+                // Where two spans share a row, each has zeros for the other's position.
+                for (to, from) in to[(from - step * STEP) / 2 * padded..].iter_mut().zip(values) {
+                    *to |= from;
+                }
+            }
+            position = end;
+        }
+        &*to
+    };
+    let mut collected = collected;
+    steps.zip(whole).map(|(step, whole)| whole.unwrap_or_else(|| collected(step))).collect()
+}
+
+/// What a task's queries are computed with, a tile at a time.
+struct Tile<'a> {
+    task: &'a Task<'a>,
+    unit: Unit,
+    /// Values of all steps that the task's queries see.
+    values: &'a [&'a [u32]],
+    first_step: usize,
+    /// Steps of two blocks of keys.
+    keys: Vec<&'a [u32]>,
+    /// Words of a row of scores.
+    stride: usize,
+    queries: &'a mut [u32],
+    scores: &'a mut [u32],
+    sums: &'a mut [f32],
+}
+
+impl<'a> Tile<'a> {
+    #[inline(always)]
+    fn run<S: Simd>(&mut self, first: usize, out: &Results<'_>) {
+        let mut queries = [Query { at: 0, start: 0, end: 0 }; QUERIES];
+        let count = QUERIES.min(self.task.count() - first);
+        let queries = &mut queries[..count];
+        for (index, query) in queries.iter_mut().enumerate() {
+            *query = self.task.query(first + index);
+        }
+        let seen = seen(queries);
+        self.scores::<S>(queries, &seen);
+        let (start, end) = (seen.start / STEP * STEP, seen.end.next_multiple_of(STEP));
+        let mut sums = [0.0; QUERIES];
+        for ((query, row), sum) in queries.iter().zip(self.scores.chunks_exact_mut(self.stride)).zip(&mut sums) {
+            let scores: &mut [f32] = bytemuck::cast_slice_mut(row);
+            let len = query.end - query.start;
+            soften::<S>(&mut scores[query.start..][..len.next_multiple_of(LANES)], len, self.task.shape.scale);
+            scores[start..query.start].fill(0.0);
+            scores[query.end..end].fill(0.0);
+            *sum = round_row::<S>(&self.unit, &mut row[start..end]);
+        }
+        self.weigh::<S>(queries, &sums, start..end, out);
+    }
+
+    /// Unscaled scores against every block of keys that one of the queries sees.
+    #[inline(always)]
+    fn scores<S: Simd>(&mut self, queries: &[Query], seen: &Range<usize>) {
+        let (dim, key_rows) = (self.task.shape.head_dim, self.task.shape.key_rows());
+        for (query, row) in queries.iter().zip(self.queries.chunks_exact_mut(key_rows)) {
+            let (whole, rest) = self.task.queries[query.at..query.at + dim].as_chunks::<STEP>();
+            let mut last = [0.0; STEP];
+            last[..rest.len()].copy_from_slice(rest);
+            for (words, x) in row.as_chunks_mut::<{ STEP / 2 }>().0.iter_mut().zip(whole.iter().chain([&last])) {
+                *words = round_pairs::<S>(x);
+            }
+        }
+        let scores: &mut [f32] = bytemuck::cast_slice_mut(self.scores);
+        let block = key_rows * LANES;
+        let mut position = 0;
+        for span in &self.task.segment.spans {
+            for (index, blocks) in span.head_keys(self.task.shape, self.task.kv_head).chunks(2 * block).enumerate() {
+                let at = position + index * 2 * LANES;
+                if at + 2 * LANES <= seen.start || at >= seen.end {
+                    continue;
+                }
+                self.keys.clear();
+                self.keys.extend((0..block).step_by(STEP / 2 * LANES).map(|step| &blocks[step..]));
+                let columns = &[0, block][..blocks.len() / block];
+                let factors = Factors { rows: queries.len(), left: (self.queries, key_rows), steps: (&self.keys, LANES), columns };
+                multiply::<S>(&self.unit, &factors, &mut scores[at..], self.stride);
+            }
+            position += span.len;
+        }
+    }
+
+    /// `Σ weight · value / Σ weight` over some positions, whole steps.
+    #[inline(always)]
+    fn weigh<S: Simd>(&mut self, queries: &[Query], weights: &[f32; QUERIES], positions: Range<usize>, out: &Results<'_>) {
+        let (dim, padded) = (self.task.shape.head_dim, self.task.shape.padded_dim());
+        let steps = &self.values[positions.start / STEP - self.first_step..positions.end / STEP - self.first_step];
+        let left = (&self.scores[positions.start..], self.stride);
+        for first in (0..dim).step_by(STEP) {
+            let columns = &[first, first + LANES][..(padded - first).min(STEP) / LANES];
+            let factors = Factors { rows: queries.len(), left, steps: (steps, padded), columns };
+            multiply::<S>(&self.unit, &factors, self.sums, STEP);
+            for ((query, weight), sums) in queries.iter().zip(weights).zip(self.sums.as_chunks::<STEP>().0) {
+                // SAFETY: no other task has this row and head.
+                let out = unsafe { out.head(query.at + first, (dim - first).min(STEP)) };
+                if weight.is_nan() {
+                    out.fill(f32::NAN);
+                    continue;
+                }
+                // Plus zero: steps that only others see turn −0 to 0.
+                let (weight, zero) = (S::splat(*weight), S::splat(0.0));
+                let (whole, rest) = out.as_chunks_mut::<LANES>();
+                let sums = sums.as_chunks::<LANES>().0;
+                for (out, sums) in whole.iter_mut().zip(sums) {
+                    S::store(S::div(S::add(S::load(sums), zero), weight), out);
+                }
+                if !rest.is_empty() {
+                    rest.copy_from_slice(&S::lanes(S::div(S::add(S::load(&sums[whole.len()]), zero), weight))[..rest.len()]);
+                }
+            }
+        }
+    }
+}
