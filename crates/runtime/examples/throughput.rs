@@ -59,12 +59,13 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
         isa: get("isa").map(isa).transpose()?,
         threads: Some(get("threads").map_or(Ok(2), str::parse)?),
         share_prefixes: get("sharing") != Some("off"),
+        token_budget: get("token-budget").map_or(Ok(LoadOptions::default().token_budget), str::parse)?,
         cache_budget: get("cache-budget").map(str::parse).transpose()?,
         ..LoadOptions::default()
     })
 }
 
-const OPTIONS: [&str; 9] = ["model", "precision", "isa", "threads", "sharing", "cache-budget", "work", "decode", "repetitions"];
+const OPTIONS: [&str; 10] = ["model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "repetitions"];
 
 /// `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
