@@ -31,8 +31,13 @@ impl Packed {
 /// `new` rows that continue a past, as many segments of them as share it.
 fn spans(c: &mut Criterion) {
     let mut group = c.benchmark_group("cpu_attention");
-    let cases =
-        [("prefill", 0, 512, 1), ("comparison", 460, 100, 10), ("decode", 512, 1, 1), ("decode", 4096, 1, 1), ("long_context", 4000, 60, 4)];
+    let cases = [
+        ("prefill", 0, 512, 1),
+        ("comparison", 460, 100, 10),
+        ("decode", 512, 1, 1),
+        ("decode", 4096, 1, 1),
+        ("long_context", 4000, 60, 4),
+    ];
     for (arithmetic, in_what) in [(Arithmetic::Exact, "f32"), (Arithmetic::Tiles, "bf16")] {
         let shape = shape(arithmetic);
         for (name, past, new, segments) in cases {

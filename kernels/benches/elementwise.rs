@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use probity_kernels::{Isa, RopeLayout, RopeTable, log_sum_exp, rms_norm, silu_mul};
+use probity_kernels::{Isa, Norm, RopeLayout, RopeTable, log_sum_exp, rms_norm, silu_mul};
 
 const HIDDEN: usize = 2048;
 const INNER: usize = 5632;
@@ -20,7 +20,9 @@ fn elementwise(c: &mut Criterion) {
         let (x, weight) = (values(rows * HIDDEN), values(HIDDEN));
         let mut y = vec![0.0; x.len()];
         group.throughput(Throughput::Elements(x.len() as u64));
-        group.bench_function(BenchmarkId::new("rms_norm", rows), |b| b.iter(|| rms_norm(isa, black_box(&x), &weight, 1e-5, &mut y)));
+        group.bench_function(BenchmarkId::new("rms_norm", rows), |b| {
+            b.iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, &mut y))
+        });
         let frequencies: Vec<f32> = (0..32).map(|i| 10000f32.powf(-(i as f32) / 32.0)).collect();
         let positions: Vec<u32> = (0..rows as u32).collect();
         group.bench_function(BenchmarkId::new("rope_table", rows), |b| b.iter(|| RopeTable::new(black_box(&positions), &frequencies)));

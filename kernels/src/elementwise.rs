@@ -11,18 +11,30 @@ const TASK_ROWS: usize = 16;
 /// Elements that one task works on.
 const TASK: usize = 1 << 14;
 
+/// A root-mean-square layer norm.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm<'a> {
+    /// A factor for each element of a row.
+    pub weight: &'a [f32],
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
 /// Root-mean-square normalisation of each row: `x / √(mean(x²) + eps) · weight`. The sum runs over sixteen lanes, then over these.
-pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
-    let width = weight.len();
+pub fn rms_norm(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
+    let width = norm.weight.len();
     assert!(x.len() == y.len() && x.len().is_multiple_of(width), "x and y are (rows, {width})");
-    x.par_chunks(TASK_ROWS * width).zip(y.par_chunks_mut(TASK_ROWS * width)).for_each(|(x, y)| {
-        dispatch!(isa, rms_norm_rows(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]));
-    });
+    x.par_chunks(TASK_ROWS * width).zip(y.par_chunks_mut(TASK_ROWS * width)).for_each(|(x, y)| norm_rows(isa, x, norm, y));
+}
+
+/// As [`rms_norm`], on this thread.
+pub(crate) fn norm_rows(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
+    dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32]));
 }
 
 #[inline(always)]
-fn rms_norm_rows<S: Simd>(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
-    let width = weight.len();
+fn rms_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
+    let width = norm.weight.len();
     for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
         let (whole, rest) = x.as_chunks::<LANES>();
         let mut sum = S::splat(0.0);
@@ -32,8 +44,8 @@ fn rms_norm_rows<S: Simd>(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
         let mut last = [0.0; LANES];
         last[..rest.len()].copy_from_slice(rest);
         sum = S::fma(S::load(&last), S::load(&last), sum);
-        let scale = 1.0 / (S::sum(sum) / width as f32 + eps).sqrt();
-        for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+        let scale = 1.0 / (S::sum(sum) / width as f32 + norm.eps).sqrt();
+        for ((y, x), w) in y.iter_mut().zip(x).zip(norm.weight) {
             *y = x * scale * w;
         }
     }

@@ -1,8 +1,11 @@
 //! Activations packed for products: rounded to the form's precision, rows of a register tile side by side.
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 
 use crate::buffer::Buffer;
+use crate::elementwise::{Norm, norm_rows};
 use crate::isa::dispatch;
 use crate::output::{Activations, Columns, Steps};
 use crate::simd::{Simd, to_bf16};
@@ -103,13 +106,22 @@ impl Inputs {
 
     /// Takes activations `(rows, width)`, packed for `forms`; what was held before is gone.
     pub fn set(&mut self, isa: Isa, x: &[f32], width: usize, forms: impl IntoIterator<Item = Form>) {
+        self.set_rows(isa, x, width, None, forms);
+    }
+
+    /// As [`set`](Self::set), for what [`rms_norm`](crate::rms_norm) makes of `x`, `(rows, norm.weight.len())`.
+    pub fn set_normed(&mut self, isa: Isa, x: &[f32], norm: Norm<'_>, forms: impl IntoIterator<Item = Form>) {
+        self.set_rows(isa, x, norm.weight.len(), Some(norm), forms);
+    }
+
+    fn set_rows(&mut self, isa: Isa, x: &[f32], width: usize, norm: Option<Norm<'_>>, forms: impl IntoIterator<Item = Form>) {
         assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
         (self.rows, self.width) = (x.len() / width, width);
         self.packed = [None; Form::ALL.len()];
         for form in forms {
             if self.packed[form as usize].is_none() {
                 let tiling = Tiling::of(isa, form, self.rows);
-                self.pack(isa, form, tiling, x);
+                self.pack(isa, form, tiling, x, norm);
                 self.packed[form as usize] = Some(tiling);
             }
         }
@@ -147,13 +159,14 @@ impl Inputs {
         self.packed[form as usize].expect("activations were packed for this form")
     }
 
-    fn pack(&mut self, isa: Isa, form: Form, tiling: Tiling, x: &[f32]) {
+    fn pack(&mut self, isa: Isa, form: Form, tiling: Tiling, x: &[f32], norm: Option<Norm<'_>>) {
         let padded = if tiling.amx { self.rows.next_multiple_of(TILE_ROWS) } else { self.rows };
         let rows = x.par_chunks(tiling.most * self.width);
         match form {
             Form::Float => {
                 self.floats.set_len(padded * self.width);
-                rows.zip(self.floats.par_chunks_mut(tiling.most * self.width)).for_each(|(x, to)| pack_floats(x, self.width, tiling, to));
+                rows.zip(self.floats.par_chunks_mut(tiling.most * self.width))
+                    .for_each(|(x, to)| normed(isa, x, norm, |x| pack_floats(x, self.width, tiling, to)));
             }
             Form::Int8 => {
                 assert!(self.width.is_multiple_of(32), "quantised rows are whole groups of 32");
@@ -170,7 +183,7 @@ impl Inputs {
                 rows.zip(ints.words.par_chunks_mut(8 * most)).zip(sums).zip(scales).for_each(|(((x, words), sums), scales)| {
                     let mut to = IntRows { words, scales: scales.0, sums16: sums.0, sums32: sums.1, scaled_sums: scales.1 };
                     let to = &mut to;
-                    dispatch!(isa, pack_ints(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>));
+                    normed(isa, x, norm, |x| dispatch!(isa, pack_ints(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>)));
                 });
             }
             Form::Pairs | Form::Tiles => {
@@ -178,7 +191,9 @@ impl Inputs {
                 self.halves.set_len(padded * words);
                 let width = self.width;
                 rows.zip(self.halves.par_chunks_mut(tiling.most * words)).for_each(|(x, to)| {
-                    dispatch!(isa, pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]));
+                    normed(isa, x, norm, |x| {
+                        dispatch!(isa, pack_halves(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]));
+                    });
                 });
             }
         }
@@ -208,6 +223,19 @@ impl Inputs {
         let words = self.tiling(form).half_words(form, self.width);
         &self.halves[first * words + start / 2 * rows..][..len.div_ceil(2) * rows]
     }
+}
+
+/// Hands on a few rows, or what their norm makes of them.
+fn normed(isa: Isa, x: &[f32], norm: Option<Norm<'_>>, pack: impl FnOnce(&[f32])) {
+    thread_local! {
+        static NORMED: RefCell<Buffer<f32>> = RefCell::default();
+    }
+    let Some(norm) = norm else { return pack(x) };
+    NORMED.with_borrow_mut(|y| {
+        y.set_len(x.len());
+        norm_rows(isa, x, norm, y);
+        pack(y);
+    });
 }
 
 fn pack_floats(x: &[f32], width: usize, tiling: Tiling, to: &mut [f32]) {

@@ -36,7 +36,7 @@ mod x86;
 pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_span};
 pub use buffer::{Buffer, prefer_large_pages};
 pub use decode::dequantise;
-pub use elementwise::{RopeLayout, RopeTable, rms_norm, silu_mul};
+pub use elementwise::{Norm, RopeLayout, RopeTable, rms_norm, silu_mul};
 pub use form::{Arithmetic, Form};
 pub use head::{HeadRow, head, log_sum_exp};
 pub use inputs::Inputs;

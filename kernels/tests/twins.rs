@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType, attention,
-    dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
+    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType,
+    attention, dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -241,6 +241,29 @@ fn bits_do_not_depend_on_the_number_of_threads() {
         pool.install(|| (run(Form::Float, Isa::best(), &x, weights), run(Form::Int8, Isa::best(), &x, weights)))
     };
     assert_eq!(with(1), with(5));
+}
+
+#[test]
+fn rows_normed_while_they_are_packed_are_those_normed_before() {
+    let mut random = Random(17);
+    let (m, n, k) = (29, 40, 96);
+    let (x, weight) = (random.floats(m * k), random.floats(k));
+    let norm = Norm { weight: &weight, eps: 1e-5 };
+    let kinds =
+        [(WeightType::F32, Form::Float), (WeightType::Q4_0, Form::Int8), (WeightType::BF16, Form::Pairs), (WeightType::BF16, Form::Tiles)];
+    for (weight_type, form) in kinds {
+        let bytes = random.weights(weight_type, n, k);
+        let packed = PackedMatrix::pack(Matrix::new(weight_type, &bytes, n, k).expect("sizes fit"), form).expect("memory");
+        for isa in isas() {
+            let mut normed = vec![0.0; x.len()];
+            rms_norm(isa, &x, norm, &mut normed);
+            let mut inputs = Inputs::new();
+            inputs.set_normed(isa, &x, norm, [form]);
+            let mut y = vec![f32::NAN; m * n];
+            matmul(isa, &inputs, &mut [Product { weights: &packed, bias: None, y: &mut y, add: false }]);
+            assert_eq!(bits(&y), bits(&run_packed(isa, &normed, &packed)), "{form:?} on {}", isa.name());
+        }
+    }
 }
 
 #[test]
@@ -490,7 +513,7 @@ fn rows_are_normalised_activated_and_summed_alike_on_every_instruction_set() {
         let (weight, up) = (random.floats(width), random.floats(3 * width));
         let all = |isa| {
             let (mut norm, mut silu) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            rms_norm(isa, &x, &weight, 1e-5, &mut norm);
+            rms_norm(isa, &x, Norm { weight: &weight, eps: 1e-5 }, &mut norm);
             silu_mul(isa, &x, &up, &mut silu);
             (bits(&norm), bits(&silu), log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(), norm, silu)
         };

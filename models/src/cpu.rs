@@ -1,7 +1,7 @@
 //! What the CPU's decoders keep between layers and calls: buffers for activations, and keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
-use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Span, join_spans, pack_span, prefer_large_pages, rms_norm};
+use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Norm, Span, join_spans, pack_span, prefer_large_pages};
 
 use crate::linear::load_floats;
 use crate::{SourceError, WeightSource};
@@ -11,7 +11,6 @@ use crate::{SourceError, WeightSource};
 pub(crate) struct Workspace {
     /// The residual stream.
     pub(crate) x: Buffer<f32>,
-    pub(crate) normed: Buffer<f32>,
     pub(crate) q: Buffer<f32>,
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
@@ -40,10 +39,8 @@ impl RmsNorm {
         Ok(Self { weight: load_floats(source, &format!("{name}.weight"), &[width])?, eps: eps as f32 })
     }
 
-    /// Of each row of `x`.
-    pub(crate) fn forward(&self, isa: Isa, x: &[f32], y: &mut Buffer<f32>) {
-        y.set_len(x.len());
-        rms_norm(isa, x, &self.weight, self.eps, y);
+    pub(crate) fn norm(&self) -> Norm<'_> {
+        Norm { weight: &self.weight, eps: self.eps }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{AttentionShape, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, matmul};
+use probity_kernels::{
+    AttentionShape, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, matmul, rms_norm,
+};
 use rayon::prelude::*;
 
 use crate::cpu::{CpuSpan, RmsNorm, Workspace, keep_rows};
@@ -132,21 +134,20 @@ impl Attention {
 
     /// Computes queries, keys and values of the normed rows, rotates them, and puts keys and values into the segments' new spans. In the
     /// last layer only wanted rows have queries, and only they stay in the residual stream.
-    fn project(&self, w: &mut Workspace, plan: &Plan<'_>, new: &mut [CpuSpan], layer: usize, last: bool) {
-        let width = self.q_proj.weight.in_features();
+    fn project(&self, w: &mut Workspace, norm: Norm<'_>, plan: &Plan<'_>, new: &mut [CpuSpan], layer: usize, last: bool) {
         let isa = plan.compute.isa;
-        let rows = w.normed.len() / width;
+        let width = self.q_proj.weight.in_features();
+        let rows = w.x.len() / width;
         let keys = [self.k_proj.form(), self.v_proj.form()];
         w.k.set_len(rows * self.k_proj.out_features());
         w.v.set_len(rows * self.v_proj.out_features());
         w.q.set_len(if last { plan.wanted.len() } else { rows } * self.q_proj.out_features());
-        w.inputs.set(isa, &w.normed, width, keys.into_iter().chain((!last).then_some(self.q_proj.form())));
+        w.inputs.set_normed(isa, &w.x, norm, keys.into_iter().chain((!last).then_some(self.q_proj.form())));
         let (k, v) = (self.k_proj.product(&mut w.k), self.v_proj.product(&mut w.v));
         if last {
             matmul(isa, &w.inputs, &mut [k, v]);
             keep_rows(&mut w.x, width, &plan.wanted);
-            keep_rows(&mut w.normed, width, &plan.wanted);
-            w.inputs.set(isa, &w.normed, width, [self.q_proj.form()]);
+            w.inputs.set_normed(isa, &w.x, norm, [self.q_proj.form()]);
             matmul(isa, &w.inputs, &mut [self.q_proj.product(&mut w.q)]);
         } else {
             matmul(isa, &w.inputs, &mut [self.q_proj.product(&mut w.q), k, v]);
@@ -187,9 +188,8 @@ impl Mlp {
     }
 
     /// Adds the layer's result for the normed rows to the residual stream.
-    fn forward(&self, w: &mut Workspace, compute: Compute) {
-        let width = self.gate_proj.weight.in_features();
-        w.inputs.set(compute.isa, &w.normed, width, [self.gate_proj.form(), self.up_proj.form()]);
+    fn forward(&self, w: &mut Workspace, norm: Norm<'_>, compute: Compute) {
+        w.inputs.set_normed(compute.isa, &w.x, norm, [self.gate_proj.form(), self.up_proj.form()]);
         let (gate, up) = (self.gate_proj.weights(), self.up_proj.weights());
         gated_matmul(compute.isa, &w.inputs, gate, up, &mut w.gated, self.down_proj.form());
         matmul(compute.isa, &w.gated, &mut [Product { add: true, ..self.down_proj.product(&mut w.x) }]);
@@ -216,14 +216,12 @@ impl DecoderLayer {
 
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; behind the last one only its wanted rows are left.
     fn forward(&self, w: &mut Workspace, plan: &Plan<'_>, new: &mut [CpuSpan], layer: usize, last: bool) {
-        self.input_layernorm.forward(plan.compute.isa, &w.x, &mut w.normed);
-        self.self_attn.project(w, plan, new, layer, last);
+        self.self_attn.project(w, self.input_layernorm.norm(), plan, new, layer, last);
         if last && plan.wanted.is_empty() {
             return;
         }
         self.self_attn.attend(w, plan, new, layer, last);
-        self.post_attention_layernorm.forward(plan.compute.isa, &w.x, &mut w.normed);
-        self.mlp.forward(w, plan.compute);
+        self.mlp.forward(w, self.post_attention_layernorm.norm(), plan.compute);
     }
 }
 
@@ -301,12 +299,14 @@ impl Decoder for LlamaFamily {
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
         w.x.set_len(tokens.len() * self.config.hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
-        let mut spans: Vec<CpuSpan> = segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.start(), s.tokens.len())).collect();
+        let mut spans: Vec<CpuSpan> =
+            segments.iter().map(|s| CpuSpan::new(&plan.shape, self.layers.len(), s.start(), s.tokens.len())).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             layer.forward(w, &plan, &mut spans, index, index + 1 == self.layers.len());
         }
-        self.norm.forward(self.compute.isa, &w.x, &mut w.normed); // (wanted rows, hidden_size)
-        let hidden = Tensor::from_slice(&w.normed, (plan.wanted.len(), self.config.hidden_size), &Device::Cpu)?;
+        let mut hidden = vec![0.0; w.x.len()];
+        rms_norm(self.compute.isa, &w.x, self.norm.norm(), &mut hidden);
+        let hidden = Tensor::from_vec(hidden, (plan.wanted.len(), self.config.hidden_size), &Device::Cpu)?;
         let spans = segments.iter().zip(spans).map(|(s, span)| Arc::new(KvSpan::new(s.tokens.len(), span))).collect();
         Ok(PackedOutput { hidden, spans })
     }

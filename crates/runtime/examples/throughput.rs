@@ -65,7 +65,8 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
     })
 }
 
-const OPTIONS: [&str; 10] = ["model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "repetitions"];
+const OPTIONS: [&str; 10] =
+    ["model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "repetitions"];
 
 /// `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
