@@ -19,7 +19,7 @@ impl Packed {
     fn new(shape: &AttentionShape, start: usize, len: usize) -> Self {
         let rows: Vec<f32> = (0..len * shape.kv_heads * shape.head_dim).map(|i| (i % 23) as f32 * 0.05 - 0.5).collect();
         let (mut keys, mut values) = (vec![0; shape.keys_len(len)], vec![0; shape.values_len(len)]);
-        pack_span(Isa::best(), shape, (&rows, &rows), 0..len, start, (&mut keys, &mut values));
+        pack_span(Isa::best(), shape, (&rows, &rows), 0..len, start, &mut keys, &mut values);
         Self { keys, values, len }
     }
 

@@ -21,7 +21,7 @@ fn elementwise(c: &mut Criterion) {
         let mut y = vec![0.0; x.len()];
         group.throughput(Throughput::Elements(x.len() as u64));
         group.bench_function(BenchmarkId::new("rms_norm", rows), |b| {
-            b.iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, &mut y))
+            b.iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, &mut y));
         });
         let frequencies: Vec<f32> = (0..32).map(|i| 10000f32.powf(-(i as f32) / 32.0)).collect();
         let positions: Vec<u32> = (0..rows as u32).collect();

@@ -126,26 +126,27 @@ pub fn pack_span(
     (keys, values): (&[f32], &[f32]),
     rows: Range<usize>,
     start: usize,
-    packed: (&mut [u32], &mut [u32]),
+    packed_keys: &mut [u32],
+    packed_values: &mut [u32],
 ) {
     let len = rows.len();
-    assert!(len > 0 && packed.0.len() == shape.keys_len(len) && packed.1.len() == shape.values_len(len), "room for {len} tokens");
+    let fits = packed_keys.len() == shape.keys_len(len) && packed_values.len() == shape.values_len(len);
+    assert!(len > 0 && fits, "room for {len} tokens");
     // A few tokens are one task.
     let heads = if len < 64 { shape.kv_heads } else { 1 };
-    let to_keys = packed.0.par_chunks_exact_mut(shape.head_keys(len)).with_min_len(heads);
-    to_keys.zip(packed.1.par_chunks_exact_mut(shape.head_values(len))).enumerate().for_each(|(head, (to_keys, to_values))| {
-        let rows = Rows { shape, keys, values, rows: rows.clone(), head };
+    let to_keys = packed_keys.par_chunks_exact_mut(shape.head_keys(len)).with_min_len(heads);
+    to_keys.zip(packed_values.par_chunks_exact_mut(shape.head_values(len))).enumerate().for_each(|(head, (to_keys, to_values))| {
+        let tokens = &Tokens { shape, keys, values, rows: rows.clone(), head };
         if shape.tiles() {
-            let (rows, packed) = (&rows, &mut (to_keys, to_values));
-            dispatch!(isa, pack_tiles(rows: &Rows<'_>, start: usize, packed: &mut (&mut [u32], &mut [u32])));
+            dispatch!(isa, pack_tiles(tokens: &Tokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]));
         } else {
-            float::pack_head(&rows, bytemuck::cast_slice_mut(to_keys), bytemuck::cast_slice_mut(to_values));
+            float::pack_head(tokens, bytemuck::cast_slice_mut(to_keys), bytemuck::cast_slice_mut(to_values));
         }
     });
 }
 
 /// One head's part of some rows of keys and values.
-struct Rows<'a> {
+struct Tokens<'a> {
     shape: &'a AttentionShape,
     keys: &'a [f32],
     values: &'a [f32],
@@ -153,7 +154,11 @@ struct Rows<'a> {
     head: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> Tokens<'a> {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The key and the value of a token.
     #[inline(always)]
     fn token(&self, token: usize) -> (&'a [f32], &'a [f32]) {
@@ -241,8 +246,9 @@ struct Scratch {
     queries: Buffer<u32>,
     /// Their scores and weights, `(query, position)`.
     scores: Buffer<u32>,
-    /// In bf16, values of 32 positions that lie in several spans or are not all there, and a result before it is divided.
+    /// In bf16, values of 32 positions each that lie in several spans or are not all there.
     values: Buffer<u32>,
+    /// In bf16, some columns of results before they are divided.
     sums: Buffer<f32>,
 }
 

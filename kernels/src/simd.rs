@@ -107,7 +107,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         let r = Self::sub(x, Self::sub(z, magic));
         // Taylor of e^(r ln 2) to the fourth degree on |r| ≤ ½: the remainder is below 5e-5.
         let mut p = Self::splat(9.618_129e-3);
-        for c in [5.550_411e-2, 2.402_265_1e-1, std::f32::consts::LN_2, 1.0] {
+        for c in [5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2, 1.0] {
             p = Self::fma(p, r, Self::splat(c));
         }
         Self::scale_by_power(p, z)

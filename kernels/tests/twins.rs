@@ -326,7 +326,7 @@ fn decoded_blocks_equal_the_reference() {
 /// Packed keys and values of some rows, which stand at these positions.
 fn pack(isa: Isa, shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Range<usize>) -> (Vec<u32>, Vec<u32>, usize) {
     let (mut k, mut v) = (vec![0; shape.keys_len(rows.len())], vec![0; shape.values_len(rows.len())]);
-    pack_span(isa, shape, (keys, values), rows.clone(), rows.start, (&mut k, &mut v));
+    pack_span(isa, shape, (keys, values), rows.clone(), rows.start, &mut k, &mut v);
     (k, v, rows.len())
 }
 

@@ -91,7 +91,8 @@ impl CpuSpan {
     /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span is long.
     pub(crate) fn fill(&mut self, isa: Isa, shape: &AttentionShape, layer: usize, rows: (&[f32], &[f32]), row: usize) {
         let (start, len) = (self.start, self.len);
-        pack_span(isa, shape, rows, row..row + len, start, self.layer_mut(layer));
+        let (keys, values) = self.layer_mut(layer);
+        pack_span(isa, shape, rows, row..row + len, start, keys, values);
     }
 
     /// Consecutive spans as one.

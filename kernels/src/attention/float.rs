@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::{Query, Results, Rows, Scratch, Task, seen};
+use super::{Query, Results, Scratch, Task, Tokens, seen};
 use crate::simd::{LANES, Simd};
 
 /// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to whole vectors.
-pub(super) fn pack_head(rows: &Rows<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
-    let dim = rows.shape.head_dim;
-    for (token, to) in to_values.chunks_exact_mut(rows.shape.padded_dim()).enumerate() {
-        let (key, value) = rows.token(token);
+pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
+    let dim = tokens.shape.head_dim;
+    for (token, to) in to_values.chunks_exact_mut(tokens.shape.padded_dim()).enumerate() {
+        let (key, value) = tokens.token(token);
         let block = &mut to_keys[token / LANES * LANES * dim..][..LANES * dim];
         for (value, to) in key.iter().zip(block.as_chunks_mut::<LANES>().0) {
             to[token % LANES] = *value;
@@ -186,7 +186,7 @@ impl Tile<'_> {
 
 /// Replaces scores by `exp(scale · (score − max))` and returns their sum, lane by lane.
 #[inline(always)]
-pub(super) fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
+fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
     let scale = S::splat(scale);
     let (whole, rest) = scores.as_chunks_mut::<LANES>();
     let mut last = [f32::NEG_INFINITY; LANES];

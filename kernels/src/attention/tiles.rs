@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Query, Results, Rows, Scratch, Task, seen};
+use super::{Query, Results, Scratch, Task, Tokens, seen};
 use crate::Isa;
+use crate::buffer::Buffer;
 use crate::inputs::{TILE_ROWS, round_pairs};
 use crate::simd::{LANES, Simd, to_bf16};
 use crate::tiles::halves;
@@ -17,10 +18,10 @@ const NAN_PAIR: u32 = 0x7fc0_7fc0;
 
 /// Packs a head into zeros: of keys sixteen tokens side by side, of values two tokens to a word.
 #[inline(always)]
-pub(super) fn pack_head<S: Simd>(rows: &Rows<'_>, start: usize, (to_keys, to_values): &mut (&mut [u32], &mut [u32])) {
-    let (padded, key_rows) = (rows.shape.padded_dim(), rows.shape.key_rows());
-    for token in 0..rows.rows.len() {
-        let (key, value) = rows.token(token);
+pub(super) fn pack_head<S: Simd>(tokens: &Tokens<'_>, start: usize, to_keys: &mut [u32], to_values: &mut [u32]) {
+    let (padded, key_rows) = (tokens.shape.padded_dim(), tokens.shape.key_rows());
+    for token in 0..tokens.len() {
+        let (key, value) = tokens.token(token);
         // As bits, magnitudes order like their values; from this one on they round to infinity.
         let is_finite = value.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff)) < 0x7f7f_8000;
         let block = &mut to_keys.as_chunks_mut::<LANES>().0[token / LANES * key_rows..][..key_rows];
@@ -190,7 +191,7 @@ pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch
 
 /// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in several spans or are
 /// not all there.
-fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut crate::buffer::Buffer<u32>) -> Vec<&'a [u32]> {
+fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut Buffer<u32>) -> Vec<&'a [u32]> {
     let padded = task.shape.padded_dim();
     let len = STEP / 2 * padded;
     let mut whole = vec![None; steps.len()];
@@ -205,7 +206,7 @@ fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut crate:
     }
     room.set_len(len * whole.iter().filter(|step| step.is_none()).count());
     let mut room = room.chunks_exact_mut(len);
-    let collected = |step: usize| {
+    let mut collected = |step: usize| {
         let to = room.next().expect("room for each");
         to.fill(0);
         let mut position = 0;
@@ -224,7 +225,6 @@ fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut crate:
         }
         &*to
     };
-    let mut collected = collected;
     steps.zip(whole).map(|(step, whole)| whole.unwrap_or_else(|| collected(step))).collect()
 }
 
@@ -244,7 +244,7 @@ struct Tile<'a> {
     sums: &'a mut [f32],
 }
 
-impl<'a> Tile<'a> {
+impl Tile<'_> {
     #[inline(always)]
     fn run<S: Simd>(&mut self, first: usize, out: &Results<'_>) {
         let mut queries = [Query { at: 0, start: 0, end: 0 }; QUERIES];
