@@ -11,12 +11,13 @@ use std::arch::x86_64::{
 use std::sync::OnceLock;
 
 use crate::attention::Factors;
+use crate::groups::{Quantised, by_type, types};
 use crate::inputs::{IntTile, TILE_ROWS};
 use crate::simd::{LANES, Simd};
 use crate::tiles::Sums;
 use crate::unpack::{IntPanel, Part, unpack_ints};
 use crate::worker::{Panels, Work};
-use crate::x86::{Avx512, unpack_bf16};
+use crate::x86::{Avx512, Expansion, unpack_bf16};
 use crate::{Form, WeightType};
 
 /// Whether the machine has integer and bf16 tiles and the system lets this process use them.
@@ -147,37 +148,54 @@ fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sum
 fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let is_expanded = |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
-    let groups = |part: &Part<'_>| part.len / part.weights.weight_type().group_len();
     let Panels { pairs, next_pairs, ready, .. } = panels;
     if is_expanded(&part) && !*ready {
         pairs.set_len(part.len / 2);
-        unpack_bf16(part, 0..groups(&part), pairs);
+        unpack_bf16(part, pairs);
     }
     let panel = if is_expanded(&part) { &**pairs } else { part.lines() };
     let next = work.next.filter(is_expanded);
     next_pairs.set_len(next.map_or(0, |next| next.len / 2));
+    let to = &mut **next_pairs;
+    match next {
+        Some(next) => by_type!(next.weights.weight_type(), half_turns(tiles, work, panel, sums, Some((next, to)))),
+        None => half_turns::<types::Q8_0, 8, false>(tiles, work, panel, sums, None),
+    }
+    *ready = next.is_some();
+    if *ready {
+        std::mem::swap(pairs, next_pairs);
+    }
+}
+
+/// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part meanwhile, a little with
+/// each step.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+fn half_turns<T: Quantised, const QUADS: usize, const MINIMA: bool>(
+    tiles: &Tiles,
+    work: &Work<'_>,
+    panel: &[[[u8; 4 * LANES]; 2]],
+    sums: &mut [Sums],
+    next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+) {
+    let part = work.part;
+    let mut next = next.map(|(part, to)| Expansion::<T, QUADS, MINIMA>::new(part, to));
     let tile = |((first, _), _)| {
         work.ask_for_halves((first, TILE_ROWS));
         work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32))
     };
     let mut rows = work.tiles().map(tile);
-    let turns = sums.len().div_ceil(2 * TILE_ROWS);
+    let (steps, turns) = (panel.len() / 16, sums.len().div_ceil(2 * TILE_ROWS));
     for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {
+        let meanwhile = |step: usize| {
+            if let Some(next) = &mut next {
+                next.advance(turn * steps + step + 1, turns * steps);
+            }
+        };
         match (rows.next(), rows.next()) {
-            (Some(a), Some(b)) => two_tiles(tiles, panel, [a, b], sums, part.start == 0),
-            (Some(a), None) => one_tile(tiles, panel, a, sums, part.start == 0),
+            (Some(a), Some(b)) => half_tiles(tiles, panel, [a, b], sums, part.start == 0, meanwhile),
+            (Some(a), None) => half_tiles(tiles, panel, [a], sums, part.start == 0, meanwhile),
             _ => unreachable!("sums are held for the rows there are"),
         }
-        // Tiles multiply on their own; what else the processor has expands the next part meanwhile.
-        if let Some(next) = next {
-            let groups = groups(&next);
-            unpack_bf16(next, groups * turn / turns..groups * (turn + 1) / turns, next_pairs);
-        }
-    }
-    drop(rows);
-    *ready = next.is_some();
-    if *ready {
-        std::mem::swap(pairs, next_pairs);
     }
 }
 
@@ -304,93 +322,7 @@ fn scale<const QUADS: usize, const MINIMA: bool>(
     }
 }
 
-/// The loop of a `Form::Tiles` product. Lines marked `two` are for a second tile of rows.
-macro_rules! half_tiles {
-    (@line two two $line:literal) => { $line };
-    (@line one two $line:literal) => { "" };
-    ($which:ident, { $($operands:tt)* }) => {
-        asm!(
-            "test {fresh}, {fresh}",
-            "jnz 2f",
-            "tileloadd tmm0, [{sums} + {far}]",
-            "tileloadd tmm1, [{sums} + {far} + 64]",
-            half_tiles!(@line $which two "tileloadd tmm2, [{second} + {far}]"),
-            half_tiles!(@line $which two "tileloadd tmm3, [{second} + {far} + 64]"),
-            "jmp 3f",
-            "2:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            half_tiles!(@line $which two "tilezero tmm2"),
-            half_tiles!(@line $which two "tilezero tmm3"),
-            "3:",
-            "tileloadd tmm4, [{a} + {near}]",
-            "tileloadd tmm6, [{weights} + {far}]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{weights} + {far} + 64]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            half_tiles!(@line $which two "tileloadd tmm5, [{b} + {near}]"),
-            half_tiles!(@line $which two "tdpbf16ps tmm2, tmm5, tmm6"),
-            half_tiles!(@line $which two "tdpbf16ps tmm3, tmm5, tmm7"),
-            "add {a}, 1024",
-            half_tiles!(@line $which two "add {b}, 1024"),
-            "add {weights}, 2048",
-            "dec {steps}",
-            "jnz 3b",
-            "tilestored [{sums} + {far}], tmm0",
-            "tilestored [{sums} + {far} + 64], tmm1",
-            half_tiles!(@line $which two "tilestored [{second} + {far}], tmm2"),
-            half_tiles!(@line $which two "tilestored [{second} + {far} + 64], tmm3"),
-            near = in(reg) 64usize,
-            far = in(reg) 128usize,
-            $($operands)*
-            options(nostack),
-        )
-    };
-}
-
-/// Steps of a product, where panel, tiles of rows and sums are as long as one another.
-fn steps(panel: &[[[u8; 4 * LANES]; 2]], tiles: &[&[u32]], sums: &[Sums]) -> usize {
-    let steps = panel.len() / 16;
-    assert!(steps > 0 && panel.len() == 16 * steps && sums.len() == tiles.len() * TILE_ROWS, "whole steps, and sums for the rows");
-    assert!(tiles.iter().all(|tile| tile.len() == steps * 16 * TILE_ROWS), "tile and panel are of one length");
-    steps
-}
-
-/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, two tiles of rows `(k / 32, 16 rows, 16)` words of two each; sums begin at zero where
-/// they are `fresh`.
-fn two_tiles(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tiles: [&[u32]; 2], sums: &mut [Sums], fresh: bool) {
-    let steps = steps(panel, &tiles, sums);
-    // SAFETY: the registers are configured for 16 quads; sums are rows 128 bytes apart, a step of words 16 rows of 64 bytes, a step of
-    // weights 16 rows 128 bytes apart, and as many of them are there as were counted.
-    unsafe {
-        half_tiles!(two, {
-            sums = in(reg) sums.as_mut_ptr(),
-            second = in(reg) sums.as_mut_ptr().add(TILE_ROWS),
-            a = inout(reg) tiles[0].as_ptr() => _,
-            b = inout(reg) tiles[1].as_ptr() => _,
-            weights = inout(reg) panel.as_ptr() => _,
-            steps = inout(reg) steps => _,
-            fresh = in(reg) usize::from(fresh),
-        });
-    }
-}
-
-/// As [`two_tiles`] with one.
-fn one_tile(_: &Tiles, panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], sums: &mut [Sums], fresh: bool) {
-    let steps = steps(panel, &[tile], sums);
-    // SAFETY: as above.
-    unsafe {
-        half_tiles!(one, {
-            sums = in(reg) sums.as_mut_ptr(),
-            a = inout(reg) tile.as_ptr() => _,
-            weights = inout(reg) panel.as_ptr() => _,
-            steps = inout(reg) steps => _,
-            fresh = in(reg) usize::from(fresh),
-        });
-    }
-}
-
-/// Names a register of results and those of its factors.
+/// An instruction on the registers that it names: a tile's address, and how many words its rows are apart.
 macro_rules! step {
     (load $register:literal, $words:expr, $row:expr) => {
         // SAFETY: the caller vouches for 16 rows of 64 bytes, so many bytes apart.
@@ -439,28 +371,71 @@ pub(crate) fn multiply(tiles: &Tiles, factors: &Factors<'_>, to: &mut [f32], row
 #[inline(always)]
 fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usize; C], to: &mut [f32], row: usize) {
     let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
+    zero();
+    for (index, step) in steps.iter().enumerate() {
+        let rows = std::array::from_fn(|tile| left.as_ptr().wrapping_add(index * TILE_ROWS + tile * TILE_ROWS * left_row));
+        multiply_tiles::<R, C>((rows, left_row), (columns.map(|column| step.as_ptr().wrapping_add(column)), step_row));
+    }
+    store_tiles::<R, C>(to.as_mut_ptr(), row);
+}
+
+/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, one or two tiles of rows `(k / 32, 16 rows, 16)` words of two each; sums begin at
+/// zero where they are `fresh`. `meanwhile` is called behind each step's products, which are still under way then.
+#[inline(always)]
+fn half_tiles<const R: usize>(
+    _: &Tiles,
+    panel: &[[[u8; 4 * LANES]; 2]],
+    tiles: [&[u32]; R],
+    sums: &mut [Sums],
+    fresh: bool,
+    mut meanwhile: impl FnMut(usize),
+) {
+    let (steps, row) = (panel.len() / 16, 2 * LANES);
+    assert!(steps > 0 && panel.len() == 16 * steps && sums.len() == R * TILE_ROWS, "whole steps, and sums for the rows");
+    assert!(tiles.iter().all(|tile| tile.len() == steps * 16 * TILE_ROWS), "tile and panel are of one length");
+    let (weights, sums) = (bytemuck::cast_slice::<u8, u32>(panel.as_flattened().as_flattened()), sums.as_mut_ptr().cast::<f32>());
+    if fresh {
+        zero();
+    } else {
+        load_tiles::<R, 2>(sums, row);
+    }
+    for step in 0..steps {
+        let weights = weights.as_ptr().wrapping_add(step * 16 * row);
+        let rows = tiles.map(|tile| tile.as_ptr().wrapping_add(step * 16 * TILE_ROWS));
+        multiply_tiles::<R, 2>((rows, 16), ([weights, weights.wrapping_add(LANES)], row));
+        meanwhile(step);
+    }
+    store_tiles::<R, 2>(sums, row);
+}
+
+/// Sets all results to zero.
+#[inline(always)]
+fn zero() {
     step!(zero "tmm0");
     step!(zero "tmm1");
     step!(zero "tmm2");
     step!(zero "tmm3");
-    for (index, step) in steps.iter().enumerate() {
-        let words = left.as_ptr().wrapping_add(index * TILE_ROWS);
-        step!(load "tmm4", words, left_row);
-        step!(load "tmm6", step.as_ptr().wrapping_add(columns[0]), step_row);
-        step!(multiply "tmm0", "tmm4", "tmm6");
-        if C == 2 {
-            step!(load "tmm7", step.as_ptr().wrapping_add(columns[C - 1]), step_row);
-            step!(multiply "tmm1", "tmm4", "tmm7");
-        }
-        if R == 2 {
-            step!(load "tmm5", words.wrapping_add(TILE_ROWS * left_row), left_row);
-            step!(multiply "tmm2", "tmm5", "tmm6");
-        }
-        if R == 2 && C == 2 {
-            step!(multiply "tmm3", "tmm5", "tmm7");
-        }
+}
+
+/// Loads results of `R` tiles of rows, `row` floats apart, by `C` of columns.
+#[inline(always)]
+fn load_tiles<const R: usize, const C: usize>(from: *const f32, row: usize) {
+    let second = from.wrapping_add(TILE_ROWS * row);
+    step!(load "tmm0", from, row);
+    if C == 2 {
+        step!(load "tmm1", from.wrapping_add(LANES), row);
     }
-    let to = to.as_mut_ptr();
+    if R == 2 {
+        step!(load "tmm2", second, row);
+    }
+    if R == 2 && C == 2 {
+        step!(load "tmm3", second.wrapping_add(LANES), row);
+    }
+}
+
+/// Stores results, as they are loaded.
+#[inline(always)]
+fn store_tiles<const R: usize, const C: usize>(to: *mut f32, row: usize) {
     let second = to.wrapping_add(TILE_ROWS * row);
     step!(store "tmm0", to, row);
     if C == 2 {
@@ -471,6 +446,25 @@ fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usi
     }
     if R == 2 && C == 2 {
         step!(store "tmm3", second.wrapping_add(LANES), row);
+    }
+}
+
+/// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`, each tile 16 rows of 64 bytes, so many words apart.
+#[inline(always)]
+fn multiply_tiles<const R: usize, const C: usize>((rows, row): ([*const u32; R], usize), (columns, column): ([*const u32; C], usize)) {
+    step!(load "tmm4", rows[0], row);
+    step!(load "tmm6", columns[0], column);
+    step!(multiply "tmm0", "tmm4", "tmm6");
+    if C == 2 {
+        step!(load "tmm7", columns[C - 1], column);
+        step!(multiply "tmm1", "tmm4", "tmm7");
+    }
+    if R == 2 {
+        step!(load "tmm5", rows[R - 1], row);
+        step!(multiply "tmm2", "tmm5", "tmm6");
+    }
+    if R == 2 && C == 2 {
+        step!(multiply "tmm3", "tmm5", "tmm7");
     }
 }
 

@@ -6,7 +6,6 @@
 #![expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 use crate::groups::{IntGroups, Packed, Quantised, by_type};
 use crate::simd::{LANES, Simd};
@@ -422,35 +421,61 @@ fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut be
     store::<Avx512, R>(y, &mut before);
 }
 
-/// Expands some groups of a part to bf16, `(k / 2, half, output, 2)`, in the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
+/// Expands a part to bf16, `(k / 2, half, output, 2)`, in the bits of [`unpack_pairs`](crate::unpack::unpack_pairs).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-pub(crate) fn unpack_bf16(part: Part<'_>, groups: Range<usize>, to: &mut [[[u8; 4 * LANES]; 2]]) {
-    by_type!(part.weights.weight_type(), groups_to_bf16(part, groups, to));
+pub(crate) fn unpack_bf16(part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+    fn whole<T: Quantised, const QUADS: usize, const MINIMA: bool>(part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+        Expansion::<T, QUADS, MINIMA>::new(part, to).advance(1, 1);
+    }
+    by_type!(part.weights.weight_type(), whole(part, to));
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-fn groups_to_bf16<T: Quantised, const QUADS: usize, const MINIMA: bool>(
-    part: Part<'_>,
-    groups: Range<usize>,
-    to: &mut [[[u8; 4 * LANES]; 2]],
-) {
-    let weights = &Packed::<T>::new(part);
-    let to = to.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0;
-    for (group, to) in groups.clone().zip(&mut to[groups]) {
-        for half in 0..2 {
-            let d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
-            // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a power of two and its
-            // product exact, so that the sum is rounded as the product of the difference would be.
-            let offset = if MINIMA {
-                IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
-            } else {
-                _mm512_mul_ps(d, _mm512_set1_ps(-T::TYPE.zero() as f32))
-            };
-            for (quad, to) in to.iter_mut().enumerate() {
-                let [first, second] = quad_to_bf16::<MINIMA>(IntGroups::<Avx512, QUADS>::quad(weights, group, quad, half), d, offset);
-                Avx512::store_b(first, &mut to[0][half]);
-                Avx512::store_b(second, &mut to[1][half]);
+/// A part that is being expanded, four `k` of half a panel after the other.
+pub(crate) struct Expansion<'a, T, const QUADS: usize, const MINIMA: bool> {
+    weights: Packed<'a, T>,
+    /// By group and quad, both halves of two `k` and of the next two.
+    to: &'a mut [[[[[u8; 4 * LANES]; 2]; 2]; QUADS]],
+    /// Quads that are done, of `to.len()` groups of two halves of `QUADS`.
+    done: usize,
+    /// The group's scales and what is added.
+    d: __m512,
+    offset: __m512,
+}
+
+impl<'a, T: Quantised, const QUADS: usize, const MINIMA: bool> Expansion<'a, T, QUADS, MINIMA> {
+    /// Of a part into as many words as it has.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+    #[inline]
+    pub(crate) fn new(part: Part<'a>, to: &'a mut [[[u8; 4 * LANES]; 2]]) -> Self {
+        let to = to.as_chunks_mut::<2>().0.as_chunks_mut::<QUADS>().0;
+        Self { weights: Packed::new(part), to, done: 0, d: _mm512_setzero_ps(), offset: _mm512_setzero_ps() }
+    }
+
+    /// Goes on until `turn` of `turns` shares are done.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+    #[inline]
+    pub(crate) fn advance(&mut self, turn: usize, turns: usize) {
+        let until = 2 * QUADS * self.to.len() * turn / turns;
+        while self.done < until {
+            let (group, half, quad) = (self.done / (2 * QUADS), self.done / QUADS % 2, self.done % QUADS);
+            let weights = &self.weights;
+            if quad == 0 {
+                self.d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
+                // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a power of two and its
+                // product exact, so that the sum is rounded as the product of the difference would be.
+                self.offset = if MINIMA {
+                    IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
+                } else {
+                    _mm512_mul_ps(self.d, _mm512_set1_ps(-T::TYPE.zero() as f32))
+                };
             }
+            let q = IntGroups::<Avx512, QUADS>::quad(weights, group, quad, half);
+            let [first, second] = quad_to_bf16::<MINIMA>(q, self.d, self.offset);
+            let to = &mut self.to[group][quad];
+            Avx512::store_b(first, &mut to[0][half]);
+            Avx512::store_b(second, &mut to[1][half]);
+            self.done += 1;
         }
     }
 }
