@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 use std::sync::OnceLock;
 
-use crate::attention::Factors;
+use crate::attention::{Factors, QUERIES};
 use crate::groups::{Quantised, by_type, types};
 use crate::inputs::{IntTile, TILE_ROWS};
 use crate::simd::{LANES, Simd};
@@ -159,6 +159,7 @@ fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     let to = &mut **next_pairs;
     match next {
         Some(next) => by_type!(next.weights.weight_type(), half_turns(tiles, work, panel, sums, Some((next, to)))),
+        // Nothing to expand, of any type.
         None => half_turns::<types::Q8_0, 8, false>(tiles, work, panel, sums, None),
     }
     *ready = next.is_some();
@@ -325,7 +326,7 @@ fn scale<const QUADS: usize, const MINIMA: bool>(
 /// An instruction on the registers that it names: a tile's address, and how many words its rows are apart.
 macro_rules! step {
     (load $register:literal, $words:expr, $row:expr) => {
-        // SAFETY: the caller vouches for 16 rows of 64 bytes, so many bytes apart.
+        // SAFETY: the caller vouches for 16 rows of 64 bytes, so many words apart.
         unsafe {
             asm!(
                 concat!("tileloadd ", $register, ", [{words} + {row}]"),
@@ -344,9 +345,27 @@ macro_rules! step {
         unsafe { asm!(concat!("tilezero ", $c), options(nostack, nomem)) }
     };
     (store $c:literal, $to:expr, $row:expr) => {
-        // SAFETY: the caller vouches for room for 16 rows of 64 bytes, so many bytes apart.
+        // SAFETY: the caller vouches for room for 16 rows of 64 bytes, so many words apart.
         unsafe { asm!(concat!("tilestored [{to} + {row}], ", $c), to = in(reg) $to, row = in(reg) 4 * $row, options(nostack)) }
     };
+}
+
+/// Loads or stores the results of `R` tiles of rows, so many floats apart, by `C` of columns.
+macro_rules! results {
+    ($what:ident, $r:expr, $c:expr, $at:expr, $row:expr) => {{
+        let (at, row) = ($at, $row);
+        let second = at.wrapping_add(TILE_ROWS * row);
+        step!($what "tmm0", at, row);
+        if $c == 2 {
+            step!($what "tmm1", at.wrapping_add(LANES), row);
+        }
+        if $r == 2 {
+            step!($what "tmm2", second, row);
+        }
+        if $r == 2 && $c == 2 {
+            step!($what "tmm3", second.wrapping_add(LANES), row);
+        }
+    }};
 }
 
 /// Products of rows and columns that are both computed, in the order of [`Form::Tiles`], to rows that are `row` apart. Tiles are
@@ -361,8 +380,8 @@ pub(crate) fn multiply(tiles: &Tiles, factors: &Factors<'_>, to: &mut [f32], row
     match (rows, factors.columns) {
         (TILE_ROWS, [a]) => products::<1, 1>(factors, [*a], to, row),
         (TILE_ROWS, [a, b]) => products::<1, 2>(factors, [*a, *b], to, row),
-        (_, [a]) => products::<2, 1>(factors, [*a], to, row),
-        (_, [a, b]) => products::<2, 2>(factors, [*a, *b], to, row),
+        (QUERIES, [a]) => products::<2, 1>(factors, [*a], to, row),
+        (QUERIES, [a, b]) => products::<2, 2>(factors, [*a, *b], to, row),
         _ => panic!("one or two tiles of rows and of columns"),
     }
 }
@@ -376,7 +395,7 @@ fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usi
         let rows = std::array::from_fn(|tile| left.as_ptr().wrapping_add(index * TILE_ROWS + tile * TILE_ROWS * left_row));
         multiply_tiles::<R, C>((rows, left_row), (columns.map(|column| step.as_ptr().wrapping_add(column)), step_row));
     }
-    store_tiles::<R, C>(to.as_mut_ptr(), row);
+    results!(store, R, C, to.as_mut_ptr(), row);
 }
 
 /// `Form::Tiles`: weights `(k / 2, half, output, 2)`, one or two tiles of rows `(k / 32, 16 rows, 16)` words of two each; sums begin at
@@ -397,7 +416,7 @@ fn half_tiles<const R: usize>(
     if fresh {
         zero();
     } else {
-        load_tiles::<R, 2>(sums, row);
+        results!(load, R, 2, sums, row);
     }
     for step in 0..steps {
         let weights = weights.as_ptr().wrapping_add(step * 16 * row);
@@ -405,7 +424,7 @@ fn half_tiles<const R: usize>(
         multiply_tiles::<R, 2>((rows, 16), ([weights, weights.wrapping_add(LANES)], row));
         meanwhile(step);
     }
-    store_tiles::<R, 2>(sums, row);
+    results!(store, R, 2, sums, row);
 }
 
 /// Sets all results to zero.
@@ -415,38 +434,6 @@ fn zero() {
     step!(zero "tmm1");
     step!(zero "tmm2");
     step!(zero "tmm3");
-}
-
-/// Loads results of `R` tiles of rows, `row` floats apart, by `C` of columns.
-#[inline(always)]
-fn load_tiles<const R: usize, const C: usize>(from: *const f32, row: usize) {
-    let second = from.wrapping_add(TILE_ROWS * row);
-    step!(load "tmm0", from, row);
-    if C == 2 {
-        step!(load "tmm1", from.wrapping_add(LANES), row);
-    }
-    if R == 2 {
-        step!(load "tmm2", second, row);
-    }
-    if R == 2 && C == 2 {
-        step!(load "tmm3", second.wrapping_add(LANES), row);
-    }
-}
-
-/// Stores results, as they are loaded.
-#[inline(always)]
-fn store_tiles<const R: usize, const C: usize>(to: *mut f32, row: usize) {
-    let second = to.wrapping_add(TILE_ROWS * row);
-    step!(store "tmm0", to, row);
-    if C == 2 {
-        step!(store "tmm1", to.wrapping_add(LANES), row);
-    }
-    if R == 2 {
-        step!(store "tmm2", second, row);
-    }
-    if R == 2 && C == 2 {
-        step!(store "tmm3", second.wrapping_add(LANES), row);
-    }
 }
 
 /// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`, each tile 16 rows of 64 bytes, so many words apart.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use float::run_task as run_float;
 use rayon::prelude::*;
-pub(crate) use tiles::Factors;
+pub(crate) use tiles::{Factors, QUERIES};
 use tiles::{pack_head as pack_tiles, run_task as run_tiles};
 
 use crate::buffer::Buffer;
@@ -115,8 +115,7 @@ impl Segment<'_> {
 }
 
 /// Packs `rows` of keys and values, `(tokens, kv_heads, head_dim)` each, for [`attention`] as the positions from `start` on, into
-/// [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words. These must
-/// be zeros.
+/// [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words, which must be zeros.
 ///
 /// In bf16 a token with values that are not finite gets keys that are not a number: zeros times such values would reach those who do not
 /// see the token, and so its result is not a number for all that do.

@@ -109,7 +109,7 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
 
 /// Two bf16 of a word, as floats.
 #[inline(always)]
-pub(crate) fn halves<S: Simd>(word: u32) -> [S::F; 2] {
+fn halves<S: Simd>(word: u32) -> [S::F; 2] {
     [S::splat(f32::from_bits(word << 16)), S::splat(f32::from_bits(word & 0xffff_0000))]
 }
 
@@ -130,6 +130,22 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
     store::<S, R>(y, &mut before);
 }
 
+/// Two `k` of a step of `Form::Tiles`, for some rows: each has a chain of its own.
+#[inline(always)]
+pub(crate) fn add_pair<S: Simd, const R: usize>(x: &[u32; R], [w0, w1]: [S::F; 2], even: &mut [S::F; R], odd: &mut [S::F; R]) {
+    for r in 0..R {
+        let [x0, x1] = halves::<S>(x[r]);
+        even[r] = S::flush(S::fma(x0, w0, even[r]));
+        odd[r] = S::flush(S::fma(x1, w1, odd[r]));
+    }
+}
+
+/// A sum with a step of `Form::Tiles` added.
+#[inline(always)]
+pub(crate) fn end_step<S: Simd>(y: S::F, even: S::F, odd: S::F) -> S::F {
+    S::flush(S::add(y, S::flush(S::add(even, odd))))
+}
+
 /// `Form::Tiles`: layouts as of [`pair_tile`], a whole number of steps of 32 `k`.
 #[inline(always)]
 pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut before: Before<'_>) {
@@ -139,15 +155,10 @@ pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
             let mut even = [S::splat(0.0); R];
             let mut odd = [S::splat(0.0); R];
             for (w, x) in w.iter().zip(x) {
-                let [w0, w1] = S::load_pairs(&w[half]);
-                for r in 0..R {
-                    let [x0, x1] = halves::<S>(x[r]);
-                    even[r] = S::flush(S::fma(x0, w0, even[r]));
-                    odd[r] = S::flush(S::fma(x1, w1, odd[r]));
-                }
+                add_pair::<S, R>(x, S::load_pairs(&w[half]), &mut even, &mut odd);
             }
             for r in 0..R {
-                y[r][half] = S::flush(S::add(y[r][half], S::flush(S::add(even[r], odd[r]))));
+                y[r][half] = end_step::<S>(y[r][half], even[r], odd[r]);
             }
         }
     }

@@ -7,12 +7,12 @@ use crate::Isa;
 use crate::buffer::Buffer;
 use crate::inputs::{TILE_ROWS, round_pairs};
 use crate::simd::{LANES, Simd, to_bf16};
-use crate::tiles::halves;
+use crate::tiles::{add_pair, end_step};
 
 /// Elements or positions that a product sums at a time.
 pub(super) const STEP: usize = 32;
 /// Queries that are computed together: two tiles of rows.
-const QUERIES: usize = 2 * TILE_ROWS;
+pub(crate) const QUERIES: usize = 2 * TILE_ROWS;
 /// Two elements that are not a number.
 const NAN_PAIR: u32 = 0x7fc0_7fc0;
 
@@ -101,15 +101,14 @@ fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, t
             let (mut even, mut odd) = ([S::splat(0.0); R], [S::splat(0.0); R]);
             for pair in 0..STEP / 2 {
                 let words: &[u32; LANES] = step[pair * step_row + column..].first_chunk().expect("a row of a step");
-                let [w0, w1] = S::load_pairs(bytemuck::cast_ref(words));
+                let mut x = [0; R];
                 for r in 0..R {
-                    let [x0, x1] = halves::<S>(left[(first + r) * left_row + index * STEP / 2 + pair]);
-                    even[r] = S::flush(S::fma(x0, w0, even[r]));
-                    odd[r] = S::flush(S::fma(x1, w1, odd[r]));
+                    x[r] = left[(first + r) * left_row + index * STEP / 2 + pair];
                 }
+                add_pair::<S, R>(&x, S::load_pairs(bytemuck::cast_ref(words)), &mut even, &mut odd);
             }
             for r in 0..R {
-                y[r] = S::flush(S::add(y[r], S::flush(S::add(even[r], odd[r]))));
+                y[r] = end_step::<S>(y[r], even[r], odd[r]);
             }
         }
         for r in 0..R {
