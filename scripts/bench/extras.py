@@ -90,7 +90,8 @@ def compare(bench: Bench, summeval: Path | None, name: str, limit: int) -> tuple
         probity(bench, "import", "summeval", summeval, "--out", data)
     settings = ["--model", SMOLLM2, "--data", data, "--attribute", "coherence", "--precision", "fast", "--threads", bench.threads]
     ran = probity(bench, "compare", *settings, "--limit", limit, "--out", runs / name, "--overwrite", "--quiet")
-    return data, runs / name, json.loads((runs / name / "summary.json").read_text()), ran
+    summary, manifest = (json.loads((runs / name / file).read_text()) for file in ("summary.json", "manifest.json"))
+    return data, runs / name, summary | {"cost": manifest["cost"]}, ran
 
 
 def tokens(bench: Bench, summeval: Path | None, say: Say) -> dict:

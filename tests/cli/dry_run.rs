@@ -25,8 +25,8 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
         assert!(!world.path(name).exists(), "{name} wrote");
         world.run(&[&base[..], &["--dry-run"]].concat()).exits(0);
         world.run(&[&base[..], &["--out", name]].concat()).exits(0);
-        let summary: serde_json::Value = serde_json::from_str(&world.read(&format!("{name}/summary.json"))).expect("JSON");
-        let cost = &summary["cost"];
+        let manifest: serde_json::Value = serde_json::from_str(&world.read(&format!("{name}/manifest.json"))).expect("JSON");
+        let cost = &manifest["cost"];
         assert_eq!(number(&dry.stdout, "questions"), cost["requests"].as_u64().expect("requests"), "{name}");
         let (computed, shared) = (number(&dry.stdout, "tokens"), number(&dry.stdout, "computed"));
         let told = [cost["tokens_unshared"].as_u64(), cost["tokens_computed"].as_u64()].map(|n| n.expect("tokens"));

@@ -7,4 +7,5 @@ mod dry_run;
 mod logprobs;
 mod methods;
 mod models;
+mod resume;
 mod surface;

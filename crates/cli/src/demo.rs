@@ -10,7 +10,7 @@ use probity_data::{Sample, read_from};
 use probity_lm::{Ask, LanguageModel, Prompt, ScoreRequest};
 use probity_methods::{DynMethod, method};
 use probity_runtime::hub::known_model;
-use probity_store::RunFolder;
+use probity_store::{Existing, RunFolder};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -57,7 +57,7 @@ impl DemoArgs {
         let matches = compare.command().try_get_matches_from(["compare", "--attribute", ATTRIBUTE])?;
         let data = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
         let info = info("demo", arguments, &compare.params_in_force(&matches)?, &data, &model);
-        let mut folder = RunFolder::create(&self.out, true, info)?;
+        let mut folder = RunFolder::create(&self.out, Existing::Replace, info)?;
         interrupt::catch();
         let result = (|| {
             self.compare(compare, &matches, &samples, &model, &mut folder, &mut reporter)?;

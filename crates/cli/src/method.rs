@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, read_samples};
 use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
 use probity_runtime::Model;
 use probity_runtime::weights::sha256_file;
-use probity_store::{RunFolder, RunInfo, TableWriter};
+use probity_store::{ANSWERS, Answers, Existing, Recorded, RunFolder, RunInfo, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -41,9 +42,46 @@ struct RunArgs {
     /// Replace an earlier run in that folder
     #[arg(long, help_heading = "Data and output")]
     overwrite: bool,
+    /// Go on with the run in that folder: what is answered there is not asked again
+    #[arg(long, conflicts_with = "overwrite", help_heading = "Data and output")]
+    resume: bool,
+    /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
+    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
+    cache: Option<PathBuf>,
+    /// Keep no answers: a run that is interrupted begins anew
+    #[arg(long, conflicts_with = "resume", help_heading = "Data and output")]
+    no_store: bool,
     /// Exit with 1 where a sample could not be scored
     #[arg(long, help_heading = "Data and output")]
     strict: bool,
+}
+
+impl RunArgs {
+    fn existing(&self) -> Existing {
+        match (self.overwrite, self.resume) {
+            (true, _) => Existing::Replace,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        }
+    }
+
+    /// Where answers are kept: in the run's folder, and in the one that runs share.
+    fn places(&self, folder: &mut RunFolder) -> anyhow::Result<Vec<Answers>> {
+        let mut places = Vec::new();
+        if !self.no_store {
+            places.push(folder.answers()?);
+        }
+        if let Some(cache) = &self.cache {
+            std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
+            places.push(Answers::open(&cache.join(ANSWERS))?);
+        }
+        Ok(places)
+    }
+}
+
+/// Settings that an answer depends on besides the model.
+fn answer_settings(model: &Model) -> String {
+    format!("min_mass:{}", model.options().min_mass)
 }
 
 /// The method's command with the options of every run.
@@ -60,16 +98,27 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     let samples = read_samples(&args.data, args.limit)?;
     let mut reporter = Reporter::new(global.quiet);
     let model = args.model.load(&mut reporter)?;
-    let Some(out) = args.out.filter(|_| !args.dry_run) else {
+    let Some(out) = args.out.clone().filter(|_| !args.dry_run) else {
         dry_run::method(method, matches, &samples, &model, &reporter)?;
         return Ok(Done::Success);
     };
     let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
     let info = info(method.name(), arguments, &params, &data, &model);
-    let mut folder = RunFolder::create(&out, args.overwrite, info)?;
+    let mut folder = RunFolder::create(&out, args.existing(), info)?;
     interrupt::catch();
-    let result = execute(method, matches, &samples, &model, &mut folder, &mut reporter);
-    let summary = close(folder, result)?;
+    let result = args.places(&mut folder).and_then(|places| {
+        let recorded = Recorded::new(&model, &answer_settings(&model), &places)?;
+        let summary = execute(method, matches, &samples, &recorded, &mut folder, &mut reporter)?;
+        if recorded.found() > 0 {
+            reporter.say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
+        }
+        Ok(summary)
+    });
+    let summary = close(folder, result).inspect_err(|error| {
+        if was_interrupted(error) && !args.no_store {
+            reporter.say("the same command with --resume goes on from here");
+        }
+    })?;
     show(&summary)?;
     reporter.say(&format!("results are in {}", out.display()));
     let unscored = summary.outcomes.unscored();
@@ -116,6 +165,7 @@ pub(crate) fn execute(
         table.finish()?;
     }
     folder.write_summary(&summary)?;
+    folder.set_cost(&summary.cost)?;
     Ok(summary)
 }
 

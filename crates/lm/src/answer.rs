@@ -1,6 +1,6 @@
 //! What comes back.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::normalise;
 
@@ -61,10 +61,20 @@ impl Outcome {
 pub struct LabelScore {
     /// The label's name.
     pub name: String,
-    /// log P(label | prompt) under the full vocabulary, summed over variants.
+    /// log P(label | prompt) under the full vocabulary, summed over variants. Minus infinity is null in JSON.
+    #[serde(deserialize_with = "logprob")]
     pub logprob: f64,
     /// P(label) / Σ P(labels).
     pub prob: f64,
+}
+
+fn logprob<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NEG_INFINITY))
+}
+
+fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let logprobs: Vec<Option<f64>> = Deserialize::deserialize(from)?;
+    Ok(logprobs.into_iter().map(|logprob| logprob.unwrap_or(f64::NEG_INFINITY)).collect())
 }
 
 /// The probabilities of a label set.
@@ -104,9 +114,11 @@ impl LabelAnswer {
 /// The probability of a given continuation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContinuationAnswer {
-    /// Σ log P(token | before).
+    /// Σ log P(token | before). Minus infinity is null in JSON.
+    #[serde(deserialize_with = "logprob")]
     pub logprob: f64,
     /// log P of each token.
+    #[serde(deserialize_with = "logprobs")]
     pub token_logprobs: Vec<f64>,
     /// Each token's text, lossy where a token is a part of a character.
     pub tokens: Vec<String>,

@@ -118,7 +118,7 @@ pub struct Report {
     pub outcomes: Outcomes,
 }
 
-/// A report with the run's cost. Serialised it is `summary.json`; the sections are for the terminal only.
+/// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions; the sections are for the terminal only.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// The method's name.
@@ -131,7 +131,8 @@ pub struct Summary {
     pub outcomes: Outcomes,
     /// The method's own figures.
     pub values: Value,
-    /// Tokens and time. The only part that differs when a run is repeated.
+    /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
+    #[serde(skip)]
     pub cost: Cost,
     /// Tables for people.
     #[serde(skip)]

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rusqlite::ErrorCode;
+
 /// Why a run folder or a table could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -13,7 +15,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The folder holds a run, and overwriting was not asked for.
-    #[error("{} holds a run already ({status})\n\nhint: give another folder, or replace it with --overwrite", path.display())]
+    #[error("{} holds a run already ({status})\n\nhint: go on with it by --resume, give another folder, or replace it with --overwrite", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
@@ -41,6 +43,36 @@ pub enum StoreError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The database of answers refused. Answers that were put before are kept.
+    #[error("{} could not be {action}: {source}{}", path.display(), database_hint(source))]
+    Database {
+        /// What was tried: `opened`, `read`, `written`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// The database of answers is of a later version.
+    #[error("{} was written by a newer probity\n\nhint: use that version, or give another folder", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process is at work in the folder.
+    #[error("another process is writing to {}\n\nhint: wait until it has finished, or give another folder", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A run is to be resumed that was another.
+    #[error("{} holds another run: {what} differs\n\nhint: give the same arguments to go on with it, or another folder with --out", path.display())]
+    Different {
+        /// The folder.
+        path: PathBuf,
+        /// What differs: `data.sha256`, `method.attribute`.
+        what: String,
     },
     /// A value has no JSON form.
     #[error("a row of {} has no JSON form: {source}", path.display())]
@@ -80,6 +112,11 @@ impl StoreError {
         move |source| Self::Io { action, path, source }
     }
 
+    pub(crate) fn database(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Database { action, path, source }
+    }
+
     /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
@@ -95,6 +132,18 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "\n\nhint: a part of this path is a file; give a folder",
         io::ErrorKind::IsADirectory => "\n\nhint: this is a folder; give a file",
         io::ErrorKind::NotFound => "\n\nhint: check that the folder it lies in exists",
+        _ => "",
+    }
+}
+
+fn database_hint(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => hint(&io::ErrorKind::StorageFull.into()),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => hint(&io::ErrorKind::PermissionDenied.into()),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "\n\nhint: another process holds it; wait until that has finished",
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            "\n\nhint: this is no database of answers, or it was damaged; move it away, and what it held is computed again"
+        }
         _ => "",
     }
 }

@@ -3,14 +3,18 @@
 //! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at all; tables are JSON lines
 //! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones.
 
+mod answers;
 mod atomic;
 mod error;
 mod manifest;
+mod recorded;
 mod run;
 mod table;
 
+pub use answers::{ANSWERS, Answers, Key, ModelEntry, Question};
 pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};
-pub use run::{RunFolder, SUMMARY};
+pub use recorded::Recorded;
+pub use run::{Existing, RunFolder, SUMMARY};
 pub use table::{FLUSH_EVERY, TableWriter};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -28,6 +28,34 @@ pub struct RunInfo {
     pub seeds: BTreeMap<String, u64>,
 }
 
+/// Settings that change no result.
+const FREE: [&str; 5] = ["threads", "share_prefixes", "token_budget", "cache_budget", "isa"];
+
+impl RunInfo {
+    /// The first setting, by its path, in which another run differs so that its results may; `None` where it would give the same.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let form = |info: &Self| {
+            json!({
+                "command": info.command,
+                "versions": info.versions,
+                "model": info.model,
+                "seeds": info.seeds,
+                "arguments": info.arguments_in_force,
+            })
+        };
+        difference("", &form(self), &form(other))
+    }
+}
+
+fn difference(path: &str, a: &Value, b: &Value) -> Option<String> {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return (a != b).then(|| path.to_owned()) };
+    let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
+    names.filter(|name| !(path == "arguments.model" && FREE.contains(&name.as_str()))).find_map(|name| {
+        let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        difference(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))
+    })
+}
+
 /// The content of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -38,8 +66,14 @@ pub struct Manifest {
     pub status: Status,
     /// When it began: UTC, RFC 3339.
     pub started: String,
+    /// When it was gone on with: UTC, RFC 3339, each time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumed: Vec<String>,
     /// When it ended; absent while it runs, and for ever where it was killed.
     pub finished: Option<String>,
+    /// What it cost since it began or was resumed; null before its end.
+    #[serde(default)]
+    pub cost: Value,
     /// What was run.
     #[serde(flatten)]
     pub info: RunInfo,
@@ -101,11 +135,18 @@ impl Manifest {
             probity_run: FORMAT,
             status: Status::Running,
             started: now(),
+            resumed: Vec::new(),
             finished: None,
+            cost: Value::Null,
             info,
             machine: Machine::here(),
             files: Vec::new(),
         }
+    }
+
+    /// Goes on with an earlier run.
+    pub(crate) fn resume(&mut self, old: &Self) {
+        self.resumed = old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
     }
 
     pub(crate) fn end(&mut self, status: Status) {

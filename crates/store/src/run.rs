@@ -1,48 +1,87 @@
 //! The folder of a run.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::atomic::{overwrite_json, temporary, write_json};
-use crate::{MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
+use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
 
-/// The folder of a run that is being written: a manifest, tables of rows, a summary.
+/// What becomes of a run that a folder holds already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the new one is refused. One that failed before it had a row is replaced.
+    Refuse,
+    /// It is replaced: the files that its manifest lists go, and nothing else.
+    Replace,
+    /// It is gone on with: its answers stay, and the files that follow from them are written anew.
+    Resume,
+}
+
+/// The folder of a run that is being written: a manifest, answers, tables of rows, a summary. No other process can write to it meanwhile.
 ///
 /// Dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, it says `running` for ever and holds what was flushed.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     manifest: Manifest,
+    /// Locked as long as the run is written to, and let go with the process.
+    _lock: File,
 }
 
 impl RunFolder {
     /// Makes the folder (its parents too) and writes a manifest that says `running`.
     ///
-    /// An empty folder is taken as it is. One that holds a run of ours is refused unless `overwrite`, which removes the files that its manifest
-    /// lists and nothing else; a run that failed before it had a row is replaced without that. One that holds anything else and no manifest of ours is always refused.
-    pub fn create(path: &Path, overwrite: bool, info: RunInfo) -> Result<Self, StoreError> {
+    /// An empty folder is taken as it is. What becomes of one that holds a run of ours is said by `existing`; resuming asks that the run is
+    /// the same but for what changes no result. One that holds anything else and no manifest of ours is always refused, as is one that
+    /// another process is writing to.
+    pub fn create(path: &Path, existing: Existing, info: RunInfo) -> Result<Self, StoreError> {
         // A file in its place is named as such: `AlreadyExists` would leave open what is there.
         if path.metadata().is_ok_and(|m| !m.is_dir()) {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
         }
         fs::create_dir_all(path).map_err(StoreError::io("created", path))?;
-        if let Some(old) = earlier_run(path)? {
-            if !overwrite && !failed_without_a_row(path, &old) {
-                return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
+        let old = earlier_run(path)?;
+        let lock = lock(path)?;
+        let mut manifest = Manifest::begin(info);
+        if let Some(old) = old {
+            let kept = |name: &&String| existing == Existing::Resume && is_answers(name);
+            match existing {
+                Existing::Refuse if !failed_without_a_row(path, &old) => {
+                    return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
+                }
+                Existing::Resume => {
+                    if let Some(what) = manifest.info.difference(&old.info) {
+                        return Err(StoreError::Different { path: path.to_owned(), what });
+                    }
+                    manifest.resume(&old);
+                }
+                _ => {}
             }
-            for name in old.files.iter().filter(|name| is_plain(name)) {
+            manifest.files = old.files.iter().filter(kept).cloned().collect();
+            for name in old.files.iter().filter(|name| is_plain(name) && !kept(name)) {
                 remove(&path.join(name))?;
             }
         }
-        let run = Self { path: path.to_owned(), manifest: Manifest::begin(info) };
+        let run = Self { path: path.to_owned(), manifest, _lock: lock };
         run.write_manifest()?;
         Ok(run)
+    }
+
+    /// The run's answers.
+    pub fn answers(&mut self) -> Result<Answers, StoreError> {
+        for side in ANSWERS_FILES {
+            if !self.manifest.files.iter().any(|name| name == side) {
+                self.manifest.files.push(side.to_owned());
+            }
+        }
+        self.write_manifest()?;
+        Answers::open(&self.path.join(ANSWERS))
     }
 
     /// The folder.
@@ -70,6 +109,13 @@ impl RunFolder {
     pub fn write_json(&mut self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let path = self.register(name)?;
         write_json(&path, value)
+    }
+
+    /// Says in the manifest what the run cost since it began or was resumed.
+    pub fn set_cost(&mut self, cost: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.path.join(MANIFEST);
+        self.manifest.cost = serde_json::to_value(cost).map_err(|source| StoreError::Json { path, source })?;
+        Ok(())
     }
 
     /// Says in the manifest that the run came to its end. Finish the tables first.
@@ -105,9 +151,35 @@ impl RunFolder {
     }
 }
 
+/// The database of answers, and the files that it has beside it while it is open.
+const ANSWERS_FILES: [&str; 3] = [ANSWERS, "answers.sqlite-wal", "answers.sqlite-shm"];
+
+fn is_answers(name: &str) -> bool {
+    ANSWERS_FILES.contains(&name)
+}
+
+/// The file that says that a process is at work.
+const LOCK: &str = ".lock";
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let at = path.join(LOCK);
+    let file = File::options().create(true).truncate(false).write(true).open(&at).map_err(StoreError::io("created", &at))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: path.to_owned() }),
+        // A file system that knows no locks: the run goes on without.
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("locked", at)(error)),
+    }
+}
+
 /// Whether a run failed and nothing of it would be lost. One that says `running` may still be at work.
 fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
-    let empty = |name: &String| fs::metadata(path.join(name)).map_or(true, |found| found.len() == 0);
+    let empty = |name: &String| {
+        let path = path.join(name);
+        let has_answers = || Answers::open_read_only(&path).and_then(|answers| answers.count()).is_ok_and(|count| count > 0);
+        fs::metadata(&path).map_or(true, |found| found.len() == 0) || (is_answers(name) && (name != ANSWERS || !has_answers()))
+    };
     matches!(run.status, Status::Failed { .. }) && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
@@ -118,7 +190,7 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
     let mut holds_any = false;
     for entry in fs::read_dir(path).map_err(StoreError::io("read", path))? {
         let entry = entry.map_err(StoreError::io("read", path))?;
-        holds_any |= entry.file_name() != *unfinished.as_os_str();
+        holds_any |= entry.file_name() != *unfinished.as_os_str() && entry.file_name() != LOCK;
     }
     if !holds_any {
         return Ok(None);
@@ -168,7 +240,7 @@ mod tests {
     #[test]
     fn a_run_says_running_then_finished_and_lists_its_files() {
         let (_folder, path) = temporary();
-        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         assert_eq!((manifest(&path).status, manifest(&path).finished), (Status::Running, None));
         let mut table = run.table("scores.jsonl").expect("created");
         table.put(0, &1).expect("taken");
@@ -187,7 +259,7 @@ mod tests {
     #[test]
     fn a_failed_run_says_why_and_keeps_its_rows() {
         let (_folder, path) = temporary();
-        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         let mut table = run.table("scores.jsonl").expect("created");
         table.put(1, &1).expect("taken");
         drop(table);
@@ -199,14 +271,14 @@ mod tests {
     #[test]
     fn a_run_is_overwritten_only_on_request_and_foreign_files_are_left() {
         let (_folder, path) = temporary();
-        let mut first = RunFolder::create(&path, false, info()).expect("created");
+        let mut first = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         drop(first.table("scores.jsonl").expect("created"));
         first.write_summary(&1).expect("written");
         drop(first);
         fs::write(path.join("notes.txt"), "mine").expect("written");
-        let error = RunFolder::create(&path, false, info()).expect_err("a run").to_string();
+        let error = RunFolder::create(&path, Existing::Refuse, info()).expect_err("a run").to_string();
         assert!(error.contains("holds a run already (running)") && error.contains("--overwrite"), "{error}");
-        let mut second = RunFolder::create(&path, true, info()).expect("replaced");
+        let mut second = RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
         assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
         assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("left"), "mine");
         assert!(matches!(second.table("notes.txt"), Err(StoreError::FileExists { .. })));
@@ -215,15 +287,15 @@ mod tests {
     #[test]
     fn a_run_that_failed_before_its_first_row_is_replaced_without_being_asked() {
         let (_folder, path) = temporary();
-        let mut first = RunFolder::create(&path, false, info()).expect("created");
+        let mut first = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         drop(first.table("scores.jsonl").expect("created"));
         first.fail("wrong labels").expect("written");
-        let mut second = RunFolder::create(&path, false, info()).expect("nothing is lost");
+        let mut second = RunFolder::create(&path, Existing::Refuse, info()).expect("nothing is lost");
         let mut table = second.table("scores.jsonl").expect("the empty one is gone");
         table.put(0, &1).expect("taken");
         drop(table);
         second.fail("interrupted").expect("written");
-        assert!(matches!(RunFolder::create(&path, false, info()), Err(StoreError::Exists { status: "failed", .. })));
+        assert!(matches!(RunFolder::create(&path, Existing::Refuse, info()), Err(StoreError::Exists { status: "failed", .. })));
     }
 
     #[test]
@@ -232,8 +304,8 @@ mod tests {
         fs::create_dir_all(&path).expect("created");
         for (name, content) in [("notes.txt", "mine"), (MANIFEST, "{\"name\": \"an extension\"}")] {
             fs::write(path.join(name), content).expect("written");
-            for overwrite in [false, true] {
-                let error = RunFolder::create(&path, overwrite, info()).expect_err("not ours");
+            for existing in [Existing::Refuse, Existing::Replace, Existing::Resume] {
+                let error = RunFolder::create(&path, existing, info()).expect_err("not ours");
                 assert!(matches!(error, StoreError::NotOurs { .. }), "{error}");
             }
             assert_eq!(fs::read_to_string(path.join(name)).expect("left"), content);
@@ -244,27 +316,27 @@ mod tests {
     fn an_empty_folder_is_taken_and_one_with_an_unfinished_first_manifest() {
         let folder = tempfile::tempdir().expect("temporary folder");
         fs::write(folder.path().join(".manifest.json.part"), "{").expect("written");
-        assert!(RunFolder::create(folder.path(), false, info()).is_ok());
+        assert!(RunFolder::create(folder.path(), Existing::Refuse, info()).is_ok());
         let folder = tempfile::tempdir().expect("temporary folder");
-        assert!(RunFolder::create(folder.path(), false, info()).is_ok());
+        assert!(RunFolder::create(folder.path(), Existing::Refuse, info()).is_ok());
     }
 
     #[test]
     fn a_manifest_that_lists_files_elsewhere_removes_none_of_them() {
         let (folder, path) = temporary();
-        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         let outside = folder.path().join("outside.txt");
         fs::write(&outside, "mine").expect("written");
         run.manifest.files = vec!["../../outside.txt".into(), outside.display().to_string(), "..".into(), MANIFEST.into()];
         run.finish().expect("written");
-        RunFolder::create(&path, true, info()).expect("replaced");
+        RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
         assert!(outside.exists());
     }
 
     #[test]
     fn names_that_leave_the_folder_are_refused() {
         let (_folder, path) = temporary();
-        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         for name in ["", "..", "a/b", "/etc/x", "a\\b", ".hidden", MANIFEST, "c:x", "a\nb"] {
             assert!(matches!(run.table(name), Err(StoreError::BadName { .. })), "{name}");
         }
@@ -276,7 +348,7 @@ mod tests {
         let file = folder.path().join("taken");
         fs::write(&file, "mine").expect("written");
         for path in [file.clone(), file.join("run")] {
-            let error = RunFolder::create(&path, true, info()).expect_err("a file").to_string();
+            let error = RunFolder::create(&path, Existing::Replace, info()).expect_err("a file").to_string();
             assert!(error.contains("could not be created") && error.contains("a part of this path is a file"), "{error}");
         }
     }
@@ -284,7 +356,7 @@ mod tests {
     #[test]
     fn a_summary_is_replaced_by_its_run() {
         let (_folder, path) = temporary();
-        let mut run = RunFolder::create(&path, false, info()).expect("created");
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         run.write_summary(&1).expect("written");
         run.write_summary(&2).expect("replaced");
         assert_eq!(fs::read_to_string(path.join(SUMMARY)).expect("there"), "2\n");
