@@ -44,7 +44,8 @@ fn fifty_kills_change_no_byte_of_the_results() {
     let (mut random, mut killed) = (7u64, 0);
     for _ in 0..50 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut child = world.command(&resumed).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("started");
+        let mut child =
+            world.command(&resumed).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("started");
         std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * (random >> 40) as f64 / f64::from(1 << 24)));
         child.kill().expect("killed, or at its end");
         let status = child.wait().expect("waited for");

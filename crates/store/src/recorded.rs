@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
-    Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink,
+    SinkError, Usage,
 };
 
-use crate::answers::{Answers, Key, ModelEntry, Question};
 use crate::StoreError;
+use crate::answers::{Answers, Key, ModelEntry, Question};
 
 /// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and keeps them as they
 /// come. What comes out is the same as without, but for the order and the usage: what was found cost nothing.
@@ -70,7 +70,7 @@ impl<'a> Recorded<'a> {
         let asked: RefCell<BTreeMap<usize, (usize, Option<Key>, String)>> = RefCell::default();
         let (mut position, mut passed) = (0, 0);
         let mut next = || -> Result<Option<Q>, SinkError> {
-            for request in requests.by_ref() {
+            for request in &mut *requests {
                 let at = position;
                 position += 1;
                 let key = self.key(&request)?;

@@ -253,7 +253,7 @@ mod tests {
         assert!(manifest.finished.is_some_and(|f| f >= manifest.started));
         let mut names: Vec<_> = fs::read_dir(&path).expect("readable").map(|e| e.expect("entry").file_name()).collect();
         names.sort();
-        assert_eq!(names, ["manifest.json", "scores.jsonl", "summary.json"]);
+        assert_eq!(names, [".lock", "manifest.json", "scores.jsonl", "summary.json"]);
     }
 
     #[test]
