@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use probity_data::{Sample, read_samples};
+use probity_data::{Sample, read_samples, write_samples};
 use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
 use probity_runtime::Model;
 use probity_runtime::weights::sha256_file;
-use probity_store::{ANSWERS, Answers, Existing, Recorded, RunFolder, RunInfo, TableWriter};
+use probity_store::{ANSWERS, Answers, Existing, Recorded, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -39,6 +39,16 @@ struct RunArgs {
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
     #[arg(long, help_heading = "Data and output")]
     dry_run: bool,
+    #[command(flatten)]
+    keep: KeepArgs,
+    /// Exit with 1 where a sample could not be scored
+    #[arg(long, help_heading = "Data and output")]
+    strict: bool,
+}
+
+/// What becomes of an earlier run, and where answers are kept.
+#[derive(Debug, Args)]
+struct KeepArgs {
     /// Replace an earlier run in that folder
     #[arg(long, help_heading = "Data and output")]
     overwrite: bool,
@@ -51,12 +61,9 @@ struct RunArgs {
     /// Keep no answers: a run that is interrupted begins anew
     #[arg(long, conflicts_with = "resume", help_heading = "Data and output")]
     no_store: bool,
-    /// Exit with 1 where a sample could not be scored
-    #[arg(long, help_heading = "Data and output")]
-    strict: bool,
 }
 
-impl RunArgs {
+impl KeepArgs {
     fn existing(&self) -> Existing {
         match (self.overwrite, self.resume) {
             (true, _) => Existing::Replace,
@@ -65,17 +72,11 @@ impl RunArgs {
         }
     }
 
-    /// Where answers are kept: in the run's folder, and in the one that runs share.
-    fn places(&self, folder: &mut RunFolder) -> anyhow::Result<Vec<Answers>> {
-        let mut places = Vec::new();
-        if !self.no_store {
-            places.push(folder.answers()?);
-        }
-        if let Some(cache) = &self.cache {
-            std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
-            places.push(Answers::open(&cache.join(ANSWERS))?);
-        }
-        Ok(places)
+    /// The answers that runs share.
+    fn shared(&self) -> anyhow::Result<Option<Answers>> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
+        Ok(Some(Answers::open(&cache.join(ANSWERS))?))
     }
 }
 
@@ -104,18 +105,22 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     };
     let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
     let info = info(method.name(), arguments, &params, &data, &model);
-    let mut folder = RunFolder::create(&out, args.existing(), info)?;
+    let mut folder = RunFolder::create(&out, args.keep.existing(), info)?;
     interrupt::catch();
-    let result = args.places(&mut folder).and_then(|places| {
-        let recorded = Recorded::new(&model, &answer_settings(&model), &places)?;
+    let mut judge = || {
+        let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
+        let shared = args.keep.shared()?;
+        let recorded = Recorded::new(&model, &answer_settings(&model), own.as_ref(), shared.as_ref())?;
         let summary = execute(method, matches, &samples, &recorded, &mut folder, &mut reporter)?;
+        recorded.finish()?;
         if recorded.found() > 0 {
             reporter.say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
         }
         Ok(summary)
-    });
+    };
+    let result = judge();
     let summary = close(folder, result).inspect_err(|error| {
-        if was_interrupted(error) && !args.no_store {
+        if was_interrupted(error) && !args.keep.no_store {
             reporter.say("the same command with --resume goes on from here");
         }
     })?;
@@ -156,6 +161,7 @@ pub(crate) fn execute(
     folder: &mut RunFolder,
     reporter: &mut Reporter,
 ) -> anyhow::Result<Summary> {
+    folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
     let mut output = FolderOutput { folder, tables: Vec::new(), reporter, name: method.name() };
     let result = method.run(matches, samples, &mut Run::new(model, &mut output));
     output.reporter.finish();

@@ -75,7 +75,7 @@ impl std::fmt::Display for Signature {
 }
 
 /// A table or a few lines for people. Methods do not print; whoever runs them does.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Section {
     /// What the table shows.
     pub title: String,
@@ -118,7 +118,7 @@ pub struct Report {
     pub outcomes: Outcomes,
 }
 
-/// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions; the sections are for the terminal only.
+/// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     /// The method's name.
@@ -135,7 +135,6 @@ pub struct Summary {
     #[serde(skip)]
     pub cost: Cost,
     /// Tables for people.
-    #[serde(skip)]
     pub sections: Vec<Section>,
 }
 

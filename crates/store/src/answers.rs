@@ -1,10 +1,11 @@
 //! A model's answers in a database, keyed by the content of what was asked.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, ScoreRequest, ScoreResult};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -19,6 +20,9 @@ const FORMAT: i64 = 1;
 
 /// How long a process waits for another that writes to the same database.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was put longer ago than this is on the disk, even where the machine loses power.
+const FLUSH_AFTER: Duration = Duration::from_secs(2);
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS models (
@@ -35,16 +39,22 @@ CREATE TABLE IF NOT EXISTS answers (
     key BLOB PRIMARY KEY NOT NULL,
     model INTEGER NOT NULL REFERENCES models (id),
     kind TEXT NOT NULL,
-    request TEXT NOT NULL,
+    question TEXT NOT NULL,
     outcome TEXT NOT NULL,
     answer TEXT NOT NULL
-) WITHOUT ROWID;
+);
+CREATE TABLE IF NOT EXISTS requests (
+    position INTEGER PRIMARY KEY,
+    request TEXT NOT NULL,
+    key BLOB NOT NULL REFERENCES answers (key)
+);
+CREATE INDEX IF NOT EXISTS requests_by_name ON requests (request);
 ";
 
 /// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the device, its settings, and
 /// everything that was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key([u8; 32]);
+#[derive(Debug, Clone, Copy)]
+struct Key([u8; 32]);
 
 /// Something that is asked of a model and whose answer is kept.
 pub trait Question {
@@ -56,8 +66,8 @@ pub trait Question {
     /// Names the question to people.
     fn id(&self) -> &str;
 
-    /// Everything that the answer depends on besides the model, as JSON.
-    fn content(&self) -> Result<Vec<u8>, serde_json::Error>;
+    /// Everything that the answer depends on besides the model, as JSON: a list that begins with the prompt.
+    fn content(&self) -> Result<String, serde_json::Error>;
 
     /// How an answer ended.
     fn outcome(answer: &Self::Answer) -> &Outcome;
@@ -71,10 +81,10 @@ impl Question for ScoreRequest {
         &self.id
     }
 
-    fn content(&self) -> Result<Vec<u8>, serde_json::Error> {
+    fn content(&self) -> Result<String, serde_json::Error> {
         match &self.ask {
-            Ask::Labels(labels) => serde_json::to_vec(&(&self.prompt, "labels", labels)),
-            Ask::Continuation(text) => serde_json::to_vec(&(&self.prompt, "continuation", text)),
+            Ask::Labels(labels) => serde_json::to_string(&(&self.prompt, "labels", labels)),
+            Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, "continuation", text)),
         }
     }
 
@@ -91,8 +101,8 @@ impl Question for GenerateRequest {
         &self.id
     }
 
-    fn content(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&(&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.verdict))
+    fn content(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&(&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.verdict))
     }
 
     fn outcome(answer: &GenerateResult) -> &Outcome {
@@ -100,12 +110,13 @@ impl Question for GenerateRequest {
     }
 }
 
-/// Answers of models, in a SQLite database. Each is there once it was put, whatever becomes of the process; a machine that loses power may
-/// lose the last few. Several processes may share one.
+/// Answers of models, in an `SQLite` database, and which request of a run each belongs to. An answer is there once it was put, whatever becomes
+/// of the process; a machine that loses power may lose those of the last two seconds. Several processes may share one.
 #[derive(Debug)]
 pub struct Answers {
     path: PathBuf,
     connection: Connection,
+    flushed: Cell<Instant>,
 }
 
 /// A model in a database of answers.
@@ -117,42 +128,104 @@ pub struct ModelEntry {
 }
 
 impl ModelEntry {
-    /// The key of a question to this model.
-    pub fn key<Q: Question>(&self, question: &Q) -> Result<Key, serde_json::Error> {
+    /// The key of a question, by its content, to this model.
+    fn key<Q: Question>(&self, content: &str) -> Key {
         let mut hasher = self.hasher.clone();
         hasher.update(Q::KIND);
-        hasher.update(question.content()?);
-        Ok(Key(hasher.finalize().into()))
+        hasher.update(content);
+        Key(hasher.finalize().into())
+    }
+
+    /// A question to this model, ready to be looked up.
+    pub fn entry<Q: Question>(&self, question: &Q) -> Result<Entry, serde_json::Error> {
+        let content = question.content()?;
+        Ok(Entry { key: self.key::<Q>(&content), content })
+    }
+}
+
+/// A question as it stands in the database.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    key: Key,
+    content: String,
+}
+
+/// A request of a run with its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The request's place in the run, from 0.
+    pub position: usize,
+    /// Its id: the sample's, a slash, and what tells it from the sample's others.
+    pub request: String,
+    /// What the model was shown.
+    pub prompt: Prompt,
+    /// What came back.
+    pub answer: AnyAnswer,
+}
+
+/// An answer to a question of either kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnyAnswer {
+    /// Log-probabilities of labels or of a continuation.
+    Score(ScoreResult),
+    /// A generated text.
+    Generate(GenerateResult),
+}
+
+impl AnyAnswer {
+    /// How it ended.
+    pub fn outcome(&self) -> &Outcome {
+        match self {
+            Self::Score(result) => &result.outcome,
+            Self::Generate(result) => &result.outcome,
+        }
     }
 }
 
 impl Answers {
     /// Opens the database at `path`, or makes one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let open = || -> rusqlite::Result<(Connection, i64)> {
+        let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             connection.busy_timeout(PATIENCE)?;
             // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
-            let format = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-            if format == 0 {
+            if format(&connection)? == 0 {
                 connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
             }
-            Ok((connection, format))
+            Ok(connection)
         };
-        let (connection, format) = open().map_err(StoreError::database("opened", path))?;
-        if format > FORMAT {
-            return Err(StoreError::Newer { path: path.to_owned() });
-        }
-        Ok(Self { path: path.to_owned(), connection })
+        Self::checked(path, open())
     }
 
-    /// Opens a database that is there, to read alone.
+    /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(StoreError::database("opened", path))?;
-        Ok(Self { path: path.to_owned(), connection })
+        let open = || -> rusqlite::Result<Connection> {
+            let connection = Connection::open_with_flags(path, flags)?;
+            connection.busy_timeout(PATIENCE)?;
+            format(&connection)?;
+            Ok(connection)
+        };
+        let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path)) {
+            // Beside a database with a write-ahead log files are made even for reading; where nothing can be made, nothing changes either.
+            (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => {
+                Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
+            }
+            _ => Err(error),
+        });
+        Self::checked(path, connection)
+    }
+
+    fn checked(path: &Path, connection: rusqlite::Result<Connection>) -> Result<Self, StoreError> {
+        let found = connection.and_then(|connection| Ok((format(&connection)?, connection)));
+        let (format, connection) = found.map_err(StoreError::database("opened", path))?;
+        match format {
+            FORMAT => Ok(Self { path: path.to_owned(), connection, flushed: Cell::new(Instant::now()) }),
+            0 => Err(StoreError::NoAnswers { path: path.to_owned() }),
+            _ => Err(StoreError::Newer { path: path.to_owned() }),
+        }
     }
 
     /// The file.
@@ -185,31 +258,112 @@ impl Answers {
         Ok(ModelEntry { id, hasher })
     }
 
-    /// The answer of that key, where there is one.
-    pub fn get<Q: Question>(&self, key: &Key) -> Result<Option<Q::Answer>, StoreError> {
+    /// The answer to that question, where there is one. That a prompt is too long is no answer: whether it fits depends on the machine's
+    /// memory too, and costs nothing to find out.
+    pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Option<Q::Answer>, StoreError> {
         let get = || -> rusqlite::Result<Option<String>> {
-            let mut find = self.connection.prepare_cached("SELECT answer FROM answers WHERE key = ?1")?;
-            find.query_row([&key.0[..]], |row| row.get(0)).optional()
+            let mut find = self.connection.prepare_cached("SELECT answer FROM answers WHERE key = ?1 AND outcome <> 'too_long'")?;
+            find.query_row([&entry.key.0[..]], |row| row.get(0)).optional()
         };
         let text = get().map_err(StoreError::database("read", &self.path))?;
         text.map(|text| serde_json::from_str(&text).map_err(|source| StoreError::Json { path: self.path.clone(), source })).transpose()
     }
 
-    /// Keeps an answer. One that is there already stays: it is the same.
-    pub fn put<Q: Question>(&self, model: &ModelEntry, key: &Key, id: &str, answer: &Q::Answer) -> Result<(), StoreError> {
+    /// Keeps the answer to a question of that model.
+    pub fn put<Q: Question>(&self, model: &ModelEntry, entry: &Entry, answer: &Q::Answer) -> Result<(), StoreError> {
         let text = serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
-        let put = || -> rusqlite::Result<usize> {
-            let insert = "INSERT OR IGNORE INTO answers (key, model, kind, request, outcome, answer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let put = || -> rusqlite::Result<()> {
+            let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
             let mut insert = self.connection.prepare_cached(insert)?;
-            insert.execute(params![&key.0[..], model.id, Q::KIND, id, Q::outcome(answer).name(), text])
+            insert.execute(params![&entry.key.0[..], model.id, Q::KIND, entry.content, Q::outcome(answer).name(), text])?;
+            self.flush_in_time()
         };
-        put().map_err(StoreError::database("written", &self.path))?;
+        put().map_err(StoreError::database("written", &self.path))
+    }
+
+    /// Notes that the request at that place of the run has that question.
+    pub fn name(&self, position: usize, request: &str, entry: &Entry) -> Result<(), StoreError> {
+        let name = || -> rusqlite::Result<usize> {
+            let find = "SELECT 1 FROM requests WHERE position = ?1 AND request = ?2 AND key = ?3";
+            if self.connection.prepare_cached(find)?.exists(params![position as i64, request, &entry.key.0[..]])? {
+                return Ok(0);
+            }
+            let insert = "INSERT OR REPLACE INTO requests (position, request, key) VALUES (?1, ?2, ?3)";
+            self.connection.prepare_cached(insert)?.execute(params![position as i64, request, &entry.key.0[..]])
+        };
+        name().map_err(StoreError::database("written", &self.path))?;
         Ok(())
     }
 
-    /// How many answers there are.
-    pub fn count(&self) -> Result<u64, StoreError> {
-        let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get(0));
-        count.map_err(StoreError::database("read", &self.path))
+    /// Forgets the requests from that place on: those of a longer run that was here before. Their answers stay.
+    pub fn forget_requests_from(&self, position: usize) -> Result<(), StoreError> {
+        let forget = self.connection.execute("DELETE FROM requests WHERE position >= ?1", [position as i64]);
+        forget.map_err(StoreError::database("written", &self.path))?;
+        Ok(())
     }
+
+    fn flush_in_time(&self) -> rusqlite::Result<()> {
+        if self.flushed.get().elapsed() < FLUSH_AFTER {
+            return Ok(());
+        }
+        self.flushed.set(Instant::now());
+        // What others are reading or writing meanwhile is left for the next time.
+        self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+    }
+
+    /// How many answers there are.
+    pub fn count(&self) -> Result<usize, StoreError> {
+        let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get::<_, i64>(0));
+        Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
+    }
+
+    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the end.
+    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
+    }
+
+    /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
+    pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
+        // `0` follows `/`: between the two lies all that begins with the id and a slash.
+        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
+    }
+
+    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
+        let columns = "SELECT r.position, r.request, a.kind, a.question, a.answer FROM requests r JOIN answers a USING (key) WHERE";
+        let rows = || -> rusqlite::Result<Vec<Result<Asked, serde_json::Error>>> {
+            let mut find = self.connection.prepare_cached(&format!("{columns} {condition}"))?;
+            find.query_map(values, asked)?.collect()
+        };
+        let rows = rows().map_err(StoreError::database("read", &self.path))?;
+        rows.into_iter().collect::<Result<_, _>>().map_err(|source| StoreError::Json { path: self.path.clone(), source })
+    }
+}
+
+/// A row of [`Answers::select`].
+fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
+    let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
+    let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
+    let read = || {
+        let question: Vec<serde_json::Value> = serde_json::from_str(&question)?;
+        let prompt = serde_json::from_value(question.into_iter().next().unwrap_or_default())?;
+        let answer = match kind.as_str() {
+            GenerateRequest::KIND => AnyAnswer::Generate(serde_json::from_str(&answer)?),
+            _ => AnyAnswer::Score(serde_json::from_str(&answer)?),
+        };
+        Ok(Asked { position: position as usize, request, prompt, answer })
+    };
+    Ok(read())
+}
+
+/// The version of the tables; 0 where there are none.
+fn format(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The path as a file that cannot change; `None` where it has no such form.
+pub(crate) fn uri(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let escaped: String =
+        path.to_str()?.chars().map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() }).collect();
+    Some(format!("file:{escaped}?immutable=1"))
 }

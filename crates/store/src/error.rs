@@ -54,6 +54,12 @@ pub enum StoreError {
         /// Why.
         source: rusqlite::Error,
     },
+    /// A database without tables of answers.
+    #[error("{} holds no answers\n\nhint: give the folder of a run", path.display())]
+    NoAnswers {
+        /// The file.
+        path: PathBuf,
+    },
     /// The database of answers is of a later version.
     #[error("{} was written by a newer probity\n\nhint: use that version, or give another folder", path.display())]
     Newer {

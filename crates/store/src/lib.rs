@@ -1,7 +1,8 @@
-//! Run folders: manifest, records, summary.
+//! Run folders: manifest, answers, tables, summary.
 //!
 //! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at all; tables are JSON lines
-//! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones.
+//! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones. Answers are in a database
+//! as soon as the model has given them, and everything else follows from them: a run is resumed by running it again over its answers.
 
 mod answers;
 mod atomic;
@@ -11,10 +12,10 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, Key, ModelEntry, Question};
+pub use answers::{ANSWERS, Answers, AnyAnswer, Asked, Entry, ModelEntry, Question};
 pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};
 pub use recorded::Recorded;
-pub use run::{Existing, RunFolder, SUMMARY};
+pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
 pub use table::{FLUSH_EVERY, TableWriter};

@@ -32,7 +32,8 @@ pub struct RunInfo {
 const FREE: [&str; 5] = ["threads", "share_prefixes", "token_budget", "cache_budget", "isa"];
 
 impl RunInfo {
-    /// The first setting, by its path, in which another run differs so that its results may; `None` where it would give the same.
+    /// The first setting, by its path, in which another run differs so that its answers may; `None` where they would be the same. Data may
+    /// differ: answers belong to what was asked.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let form = |info: &Self| {
             json!({
@@ -50,7 +51,8 @@ impl RunInfo {
 fn difference(path: &str, a: &Value, b: &Value) -> Option<String> {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return (a != b).then(|| path.to_owned()) };
     let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
-    names.filter(|name| !(path == "arguments.model" && FREE.contains(&name.as_str()))).find_map(|name| {
+    let is_free = |name: &str| (path == "arguments.model" && FREE.contains(&name)) || (path == "arguments" && name == "data");
+    names.filter(|name| !is_free(name)).find_map(|name| {
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         difference(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))
     })

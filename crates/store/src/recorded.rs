@@ -4,27 +4,49 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink,
-    SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
 
 use crate::StoreError;
-use crate::answers::{Answers, Key, ModelEntry, Question};
+use crate::answers::{Answers, Entry, ModelEntry, Question};
 
 /// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and keeps them as they
 /// come. What comes out is the same as without, but for the order and the usage: what was found cost nothing.
 pub struct Recorded<'a> {
     model: &'a dyn LanguageModel,
-    /// Looked through in this order; what is missing in one is put there.
-    kept: Vec<(&'a Answers, ModelEntry)>,
+    /// The run's own answers, where requests have their names too.
+    own: Option<Place<'a>>,
+    /// Answers that runs share.
+    shared: Option<Place<'a>>,
+    /// Requests of the lists before.
+    asked: Cell<usize>,
     found: Cell<usize>,
 }
 
+/// Where answers are kept, and the model's entry there.
+struct Place<'a> {
+    answers: &'a Answers,
+    model: ModelEntry,
+}
+
+/// A request that the model has not answered yet.
+struct Open {
+    position: usize,
+    entry: Option<Entry>,
+    id: String,
+}
+
 impl<'a> Recorded<'a> {
-    /// Answers of `model` with those settings, kept in each of `places`.
-    pub fn new(model: &'a dyn LanguageModel, settings: &str, places: impl IntoIterator<Item = &'a Answers>) -> Result<Self, StoreError> {
-        let entry = |place: &'a Answers| Ok((place, place.model(model.description(), settings)?));
-        Ok(Self { model, kept: places.into_iter().map(entry).collect::<Result<_, StoreError>>()?, found: Cell::new(0) })
+    /// Answers of `model` with those settings, kept in the run's `own` database and in a `shared` one.
+    pub fn new(
+        model: &'a dyn LanguageModel,
+        settings: &str,
+        own: Option<&'a Answers>,
+        shared: Option<&'a Answers>,
+    ) -> Result<Self, StoreError> {
+        let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
+        let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
+        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Cell::new(0), found: Cell::new(0) })
     }
 
     /// How many answers were found so far.
@@ -32,30 +54,46 @@ impl<'a> Recorded<'a> {
         self.found.get()
     }
 
-    /// The key of a question; the same in all places.
-    fn key<Q: Question>(&self, question: &Q) -> Result<Option<Key>, SinkError> {
-        Ok(self.kept.first().map(|(_, entry)| entry.key(question)).transpose()?)
+    /// Says that the run has no more requests: the names of a longer run that was here before go.
+    pub fn finish(&self) -> Result<(), StoreError> {
+        self.own.as_ref().map_or(Ok(()), |own| own.answers.forget_requests_from(self.asked.get()))
     }
 
-    fn find<Q: Question>(&self, key: &Key, id: &str) -> Result<Option<Q::Answer>, StoreError> {
-        for (index, (place, _)) in self.kept.iter().enumerate() {
-            if let Some(answer) = place.get::<Q>(key)? {
-                for (place, entry) in &self.kept[..index] {
-                    place.put::<Q>(entry, key, id, &answer)?;
-                }
-                self.found.set(self.found.get() + 1);
-                return Ok(Some(answer));
+    /// The question's entry; the same in both places.
+    fn entry<Q: Question>(&self, question: &Q) -> Result<Option<Entry>, SinkError> {
+        Ok(self.own.as_ref().or(self.shared.as_ref()).map(|place| place.model.entry(question)).transpose()?)
+    }
+
+    fn find<Q: Question>(&self, open: &Open) -> Result<Option<Q::Answer>, StoreError> {
+        let Some(entry) = &open.entry else { return Ok(None) };
+        let get = |place: &Option<Place<'_>>| place.as_ref().map_or(Ok(None), |place| place.answers.get::<Q>(entry));
+        let mut answer = get(&self.own)?;
+        if answer.is_some() {
+            self.name(open)?;
+        } else {
+            answer = get(&self.shared)?;
+            if let (Some(answer), Some(own)) = (&answer, &self.own) {
+                own.answers.put::<Q>(&own.model, entry, answer)?;
+                self.name(open)?;
             }
         }
-        Ok(None)
+        self.found.set(self.found.get() + usize::from(answer.is_some()));
+        Ok(answer)
     }
 
-    fn keep<Q: Question>(&self, key: &Key, id: &str, answer: &Q::Answer) -> Result<(), StoreError> {
-        // Whether a prompt fits depends on the machine's memory too, and costs nothing to find out.
-        if matches!(Q::outcome(answer), Outcome::TooLong { .. }) {
-            return Ok(());
+    fn keep<Q: Question>(&self, open: &Open, answer: &Q::Answer) -> Result<(), StoreError> {
+        let Some(entry) = &open.entry else { return Ok(()) };
+        for place in [&self.own, &self.shared].into_iter().flatten() {
+            place.answers.put::<Q>(&place.model, entry, answer)?;
         }
-        self.kept.iter().try_for_each(|(place, entry)| place.put::<Q>(entry, key, id, answer))
+        self.name(open)
+    }
+
+    fn name(&self, open: &Open) -> Result<(), StoreError> {
+        match (&self.own, &open.entry) {
+            (Some(own), Some(entry)) => own.answers.name(self.asked.get() + open.position, &open.id, entry),
+            _ => Ok(()),
+        }
     }
 
     fn ask<Q: Question>(
@@ -66,21 +104,18 @@ impl<'a> Recorded<'a> {
     ) -> Result<Usage, LmError> {
         let sink = RefCell::new(sink);
         let refused: RefCell<Option<SinkError>> = RefCell::new(None);
-        // Of each request that the model has: its position among all, its key and its id.
-        let asked: RefCell<BTreeMap<usize, (usize, Option<Key>, String)>> = RefCell::default();
-        let (mut position, mut passed) = (0, 0);
+        // By their positions among the requests that the model has.
+        let waiting: RefCell<BTreeMap<usize, Open>> = RefCell::default();
+        let (mut taken, mut passed) = (0, 0);
         let mut next = || -> Result<Option<Q>, SinkError> {
             for request in &mut *requests {
-                let at = position;
-                position += 1;
-                let key = self.key(&request)?;
-                if let Some(key) = &key
-                    && let Some(answer) = self.find::<Q>(key, request.id())?
-                {
-                    sink.borrow_mut()(at, answer)?;
+                let open = Open { position: taken, entry: self.entry(&request)?, id: request.id().to_owned() };
+                taken += 1;
+                if let Some(answer) = self.find::<Q>(&open)? {
+                    sink.borrow_mut()(open.position, answer)?;
                     continue;
                 }
-                asked.borrow_mut().insert(passed, (at, key, request.id().to_owned()));
+                waiting.borrow_mut().insert(passed, open);
                 passed += 1;
                 return Ok(Some(request));
             }
@@ -96,12 +131,11 @@ impl<'a> Recorded<'a> {
             })
         });
         let usage = answer(&mut missing, &mut |index, answer| {
-            let (at, key, id) = asked.borrow_mut().remove(&index).ok_or("an answer came twice")?;
-            if let Some(key) = key {
-                self.keep::<Q>(&key, &id, &answer)?;
-            }
-            sink.borrow_mut()(at, answer)
+            let open = waiting.borrow_mut().remove(&index).ok_or("an answer came twice")?;
+            self.keep::<Q>(&open, &answer)?;
+            sink.borrow_mut()(open.position, answer)
         });
+        self.asked.set(self.asked.get() + taken);
         match refused.into_inner() {
             Some(error) => Err(LmError::Sink(error)),
             None => usage,
@@ -127,9 +161,10 @@ impl LanguageModel for Recorded<'_> {
 mod tests {
     use std::rc::Rc;
 
-    use probity_lm::{Ask, LabelSet, Prompt, ScriptedModel};
+    use probity_lm::{Ask, LabelSet, Outcome, Prompt, ScriptedModel};
 
     use super::*;
+    use crate::AnyAnswer;
 
     fn request(text: &str) -> ScoreRequest {
         let labels = LabelSet::words(["A", "B"]).expect("valid");
@@ -161,7 +196,7 @@ mod tests {
         assert_eq!(expected[0].labels().expect("labels").labels[1].logprob, f64::NEG_INFINITY);
         for (asked, found) in [(4, 0), (0, 4)] {
             let answers = place(&folder, "a.sqlite");
-            let recorded = Recorded::new(&model, "", [&answers]).expect("readable");
+            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
             count.set(0);
             assert_eq!(recorded.score_all(&requests).expect("answered"), expected);
             assert_eq!((count.get(), recorded.found()), (asked, found));
@@ -169,7 +204,7 @@ mod tests {
         }
         // Other settings may give other answers.
         let answers = place(&folder, "a.sqlite");
-        let other = Recorded::new(&model, "min_mass:0.9", [&answers]).expect("readable");
+        let other = Recorded::new(&model, "min_mass:0.9", Some(&answers), None).expect("readable");
         count.set(0);
         other.score_all(&requests).expect("answered");
         assert_eq!((count.get(), other.found()), (4, 0));
@@ -182,7 +217,7 @@ mod tests {
         let requests: Vec<ScoreRequest> = (0..10).map(|n| request(&"x".repeat(n + 1))).collect();
         let expected = model.score_all(&requests).expect("scripted");
         let answers = place(&folder, "a.sqlite");
-        let recorded = Recorded::new(&model, "", [&answers]).expect("readable");
+        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
         let mut taken = 0;
         let stopped = recorded.score(&mut requests.iter().cloned(), &mut |_, _| {
             taken += 1;
@@ -191,7 +226,7 @@ mod tests {
         assert!(matches!(stopped, Err(LmError::Sink(error)) if error.to_string() == "enough"));
         drop(answers);
         let answers = place(&folder, "a.sqlite");
-        let recorded = Recorded::new(&model, "", [&answers]).expect("readable");
+        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
         count.set(0);
         assert_eq!(recorded.score_all(&requests).expect("answered"), expected);
         assert_eq!((count.get(), recorded.found()), (6, 4), "the refused answer is kept too");
@@ -207,7 +242,7 @@ mod tests {
         let (first, second, shared) = (place(&folder, "1.sqlite"), place(&folder, "2.sqlite"), place(&folder, "shared.sqlite"));
         let ask = |places: [&Answers; 2], texts: &[&str]| {
             count.set(0);
-            let recorded = Recorded::new(&model, "", places).expect("readable");
+            let recorded = Recorded::new(&model, "", Some(places[0]), Some(places[1])).expect("readable");
             recorded.score_all(&texts.iter().map(|text| request(text)).collect::<Vec<_>>()).expect("answered");
             (count.get(), recorded.found())
         };
@@ -218,14 +253,64 @@ mod tests {
     }
 
     #[test]
-    fn that_a_prompt_is_too_long_is_not_kept() {
+    fn that_a_prompt_is_too_long_is_shown_but_asked_again() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let outcome = Outcome::TooLong { tokens_needed: 9, limit: 4 };
         let model = ScriptedModel::from_results(move |_| ScoreResult { outcome: outcome.clone(), prompt_tokens: 9, answer: None });
         let answers = place(&folder, "a.sqlite");
-        let recorded = Recorded::new(&model, "", [&answers]).expect("readable");
-        recorded.score_all(&[request("x")]).expect("answered");
-        assert_eq!(answers.count().expect("readable"), 0);
+        for _ in 0..2 {
+            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+            recorded.score_all(&[request("x")]).expect("answered");
+            assert_eq!((recorded.found(), answers.count().expect("readable")), (0, 1));
+        }
+        assert_eq!(answers.page(0, 9).expect("readable")[0].answer.outcome().name(), "too_long");
+    }
+
+    #[test]
+    fn requests_are_read_back_in_the_order_of_the_run_and_by_name() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (model, _) = counting();
+        let answers = place(&folder, "a.sqlite");
+        let named = |id: &str, text: &str| ScoreRequest { id: id.into(), ..request(text) };
+        let long = [named("b/1", "x"), named("a/1", "y"), named("a/2", "x"), named("a", "z"), named("a!/1", "w"), named("ab/1", "v")];
+        for requests in [&long[..], &long[..5]] {
+            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+            let (first, second) = requests.split_at(2);
+            let results = [recorded.score_all(first).expect("answered"), recorded.score_all(second).expect("answered")].concat();
+            recorded.finish().expect("written");
+            let asked = answers.page(0, 100).expect("readable");
+            assert_eq!(asked.len(), requests.len());
+            for (position, (asked, request)) in asked.iter().zip(requests).enumerate() {
+                assert_eq!((asked.position, &asked.request, &asked.prompt), (position, &request.id, &request.prompt));
+                assert_eq!(asked.answer, AnyAnswer::Score(results[position].clone()));
+            }
+        }
+        let ids = |id: &str| answers.named(id).expect("readable").into_iter().map(|asked| asked.request).collect::<Vec<_>>();
+        assert_eq!(ids("a"), ["a/1", "a/2", "a"]);
+        assert_eq!((ids("a/2"), ids("ab")), (vec!["a/2".to_owned()], vec![]));
+        let rest = answers.page(3, 1).expect("readable");
+        assert_eq!((rest.len(), rest[0].position), (1, 3));
+    }
+
+    #[test]
+    fn a_database_is_read_where_nothing_can_be_written() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (model, _) = counting();
+        let answers = place(&folder, "a.sqlite");
+        Recorded::new(&model, "", Some(&answers), None).expect("readable").score_all(&[request("x")]).expect("answered");
+        drop(answers);
+        let mut permissions = std::fs::metadata(folder.path()).expect("there").permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(folder.path(), permissions.clone()).expect("changed");
+        let path = folder.path().join("a.sqlite");
+        assert_eq!(Answers::open_read_only(&path).expect("readable").count().expect("readable"), 1);
+        let immutable = rusqlite::Connection::open(crate::answers::uri(&path).expect("it has one")).expect("opened");
+        let count: i64 = immutable.query_row("SELECT count(*) FROM answers", [], |row| row.get(0)).expect("readable");
+        assert_eq!(count, 1);
+        assert!(matches!(Answers::open_read_only(&folder.path().join("b.sqlite")), Err(StoreError::Database { .. })));
+        #[expect(clippy::permissions_set_readonly_false, reason = "so that the folder can be removed")]
+        permissions.set_readonly(false);
+        std::fs::set_permissions(folder.path(), permissions).expect("changed");
     }
 
     #[test]

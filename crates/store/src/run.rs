@@ -1,16 +1,19 @@
 //! The folder of a run.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::atomic::{overwrite_json, temporary, write_json};
+use crate::atomic::{overwrite_json, temporary, write_json, write_whole};
 use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
+
+/// The file's name in a run folder: the samples that were judged.
+pub const SAMPLES: &str = "samples.jsonl";
 
 /// What becomes of a run that a folder holds already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +101,12 @@ impl RunFolder {
     pub fn table(&mut self, name: &str) -> Result<TableWriter, StoreError> {
         let path = self.register(name)?;
         TableWriter::create(&path, false)
+    }
+
+    /// Writes a file as `write` does: whole or not at all.
+    pub fn write_file<E: From<StoreError>>(&mut self, name: &str, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+        let path = self.register(name)?;
+        write_whole(&path, write)
     }
 
     /// Writes `summary.json`: whole or not at all.
