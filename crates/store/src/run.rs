@@ -187,7 +187,9 @@ fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
     let empty = |name: &String| {
         let path = path.join(name);
         let has_answers = || Answers::open_read_only(&path).and_then(|answers| answers.count()).is_ok_and(|count| count > 0);
-        fs::metadata(&path).map_or(true, |found| found.len() == 0) || (is_answers(name) && (name != ANSWERS || !has_answers()))
+        name == SAMPLES
+            || fs::metadata(&path).map_or(true, |found| found.len() == 0)
+            || (is_answers(name) && (name != ANSWERS || !has_answers()))
     };
     matches!(run.status, Status::Failed { .. }) && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
