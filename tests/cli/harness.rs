@@ -66,8 +66,15 @@ impl World {
 
     /// The command with an environment that knows no models and no network.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_probity"));
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        let mut command = self.program(env!("CARGO_BIN_EXE_probity"));
+        command.args(arguments);
+        command
+    }
+
+    /// Any program in that environment.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("PROBITY_MODELS", self.path("models")).env("HF_HUB_CACHE", self.path("hub"));
         // Port 9 of this machine: nobody answers there.
         command.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_TOKEN");

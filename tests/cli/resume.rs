@@ -1,10 +1,12 @@
 //! Runs that are killed, refused or gone on with.
 
+use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{World, lines, tiny};
+use crate::harness::{Ran, World, lines, tiny};
 
 /// Samples with eight candidates each: 56 prompts a sample.
 fn data(world: &World, samples: usize) -> String {
@@ -32,31 +34,83 @@ fn manifest(world: &World, run: &str) -> Value {
     serde_json::from_str(&world.read(&format!("{run}/manifest.json"))).expect("JSON")
 }
 
+/// Instants from a fixed list, somewhere between 0 and `longest`.
+struct Instants(u64);
+
+impl Instants {
+    fn next(&mut self, longest: Duration) -> Duration {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        longest.mul_f64((self.0 >> 40) as f64 / f64::from(1 << 24))
+    }
+}
+
+/// Starts a run and kills it after that time; whether that was before its end.
+fn kill_after(world: &World, run: &[&str], time: Duration) -> bool {
+    let mut child = world.command(run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+    std::thread::sleep(time);
+    child.kill().expect("killed, or at its end");
+    let status = child.wait().expect("waited for");
+    assert!(status.code().is_none_or(|code| code == 0), "{status}");
+    status.code().is_none()
+}
+
 #[test]
 fn fifty_kills_change_no_byte_of_the_results() {
     let world = World::new();
-    let (data, model) = (data(&world, 12), tiny().display().to_string());
+    let (data, model) = (data(&world, 24), tiny().display().to_string());
+    // Slow enough that answers come in over a second or so.
+    let slow = ["--no-sharing", "--threads", "1"];
     let began = Instant::now();
-    world.run(&arguments(&model, &data, "whole")).exits(0);
+    world.run(&[&arguments(&model, &data, "whole")[..], &slow].concat()).exits(0);
     let whole = began.elapsed();
-    let resumed = [arguments(&model, &data, "killed"), vec!["--resume"]].concat();
-    // A fixed list of instants, somewhere between the first moment and the time that a whole run takes.
-    let (mut random, mut killed) = (7u64, 0);
-    for _ in 0..50 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut child =
-            world.command(&resumed).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().expect("started");
-        std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * (random >> 40) as f64 / f64::from(1 << 24)));
-        child.kill().expect("killed, or at its end");
-        let status = child.wait().expect("waited for");
-        assert!(status.code().is_none_or(|code| code == 0), "{status}");
-        killed += usize::from(status.code().is_none());
+    let (mut instants, mut kills, mut runs) = (Instants(7), 0, 0);
+    while kills < 50 {
+        // Each run is killed and gone on with until it comes to its end.
+        runs += 1;
+        let out = format!("killed-{runs}");
+        let resumed = [&arguments(&model, &data, &out)[..], &slow, &["--resume"]].concat();
+        while kill_after(&world, &resumed, instants.next(whole)) {
+            kills += 1;
+        }
+        same_results(&world, "whole", &out);
+        assert_eq!(manifest(&world, &out)["status"], "finished");
     }
-    assert!(killed >= 25, "{killed} of 50 runs were killed before their end");
-    let last = world.run(&resumed).exits(0);
-    assert!(last.stderr.contains("answers were there already"), "{}", last.stderr);
-    same_results(&world, "whole", "killed");
-    assert_eq!(manifest(&world, "killed")["status"], "finished");
+    assert!(runs < 40, "only {kills} of {} processes were killed before their end", kills + runs);
+}
+
+#[cfg(unix)]
+#[test]
+fn writes_that_fail_change_no_byte_of_the_results() {
+    let world = World::new();
+    let (data, model) = (data(&world, 12), tiny().display().to_string());
+    world.run(&arguments(&model, &data, "whole")).exits(0);
+    let resumed = [arguments(&model, &data, "refused"), vec!["--resume"]].concat();
+    // No file may grow beyond so many blocks of 512 bytes: the manifest, the samples, the answers and a table are refused in turn.
+    let mut refusals = BTreeSet::new();
+    for blocks in [1, 8, 12, 20, 66, 80, 200, 300, 400, 600, 800, 1000, 1500, 2000] {
+        let limited = ["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""), "sh"];
+        let program = env!("CARGO_BIN_EXE_probity");
+        let ran = Ran::from(world.program("sh").args(limited).arg(program).args(&resumed).output().expect("started"));
+        if ran.code == Some(0) {
+            continue;
+        }
+        let ran = ran.exits(2);
+        assert!(ran.stderr.contains("could not be"), "{}", ran.stderr);
+        refusals.extend(ran.stderr.split_whitespace().find_map(|word| word.strip_prefix("refused/")).map(str::to_owned));
+    }
+    assert!(refusals.len() >= 2 && refusals.contains("answers.sqlite"), "{refusals:?}");
+    world.run(&resumed).exits(0);
+    same_results(&world, "whole", "refused");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_nothing_can_be_written_to_is_named() {
+    let world = World::new();
+    let (data, model) = (data(&world, 1), tiny().display().to_string());
+    for out in ["/dev/null/run", "/proc/run"] {
+        world.run(&arguments(&model, &data, out)).fails_with(&[out, "could not be created"]);
+    }
 }
 
 #[test]

@@ -48,7 +48,6 @@ CREATE TABLE IF NOT EXISTS requests (
     request TEXT NOT NULL,
     key BLOB NOT NULL REFERENCES answers (key)
 );
-CREATE INDEX IF NOT EXISTS requests_by_name ON requests (request);
 ";
 
 /// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the device, its settings, and
@@ -150,6 +149,15 @@ pub struct Entry {
     content: String,
 }
 
+/// A request and its place in the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// From 0, over all lists of the run.
+    pub position: usize,
+    /// The request's id.
+    pub request: &'a str,
+}
+
 /// A request of a run with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
@@ -191,6 +199,8 @@ impl Answers {
             // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
+            // The log is flushed by time: see `flush_in_time`.
+            connection.pragma_update(None, "wal_autocheckpoint", 0)?;
             if format(&connection)? == 0 {
                 connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
             }
@@ -269,29 +279,48 @@ impl Answers {
         text.map(|text| serde_json::from_str(&text).map_err(|source| StoreError::Json { path: self.path.clone(), source })).transpose()
     }
 
-    /// Keeps the answer to a question of that model.
-    pub fn put<Q: Question>(&self, model: &ModelEntry, entry: &Entry, answer: &Q::Answer) -> Result<(), StoreError> {
+    /// Keeps the answer to a question of that model, and the request that asked it where it is the run's own.
+    pub fn put<Q: Question>(
+        &self,
+        model: &ModelEntry,
+        entry: &Entry,
+        answer: &Q::Answer,
+        named: Option<Named<'_>>,
+    ) -> Result<(), StoreError> {
         let text = serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
+            let together = self.connection.unchecked_transaction()?;
             let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
             let mut insert = self.connection.prepare_cached(insert)?;
             insert.execute(params![&entry.key.0[..], model.id, Q::KIND, entry.content, Q::outcome(answer).name(), text])?;
+            if let Some(named) = named {
+                self.insert_name(named, entry)?;
+            }
+            together.commit()?;
             self.flush_in_time()
         };
         put().map_err(StoreError::database("written", &self.path))
     }
 
-    /// Notes that the request at that place of the run has that question.
-    pub fn name(&self, position: usize, request: &str, entry: &Entry) -> Result<(), StoreError> {
-        let name = || -> rusqlite::Result<usize> {
+    /// Notes that a request of the run has that question.
+    pub fn name(&self, named: Named<'_>, entry: &Entry) -> Result<(), StoreError> {
+        let name = || -> rusqlite::Result<()> {
             let find = "SELECT 1 FROM requests WHERE position = ?1 AND request = ?2 AND key = ?3";
-            if self.connection.prepare_cached(find)?.exists(params![position as i64, request, &entry.key.0[..]])? {
-                return Ok(0);
+            let mut find = self.connection.prepare_cached(find)?;
+            // A look is cheaper than a transaction.
+            if find.exists(params![named.position as i64, named.request, &entry.key.0[..]])? {
+                Ok(())
+            } else {
+                self.insert_name(named, entry)
             }
-            let insert = "INSERT OR REPLACE INTO requests (position, request, key) VALUES (?1, ?2, ?3)";
-            self.connection.prepare_cached(insert)?.execute(params![position as i64, request, &entry.key.0[..]])
         };
-        name().map_err(StoreError::database("written", &self.path))?;
+        name().map_err(StoreError::database("written", &self.path))
+    }
+
+    fn insert_name(&self, named: Named<'_>, entry: &Entry) -> rusqlite::Result<()> {
+        let insert = "INSERT OR REPLACE INTO requests (position, request, key) VALUES (?1, ?2, ?3)";
+        let mut insert = self.connection.prepare_cached(insert)?;
+        insert.execute(params![named.position as i64, named.request, &entry.key.0[..]])?;
         Ok(())
     }
 

@@ -144,6 +144,9 @@ fn hint(error: &io::Error) -> &'static str {
 
 fn database_hint(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) => {
+            "\n\nhint: what was finished is kept; look whether the disk is full or failing, and go on with --resume"
+        }
         Some(ErrorCode::DiskFull) => hint(&io::ErrorKind::StorageFull.into()),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => hint(&io::ErrorKind::PermissionDenied.into()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "\n\nhint: another process holds it; wait until that has finished",

@@ -12,7 +12,7 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, AnyAnswer, Asked, Entry, ModelEntry, Question};
+pub use answers::{ANSWERS, Answers, AnyAnswer, Asked, Entry, ModelEntry, Named, Question};
 pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};

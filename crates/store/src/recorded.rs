@@ -8,7 +8,7 @@ use probity_lm::{
 };
 
 use crate::StoreError;
-use crate::answers::{Answers, Entry, ModelEntry, Question};
+use crate::answers::{Answers, Entry, ModelEntry, Named, Question};
 
 /// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and keeps them as they
 /// come. What comes out is the same as without, but for the order and the usage: what was found cost nothing.
@@ -68,13 +68,12 @@ impl<'a> Recorded<'a> {
         let Some(entry) = &open.entry else { return Ok(None) };
         let get = |place: &Option<Place<'_>>| place.as_ref().map_or(Ok(None), |place| place.answers.get::<Q>(entry));
         let mut answer = get(&self.own)?;
-        if answer.is_some() {
-            self.name(open)?;
+        if let (Some(_), Some(own)) = (&answer, &self.own) {
+            own.answers.name(self.named(open), entry)?;
         } else {
             answer = get(&self.shared)?;
             if let (Some(answer), Some(own)) = (&answer, &self.own) {
-                own.answers.put::<Q>(&own.model, entry, answer)?;
-                self.name(open)?;
+                own.answers.put::<Q>(&own.model, entry, answer, Some(self.named(open)))?;
             }
         }
         self.found.set(self.found.get() + usize::from(answer.is_some()));
@@ -83,17 +82,13 @@ impl<'a> Recorded<'a> {
 
     fn keep<Q: Question>(&self, open: &Open, answer: &Q::Answer) -> Result<(), StoreError> {
         let Some(entry) = &open.entry else { return Ok(()) };
-        for place in [&self.own, &self.shared].into_iter().flatten() {
-            place.answers.put::<Q>(&place.model, entry, answer)?;
-        }
-        self.name(open)
+        let put = |place: &Place<'_>, named| place.answers.put::<Q>(&place.model, entry, answer, named);
+        self.own.as_ref().map_or(Ok(()), |own| put(own, Some(self.named(open))))?;
+        self.shared.as_ref().map_or(Ok(()), |shared| put(shared, None))
     }
 
-    fn name(&self, open: &Open) -> Result<(), StoreError> {
-        match (&self.own, &open.entry) {
-            (Some(own), Some(entry)) => own.answers.name(self.asked.get() + open.position, &open.id, entry),
-            _ => Ok(()),
-        }
+    fn named<'o>(&self, open: &'o Open) -> Named<'o> {
+        Named { position: self.asked.get() + open.position, request: &open.id }
     }
 
     fn ask<Q: Question>(
