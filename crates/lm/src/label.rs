@@ -23,10 +23,26 @@ pub enum Termination {
 }
 
 /// Labels that answer one question. Built by [`LabelSet::new`], which checks what can be checked without a tokenizer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
 pub struct LabelSet {
     labels: Vec<Label>,
     termination: Termination,
+}
+
+/// A [`LabelSet`] as it is read.
+#[derive(Deserialize)]
+struct Unchecked {
+    labels: Vec<Label>,
+    termination: Termination,
+}
+
+impl TryFrom<Unchecked> for LabelSet {
+    type Error = LabelError;
+
+    fn try_from(read: Unchecked) -> Result<Self, LabelError> {
+        Ok(Self::new(read.labels)?.with_termination(read.termination))
+    }
 }
 
 /// Why a set of labels cannot be asked for.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
@@ -55,6 +55,10 @@ CREATE TABLE IF NOT EXISTS requests (
 #[derive(Debug, Clone, Copy)]
 struct Key([u8; 32]);
 
+/// How questions about labels and about a continuation are told apart.
+const LABELS: &str = "labels";
+const CONTINUATION: &str = "continuation";
+
 /// Something that is asked of a model and whose answer is kept.
 pub trait Question {
     /// What comes back.
@@ -82,8 +86,8 @@ impl Question for ScoreRequest {
 
     fn content(&self) -> Result<String, serde_json::Error> {
         match &self.ask {
-            Ask::Labels(labels) => serde_json::to_string(&(&self.prompt, "labels", labels)),
-            Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, "continuation", text)),
+            Ask::Labels(labels) => serde_json::to_string(&(&self.prompt, LABELS, labels)),
+            Ask::Continuation(text) => serde_json::to_string(&(&self.prompt, CONTINUATION, text)),
         }
     }
 
@@ -167,6 +171,8 @@ pub struct Asked {
     pub request: String,
     /// What the model was shown.
     pub prompt: Prompt,
+    /// What was asked about the next tokens; absent where a text was generated.
+    pub ask: Option<Ask>,
     /// What came back.
     pub answer: AnyAnswer,
 }
@@ -373,13 +379,18 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {
-        let question: Vec<serde_json::Value> = serde_json::from_str(&question)?;
-        let prompt = serde_json::from_value(question.into_iter().next().unwrap_or_default())?;
-        let answer = match kind.as_str() {
-            GenerateRequest::KIND => AnyAnswer::Generate(serde_json::from_str(&answer)?),
-            _ => AnyAnswer::Score(serde_json::from_str(&answer)?),
+        if kind == GenerateRequest::KIND {
+            let (prompt, ..): (Prompt, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny) = serde_json::from_str(&question)?;
+            let answer = AnyAnswer::Generate(serde_json::from_str(&answer)?);
+            return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
+        }
+        let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
+        let ask = match kind.as_str() {
+            LABELS => Ask::Labels(serde_json::from_value(asked)?),
+            _ => Ask::Continuation(serde_json::from_value(asked)?),
         };
-        Ok(Asked { position: position as usize, request, prompt, answer })
+        let answer = AnyAnswer::Score(serde_json::from_str(&answer)?);
+        Ok(Asked { position: position as usize, request, prompt, ask: Some(ask), answer })
     };
     Ok(read())
 }

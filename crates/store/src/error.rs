@@ -54,6 +54,20 @@ pub enum StoreError {
         /// Why.
         source: rusqlite::Error,
     },
+    /// There is no run.
+    #[error("{} holds no probity run\n\nhint: give the folder that was named by --out", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A manifest that cannot be understood.
+    #[error("{} is not the manifest of a probity run: {source}", path.display())]
+    BadManifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
     /// A database without tables of answers.
     #[error("{} holds no answers\n\nhint: give the folder of a run", path.display())]
     NoAnswers {

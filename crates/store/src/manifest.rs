@@ -1,9 +1,13 @@
 //! What a run was: everything needed to know its numbers for what they are, and to run it again.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::StoreError;
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -144,6 +148,19 @@ impl Manifest {
             machine: Machine::here(),
             files: Vec::new(),
         }
+    }
+
+    /// The manifest of the run in that folder.
+    pub fn read(folder: &Path) -> Result<Self, StoreError> {
+        let path = folder.join(MANIFEST);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Err(StoreError::NoRun { path: folder.to_owned() });
+            }
+            Err(error) => return Err(StoreError::io("read", path)(error)),
+        };
+        serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
     /// Goes on with an earlier run.

@@ -277,6 +277,7 @@ mod tests {
             assert_eq!(asked.len(), requests.len());
             for (position, (asked, request)) in asked.iter().zip(requests).enumerate() {
                 assert_eq!((asked.position, &asked.request, &asked.prompt), (position, &request.id, &request.prompt));
+                assert_eq!(asked.ask.as_ref(), Some(&request.ask));
                 assert_eq!(asked.answer, AnyAnswer::Score(results[position].clone()));
             }
         }

@@ -206,13 +206,11 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
     if !holds_any {
         return Ok(None);
     }
-    let manifest = path.join(MANIFEST);
-    let manifest = match fs::read(&manifest) {
-        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) => return Err(StoreError::io("read", manifest)(e)),
-    };
-    manifest.map(Some).ok_or_else(|| StoreError::NotOurs { path: path.to_owned() })
+    match Manifest::read(path) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) => Err(StoreError::NotOurs { path: path.to_owned() }),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether a name stays inside its folder and is not the manifest's or hidden: a manifest comes from a file, and could list anything.
