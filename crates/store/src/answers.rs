@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, ScoreRequest, ScoreResult};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS requests (
 struct Key([u8; 32]);
 
 /// How questions about labels and about a continuation are told apart.
-const LABELS: &str = "labels";
+pub(crate) const LABELS: &str = "labels";
 const CONTINUATION: &str = "continuation";
 
 /// Something that is asked of a model and whose answer is kept.
@@ -117,8 +117,8 @@ impl Question for GenerateRequest {
 /// of the process; a machine that loses power may lose those of the last two seconds. Several processes may share one.
 #[derive(Debug)]
 pub struct Answers {
-    path: PathBuf,
-    connection: Connection,
+    pub(crate) path: PathBuf,
+    pub(crate) connection: Connection,
     flushed: Cell<Instant>,
 }
 
@@ -162,40 +162,6 @@ pub struct Named<'a> {
     pub request: &'a str,
 }
 
-/// A request of a run with its answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// The request's place in the run, from 0.
-    pub position: usize,
-    /// Its id: the sample's, a slash, and what tells it from the sample's others.
-    pub request: String,
-    /// What the model was shown.
-    pub prompt: Prompt,
-    /// What was asked about the next tokens; absent where a text was generated.
-    pub ask: Option<Ask>,
-    /// What came back.
-    pub answer: AnyAnswer,
-}
-
-/// An answer to a question of either kind.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AnyAnswer {
-    /// Log-probabilities of labels or of a continuation.
-    Score(ScoreResult),
-    /// A generated text.
-    Generate(GenerateResult),
-}
-
-impl AnyAnswer {
-    /// How it ended.
-    pub fn outcome(&self) -> &Outcome {
-        match self {
-            Self::Score(result) => &result.outcome,
-            Self::Generate(result) => &result.outcome,
-        }
-    }
-}
-
 impl Answers {
     /// Opens the database at `path`, or makes one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
@@ -217,18 +183,16 @@ impl Answers {
 
     /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(PATIENCE)?;
             format(&connection)?;
             Ok(connection)
         };
-        let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path)) {
+        let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path, "immutable=1")) {
             // Beside a database with a write-ahead log files are made even for reading; where nothing can be made, nothing changes either.
-            (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => {
-                Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
-            }
+            (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => Connection::open_with_flags(uri, flags),
             _ => Err(error),
         });
         Self::checked(path, connection)
@@ -351,48 +315,6 @@ impl Answers {
         let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get::<_, i64>(0));
         Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
     }
-
-    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the end.
-    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<Asked>, StoreError> {
-        self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
-    }
-
-    /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
-    pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
-        // `0` follows `/`: between the two lies all that begins with the id and a slash.
-        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
-    }
-
-    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
-        let columns = "SELECT r.position, r.request, a.kind, a.question, a.answer FROM requests r JOIN answers a USING (key) WHERE";
-        let rows = || -> rusqlite::Result<Vec<Result<Asked, serde_json::Error>>> {
-            let mut find = self.connection.prepare_cached(&format!("{columns} {condition}"))?;
-            find.query_map(values, asked)?.collect()
-        };
-        let rows = rows().map_err(StoreError::database("read", &self.path))?;
-        rows.into_iter().collect::<Result<_, _>>().map_err(|source| StoreError::Json { path: self.path.clone(), source })
-    }
-}
-
-/// A row of [`Answers::select`].
-fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
-    let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
-    let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
-    let read = || {
-        if kind == GenerateRequest::KIND {
-            let (prompt, ..): (Prompt, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny) = serde_json::from_str(&question)?;
-            let answer = AnyAnswer::Generate(serde_json::from_str(&answer)?);
-            return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
-        }
-        let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
-        let ask = match kind.as_str() {
-            LABELS => Ask::Labels(serde_json::from_value(asked)?),
-            _ => Ask::Continuation(serde_json::from_value(asked)?),
-        };
-        let answer = AnyAnswer::Score(serde_json::from_str(&answer)?);
-        Ok(Asked { position: position as usize, request, prompt, ask: Some(ask), answer })
-    };
-    Ok(read())
 }
 
 /// The version of the tables; 0 where there are none.
@@ -400,10 +322,10 @@ fn format(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// The path as a file that cannot change; `None` where it has no such form.
-pub(crate) fn uri(path: &Path) -> Option<String> {
+/// The path as an URI with that option; `None` where it has no such form.
+pub(crate) fn uri(path: &Path, option: &str) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let escaped: String =
         path.to_str()?.chars().map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() }).collect();
-    Some(format!("file:{escaped}?immutable=1"))
+    Some(format!("file:{escaped}?{option}"))
 }

@@ -5,6 +5,7 @@
 //! as soon as the model has given them, and everything else follows from them: a run is resumed by running it again over its answers.
 
 mod answers;
+mod asked;
 mod atomic;
 mod error;
 mod manifest;
@@ -12,7 +13,8 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, AnyAnswer, Asked, Entry, ModelEntry, Named, Question};
+pub use answers::{ANSWERS, Answers, Entry, ModelEntry, Named, Question};
+pub use asked::{AnyAnswer, Asked, Difference, Overlap};
 pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RunInfo, Status};

@@ -159,7 +159,7 @@ mod tests {
     use probity_lm::{Ask, LabelSet, Outcome, Prompt, ScriptedModel};
 
     use super::*;
-    use crate::AnyAnswer;
+    use crate::{AnyAnswer, Difference, Overlap};
 
     fn request(text: &str) -> ScoreRequest {
         let labels = LabelSet::words(["A", "B"]).expect("valid");
@@ -289,6 +289,26 @@ mod tests {
     }
 
     #[test]
+    fn two_runs_are_put_side_by_side() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (model, _) = counting();
+        let (first, second) = (place(&folder, "a #1?.sqlite"), place(&folder, "b.sqlite"));
+        let named = |id: &str, text: &str| ScoreRequest { id: id.into(), ..request(text) };
+        let ask = |place: &Answers, requests: &[ScoreRequest]| {
+            Recorded::new(&model, "", Some(place), None).expect("readable").score_all(requests).expect("answered")
+        };
+        let here = ask(&first, &[named("same", "x"), named("other", "y"), named("gone", "z")]);
+        let there = ask(&second, &[named("new", "w"), named("other", "yy"), named("same", "x"), named("newer", "ww")]);
+        let mut found = Vec::new();
+        let overlap = first.differences(second.path(), |difference| found.push(difference)).expect("readable");
+        assert_eq!(overlap, Overlap { both: 2, differ: 1, only_here: 1, only_there: 2 });
+        let [here, there] = [&here[1], &there[1]].map(|result| AnyAnswer::Score(result.clone()));
+        assert_eq!(found, [Difference { request: "other".into(), here, there }]);
+        let back = second.differences(first.path(), |_| ()).expect("readable");
+        assert_eq!((back.only_here, back.only_there), (2, 1));
+    }
+
+    #[test]
     fn a_database_is_read_where_nothing_can_be_written() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let (model, _) = counting();
@@ -300,7 +320,7 @@ mod tests {
         std::fs::set_permissions(folder.path(), permissions.clone()).expect("changed");
         let path = folder.path().join("a.sqlite");
         assert_eq!(Answers::open_read_only(&path).expect("readable").count().expect("readable"), 1);
-        let immutable = rusqlite::Connection::open(crate::answers::uri(&path).expect("it has one")).expect("opened");
+        let immutable = rusqlite::Connection::open(crate::answers::uri(&path, "immutable=1").expect("it has one")).expect("opened");
         let count: i64 = immutable.query_row("SELECT count(*) FROM answers", [], |row| row.get(0)).expect("readable");
         assert_eq!(count, 1);
         assert!(matches!(Answers::open_read_only(&folder.path().join("b.sqlite")), Err(StoreError::Database { .. })));

@@ -1,0 +1,148 @@
+//! The requests of runs, read back with what was asked and what came of it.
+
+use std::path::Path;
+
+use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
+use rusqlite::{Row, params};
+use serde::de::IgnoredAny;
+
+use crate::answers::{LABELS, Question, uri};
+use crate::{Answers, StoreError};
+
+/// A request of a run with its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The request's place in the run, from 0.
+    pub position: usize,
+    /// Its id: the sample's, a slash, and what tells it from the sample's others.
+    pub request: String,
+    /// What the model was shown.
+    pub prompt: Prompt,
+    /// What was asked about the next tokens; absent where a text was generated.
+    pub ask: Option<Ask>,
+    /// What came back.
+    pub answer: AnyAnswer,
+}
+
+/// An answer to a question of either kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnyAnswer {
+    /// Log-probabilities of labels or of a continuation.
+    Score(ScoreResult),
+    /// A generated text.
+    Generate(GenerateResult),
+}
+
+/// A request whose answers differ in two runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// Its id.
+    pub request: String,
+    /// The answer in the database that was asked.
+    pub here: AnyAnswer,
+    /// The answer in the other.
+    pub there: AnyAnswer,
+}
+
+/// How the requests of two runs overlap, by their ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overlap {
+    /// Requests in both.
+    pub both: usize,
+    /// Of these, those whose answers differ in a bit.
+    pub differ: usize,
+    /// Requests in the database that was asked alone.
+    pub only_here: usize,
+    /// Requests in the other alone.
+    pub only_there: usize,
+}
+
+impl AnyAnswer {
+    /// How it ended.
+    pub fn outcome(&self) -> &Outcome {
+        match self {
+            Self::Score(result) => &result.outcome,
+            Self::Generate(result) => &result.outcome,
+        }
+    }
+}
+
+impl Answers {
+    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the end.
+    pub fn page(&self, from: usize, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
+    }
+
+    /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
+    pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
+        // `0` follows `/`: between the two lies all that begins with the id and a slash.
+        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
+    }
+
+    /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets those that differ.
+    pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
+        let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
+        let mut overlap = Overlap::default();
+        let mut wrong = None;
+        let compare = || -> rusqlite::Result<()> {
+            self.connection.execute("ATTACH ?1 AS other", [attached])?;
+            let both = "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer
+                        FROM main.requests r JOIN main.answers a USING (key)
+                        JOIN other.requests s ON s.request = r.request JOIN other.answers b ON b.key = s.key ORDER BY r.position";
+            let mut both = self.connection.prepare(both)?;
+            let mut rows = both.query([])?;
+            while let Some(row) = rows.next()? {
+                overlap.both += 1;
+                let Some(here) = row.get::<_, Option<String>>(1)? else { continue };
+                overlap.differ += 1;
+                let read = |answer: &str| {
+                    serde_json::from_str(answer).map(AnyAnswer::Score).or_else(|_| serde_json::from_str(answer).map(AnyAnswer::Generate))
+                };
+                match (read(&here), read(&row.get::<_, String>(2)?)) {
+                    (Ok(here), Ok(there)) => each(Difference { request: row.get(0)?, here, there }),
+                    (Err(source), _) | (_, Err(source)) => wrong = Some(source),
+                }
+            }
+            let count =
+                |table: &str| self.connection.query_row(&format!("SELECT count(*) FROM {table}.requests"), [], |row| row.get::<_, i64>(0));
+            overlap.only_here = (count("main")? as usize).saturating_sub(overlap.both);
+            overlap.only_there = (count("other")? as usize).saturating_sub(overlap.both);
+            Ok(())
+        };
+        let compared = compare();
+        let _ = self.connection.execute("DETACH other", []);
+        compared.map_err(StoreError::database("read", &self.path))?;
+        wrong.map_or(Ok(overlap), |source| Err(StoreError::Json { path: self.path.clone(), source }))
+    }
+
+    fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
+        let columns = "SELECT r.position, r.request, a.kind, a.question, a.answer FROM requests r JOIN answers a USING (key) WHERE";
+        let rows = || -> rusqlite::Result<Vec<Result<Asked, serde_json::Error>>> {
+            let mut find = self.connection.prepare_cached(&format!("{columns} {condition}"))?;
+            find.query_map(values, asked)?.collect()
+        };
+        let rows = rows().map_err(StoreError::database("read", &self.path))?;
+        rows.into_iter().collect::<Result<_, _>>().map_err(|source| StoreError::Json { path: self.path.clone(), source })
+    }
+}
+
+/// A row of [`Answers::select`].
+fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
+    let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
+    let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
+    let read = || {
+        if kind == GenerateRequest::KIND {
+            let (prompt, ..): (Prompt, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny) = serde_json::from_str(&question)?;
+            let answer = AnyAnswer::Generate(serde_json::from_str(&answer)?);
+            return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
+        }
+        let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
+        let ask = match kind.as_str() {
+            LABELS => Ask::Labels(serde_json::from_value(asked)?),
+            _ => Ask::Continuation(serde_json::from_value(asked)?),
+        };
+        let answer = AnyAnswer::Score(serde_json::from_str(&answer)?);
+        Ok(Asked { position: position as usize, request, prompt, ask: Some(ask), answer })
+    };
+    Ok(read())
+}
