@@ -4,6 +4,7 @@ mod harness;
 
 mod determinism;
 mod dry_run;
+mod inspection;
 mod logprobs;
 mod methods;
 mod models;

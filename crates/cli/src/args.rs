@@ -6,7 +6,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
-use crate::{demo, determinism, import, logprobs, method, model, reference};
+use crate::{demo, determinism, diff, import, logprobs, method, model, reference, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -52,6 +52,12 @@ pub(crate) enum Command {
     /// Check that scores have the same bits however they are computed
     #[command(long_about = determinism::LONG_ABOUT)]
     VerifyDeterminism(determinism::DeterminismArgs),
+    /// Print a sample of a run: texts, the prompt as the model saw it, probabilities token by token
+    #[command(long_about = show::LONG_ABOUT)]
+    Show(show::ShowArgs),
+    /// Compare two runs question by question
+    #[command(long_about = diff::LONG_ABOUT)]
+    Diff(diff::DiffArgs),
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
@@ -122,6 +128,8 @@ impl Invocation {
             Command::Model(command) => command.run(global),
             Command::Logprobs(args) => args.run(global, arguments),
             Command::VerifyDeterminism(args) => args.run(global),
+            Command::Show(args) => args.run(),
+            Command::Diff(args) => args.run(),
             Command::Import(args) => args.run(global),
             Command::Demo(args) => args.run(global, arguments),
             Command::Completions(args) => args.run(),

@@ -7,6 +7,7 @@ mod args;
 mod compute;
 mod demo;
 mod determinism;
+mod diff;
 mod dry_run;
 mod exit;
 mod import;
@@ -18,6 +19,7 @@ mod model;
 mod output;
 mod progress;
 mod reference;
+mod show;
 mod terminal;
 
 use std::ffi::OsString;

@@ -66,6 +66,9 @@ pub struct LabelScore {
     pub logprob: f64,
     /// P(label) / Σ P(labels).
     pub prob: f64,
+    /// The variants that differ in tokens, with the log-probability of each token; empty where a model does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<ContinuationAnswer>,
 }
 
 fn logprob<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
@@ -93,7 +96,10 @@ impl LabelAnswer {
         let probs = normalise(&logprobs)?;
         let mass = logprobs.iter().map(|l| libm::exp(*l)).sum();
         let labels = names.into_iter().zip(logprobs).zip(probs);
-        Some(Self { labels: labels.map(|((name, logprob), prob)| LabelScore { name, logprob, prob }).collect(), mass })
+        Some(Self {
+            labels: labels.map(|((name, logprob), prob)| LabelScore { name, logprob, prob, variants: Vec::new() }).collect(),
+            mass,
+        })
     }
 
     /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else [`Outcome::Scored`].

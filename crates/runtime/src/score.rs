@@ -131,7 +131,11 @@ impl Model {
                 let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
                 let of_label = |label| sums.iter().zip(&asked.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
                 let logprobs = set.labels().iter().enumerate().map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
-                LabelAnswer::from_logprobs(logprobs).map(ScoreAnswer::Labels)
+                let mut answer = LabelAnswer::from_logprobs(logprobs)?;
+                for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
+                    answer.labels[*label].variants.push(self.continuation(query, scores));
+                }
+                Some(ScoreAnswer::Labels(answer))
             }
             Ask::Continuation(_) => Some(ScoreAnswer::Continuation(self.continuation(&queries[0], &scores[0]))),
         });

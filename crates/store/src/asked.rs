@@ -24,6 +24,14 @@ pub struct Asked {
     pub answer: AnyAnswer,
 }
 
+impl Asked {
+    /// The id of the sample that the request is about: the longest of the known ones that its own begins with.
+    pub fn sample(&self, is_known: impl Fn(&str) -> bool) -> Option<&str> {
+        let slashes = self.request.rmatch_indices('/').map(|(at, _)| &self.request[..at]);
+        slashes.into_iter().find(|id| is_known(id))
+    }
+}
+
 /// An answer to a question of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyAnswer {

@@ -35,10 +35,20 @@ pub struct RunInfo {
 /// Settings that change no result.
 const FREE: [&str; 5] = ["threads", "share_prefixes", "token_budget", "cache_budget", "isa"];
 
+/// A setting in which two runs differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SettingDifference {
+    /// Its path: `arguments.method.attribute`.
+    pub setting: String,
+    /// Its value in the run that was asked; null where it has none.
+    pub here: Value,
+    /// Its value in the other.
+    pub there: Value,
+}
+
 impl RunInfo {
-    /// The first setting, by its path, in which another run differs so that its answers may; `None` where they would be the same. Data may
-    /// differ: answers belong to what was asked.
-    pub fn difference(&self, other: &Self) -> Option<String> {
+    /// The settings in which another run differs, but for those that change no result (threads, memory).
+    pub fn differences(&self, other: &Self) -> Vec<SettingDifference> {
         let form = |info: &Self| {
             json!({
                 "command": info.command,
@@ -48,18 +58,24 @@ impl RunInfo {
                 "arguments": info.arguments_in_force,
             })
         };
-        difference("", &form(self), &form(other))
+        let mut found = Vec::new();
+        differences("", &form(self), &form(other), &mut found);
+        found
     }
 }
 
-fn difference(path: &str, a: &Value, b: &Value) -> Option<String> {
-    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return (a != b).then(|| path.to_owned()) };
-    let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
-    let is_free = |name: &str| (path == "arguments.model" && FREE.contains(&name)) || (path == "arguments" && name == "data");
-    names.filter(|name| !is_free(name)).find_map(|name| {
+fn differences(path: &str, here: &Value, there: &Value, found: &mut Vec<SettingDifference>) {
+    let (Some(a), Some(b)) = (here.as_object(), there.as_object()) else {
+        if here != there {
+            found.push(SettingDifference { setting: path.to_owned(), here: here.clone(), there: there.clone() });
+        }
+        return;
+    };
+    let is_free = |name: &str| path == "arguments.model" && FREE.contains(&name);
+    for name in a.keys().chain(b.keys().filter(|name| !a.contains_key(*name))).filter(|name| !is_free(name)) {
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        difference(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null))
-    })
+        differences(&below, a.get(name).unwrap_or(&Value::Null), b.get(name).unwrap_or(&Value::Null), found);
+    }
 }
 
 /// The content of `manifest.json`.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::atomic::{overwrite_json, temporary, write_json, write_whole};
-use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
+use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, SettingDifference, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
@@ -59,7 +59,9 @@ impl RunFolder {
                     return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
                 }
                 Existing::Resume => {
-                    if let Some(what) = manifest.info.difference(&old.info) {
+                    // Data may differ: answers belong to what was asked.
+                    let differs = manifest.info.differences(&old.info).into_iter().find(|d| !d.setting.starts_with("arguments.data."));
+                    if let Some(SettingDifference { setting: what, .. }) = differs {
                         return Err(StoreError::Different { path: path.to_owned(), what });
                     }
                     manifest.resume(&old);

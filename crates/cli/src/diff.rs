@@ -1,0 +1,191 @@
+//! `probity diff`: two runs, request by request.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use probity_lm::{ScoreAnswer, ScoreResult};
+use probity_store::{ANSWERS, AnyAnswer, Difference, Manifest};
+use serde_json::Value;
+
+use crate::exit::Done;
+use crate::show::open_answers;
+use crate::terminal::{print, table, thousands, visible};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Compare two runs: what was set differently, and every question that both asked and whose answers differ, the largest differences first.
+
+Questions are matched by their ids. Of two label probabilities the difference is the largest over the labels, of two texts' log-probabilities
+their difference per token; generated texts differ or do not. Exits with 1 where an answer differs in a bit.";
+
+/// Options of `diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The folder of a run
+    first: PathBuf,
+    /// The folder of another
+    second: PathBuf,
+    /// Show so many questions
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+}
+
+/// How far two answers are from each other.
+#[derive(Debug, Clone, PartialEq)]
+struct Gap {
+    request: String,
+    size: f64,
+    first: String,
+    second: String,
+    /// Whether the most probable label is another.
+    turned: bool,
+}
+
+/// What is counted over all differences.
+#[derive(Default)]
+struct Tally {
+    /// The largest, in descending order.
+    top: Vec<Gap>,
+    sum: f64,
+    turned: usize,
+    /// How many ended how in the first run and in the second, where they ended differently.
+    outcomes: BTreeMap<(&'static str, &'static str), usize>,
+}
+
+impl DiffArgs {
+    pub(crate) fn run(self) -> anyhow::Result<Done> {
+        let (first, answers) = open_answers(&self.first)?;
+        let (second, _) = open_answers(&self.second)?;
+        print(&settings(&first, &second))?;
+        let mut tally = Tally::default();
+        let overlap = answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top.max(1)))?;
+        print(&format!(
+            "\n{} questions in both runs, {} in the first alone, {} in the second alone",
+            thousands(overlap.both as u64),
+            thousands(overlap.only_here as u64),
+            thousands(overlap.only_there as u64)
+        ))?;
+        if overlap.differ == 0 {
+            print("every answer has the same bits")?;
+            return Ok(Done::Success);
+        }
+        print(&tally.text(overlap.both, overlap.differ, self.top))?;
+        Ok(Done::Differs)
+    }
+}
+
+/// What the manifests say differently.
+fn settings(first: &Manifest, second: &Manifest) -> String {
+    let differences = first.info.differences(&second.info);
+    let rows: Vec<Vec<String>> = differences.into_iter().map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
+    if rows.is_empty() {
+        return "both runs have the same settings".to_owned();
+    }
+    table(&["setting", "first", "second"].map(str::to_owned), &rows)
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// The most probable label, the first among equals.
+fn verdict(result: &ScoreResult) -> Option<usize> {
+    let labels = &result.labels()?.labels;
+    labels.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.logprob.total_cmp(&b.logprob)).map(|(index, _)| index)
+}
+
+fn gap(difference: Difference) -> (Gap, [&'static str; 2]) {
+    let Difference { request, here, there } = difference;
+    let outcomes = [here.outcome().name(), there.outcome().name()];
+    let (size, turned) = match (&here, &there) {
+        (AnyAnswer::Score(a), AnyAnswer::Score(b)) => (distance(a, b), verdict(a) != verdict(b)),
+        _ => (f64::INFINITY, false),
+    };
+    (Gap { request, size, first: said(&here), second: said(&there), turned }, outcomes)
+}
+
+/// Infinite where one has an answer and the other has none, or one of another kind.
+fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
+    match (&first.answer, &second.answer) {
+        (None, None) => 0.0,
+        (Some(ScoreAnswer::Labels(a)), Some(ScoreAnswer::Labels(b))) if a.labels.len() == b.labels.len() => {
+            a.labels.iter().zip(&b.labels).map(|(a, b)| (a.prob - b.prob).abs()).fold(0.0, f64::max)
+        }
+        (Some(ScoreAnswer::Continuation(a)), Some(ScoreAnswer::Continuation(b))) if a.token_ids.len() == b.token_ids.len() => {
+            (a.logprob - b.logprob).abs() / a.token_ids.len().max(1) as f64
+        }
+        _ => f64::INFINITY,
+    }
+}
+
+fn said(answer: &AnyAnswer) -> String {
+    match answer {
+        AnyAnswer::Score(result) => match &result.answer {
+            Some(ScoreAnswer::Labels(labels)) => {
+                labels.labels.iter().map(|label| format!("{} {:.6}", label.name, label.prob)).collect::<Vec<_>>().join("  ")
+            }
+            Some(ScoreAnswer::Continuation(answer)) => format!("log P {:.6}", answer.logprob),
+            None => result.outcome.name().to_owned(),
+        },
+        AnyAnswer::Generate(result) => result.text.chars().take(40).collect(),
+    }
+}
+
+impl Tally {
+    fn add(&mut self, (gap, [first, second]): (Gap, [&'static str; 2]), keep: usize) {
+        if gap.size.is_finite() {
+            self.sum += gap.size;
+        }
+        self.turned += usize::from(gap.turned);
+        if first != second {
+            *self.outcomes.entry((first, second)).or_default() += 1;
+        }
+        let place = self.top.partition_point(|other| other.size >= gap.size);
+        if place < keep {
+            self.top.insert(place, gap);
+            self.top.truncate(keep);
+        }
+    }
+
+    fn text(&self, both: usize, differ: usize, top: usize) -> String {
+        let mut lines =
+            vec![format!("{} answers differ; mean difference over all {:.6}", thousands(differ as u64), self.sum / both as f64)];
+        if self.turned > 0 {
+            lines.push(format!("{} verdicts are others: another label is the most probable", thousands(self.turned as u64)));
+        }
+        for ((first, second), count) in &self.outcomes {
+            lines.push(format!("{} were {first} and are {second}", thousands(*count as u64)));
+        }
+        let size = |gap: &Gap| if gap.size.is_finite() { format!("{:.6}", gap.size) } else { "–".to_owned() };
+        let row = |gap: &Gap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
+        let rows: Vec<Vec<String>> = self.top.iter().take(top).map(row).collect();
+        if !rows.is_empty() {
+            lines.push(format!("\n{}", table(&["question", "difference", "first", "second"].map(str::to_owned), &rows)));
+        }
+        visible(&lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap_of(size: f64) -> (Gap, [&'static str; 2]) {
+        (Gap { request: size.to_string(), size, first: String::new(), second: String::new(), turned: size > 0.5 }, ["scored", "low_mass"])
+    }
+
+    #[test]
+    fn the_largest_differences_are_kept_in_order() {
+        let mut tally = Tally::default();
+        for size in [0.2, 0.9, f64::INFINITY, 0.1, 0.9, 0.3] {
+            tally.add(gap_of(size), 3);
+        }
+        assert_eq!(tally.top.iter().map(|gap| gap.size).collect::<Vec<_>>(), [f64::INFINITY, 0.9, 0.9]);
+        assert_eq!((tally.turned, tally.outcomes[&("scored", "low_mass")]), (3, 6));
+        assert!((tally.sum - 2.4).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,330 @@
+//! `probity show`: a sample of a run with what the model saw and said.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use probity_data::{Sample, read_samples};
+use probity_lm::{
+    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
+};
+use probity_runtime::encoder::Encoder;
+use probity_runtime::hub::locate;
+use probity_runtime::weights::fingerprint;
+use probity_runtime::{Checkpoint, LoadOptions, Model};
+use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES};
+
+use crate::exit::Done;
+use crate::terminal::{print, table, thousands, visible, visible_line};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the answer token by token.
+
+Without an id, the samples are listed. With a sample's id, its texts and its questions follow; with a question's id (or where a sample has but
+one), the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that was asked about. The prompt is laid
+out by the model's own template, so the model must be on this machine, though it is not loaded; where it is not, the messages are shown.
+
+--recompute loads the model, asks again, and says whether the answer has the same bits.
+
+Examples:
+  probity show runs/coherence
+  probity show runs/coherence article-7
+  probity show runs/coherence article-7/coherence/1/M11/M13 --recompute";
+
+/// Options of `show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The folder of the run
+    run: PathBuf,
+    /// A sample's or a question's id
+    id: Option<String>,
+    /// Where the run's model is now, if not where it was
+    #[arg(long, value_name = "NAME|PATH")]
+    model: Option<String>,
+    /// Load the model, ask again, and compare the bits
+    #[arg(long, requires = "id")]
+    recompute: bool,
+}
+
+/// How many requests are read at a time.
+const PAGE: usize = 1000;
+
+/// The answers of a run; an error that says what to do where there are none.
+pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
+    let manifest = Manifest::read(run)?;
+    let path = run.join(ANSWERS);
+    anyhow::ensure!(
+        path.exists(),
+        "{} holds no answers\n\nhint: it was run with --no-store or by an older version; run it again with --overwrite",
+        run.display()
+    );
+    Ok((manifest, Answers::open_read_only(&path)?))
+}
+
+impl ShowArgs {
+    pub(crate) fn run(self) -> anyhow::Result<Done> {
+        let (manifest, answers) = open_answers(&self.run)?;
+        let samples = samples(&self.run)?;
+        let Some(id) = &self.id else { return list(&answers, &samples) };
+        let asked = answers.named(id)?;
+        let sample = samples.iter().find(|sample| sample.id == *id);
+        if let Some(sample) = sample {
+            print(&texts(sample))?;
+        }
+        match &asked[..] {
+            [] if sample.is_none() => return Err(unknown(id, &samples, &self.run)),
+            [] => print("nothing was asked about it")?,
+            [one] => print(&self.question(one, &manifest)?)?,
+            several => print(&questions(several))?,
+        }
+        if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Done::Success) }
+    }
+
+    /// The prompt as the model saw it, and the answer.
+    fn question(&self, asked: &Asked, manifest: &Manifest) -> anyhow::Result<String> {
+        let name = self.model_name(manifest);
+        let open = || -> anyhow::Result<Checkpoint> {
+            let checkpoint = Checkpoint::open(&locate(name)?)?;
+            let found = fingerprint(&checkpoint.files)?;
+            anyhow::ensure!(manifest.info.model["fingerprint"] == found.as_str(), "`{name}` is another model now than that of the run");
+            Ok(checkpoint)
+        };
+        let prompt = match open() {
+            Ok(checkpoint) => seen(&checkpoint.encoder, asked)?,
+            Err(error) => {
+                let why = error.to_string();
+                let why = why.split("\n\n").next().unwrap_or_default();
+                format!("{}\n\n(messages as they were given: {}; --model says where the model is)", messages(&asked.prompt), visible(why))
+            }
+        };
+        let outcome = json_line(asked.answer.outcome())?;
+        Ok(format!("{}\n\n{prompt}\n\n{}\n{outcome}", heading(&asked.request), answer(&asked.answer)))
+    }
+
+    fn model_name<'m>(&'m self, manifest: &'m Manifest) -> &'m str {
+        self.model.as_deref().or_else(|| manifest.info.model["name"].as_str()).unwrap_or_default()
+    }
+
+    /// The run's model, computing as it did.
+    fn load(&self, manifest: &Manifest) -> anyhow::Result<Model> {
+        let of_run = |name: &str| manifest.info.arguments_in_force["model"][name].clone();
+        let defaults = LoadOptions::default();
+        let options = LoadOptions {
+            precision: serde_json::from_value(of_run("precision")).context("the manifest names no precision")?,
+            device: of_run("device").as_str().unwrap_or("cpu").parse()?,
+            min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
+            ..defaults
+        };
+        let model = Model::load(&locate(self.model_name(manifest))?, options)?;
+        let same = manifest.info.model["fingerprint"] == model.description().fingerprint.as_str();
+        anyhow::ensure!(
+            same,
+            "{} is another model now than that of the run\n\nhint: say with --model where that is",
+            model.description().name
+        );
+        Ok(model)
+    }
+}
+
+/// The samples that were judged; none where the run keeps none.
+fn samples(run: &Path) -> anyhow::Result<Vec<Sample>> {
+    let path = run.join(SAMPLES);
+    if path.exists() { Ok(read_samples(&path, None)?) } else { Ok(Vec::new()) }
+}
+
+fn unknown(id: &str, samples: &[Sample], run: &Path) -> anyhow::Error {
+    let near = nearest(id, samples.iter().map(|sample| sample.id.as_str()));
+    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    anyhow::anyhow!("no sample and no question is called `{id}`{near}\n\nhint: probity show {} lists the samples", run.display())
+}
+
+/// Every sample with its questions and how they ended, in the order of the run.
+fn list(answers: &Answers, samples: &[Sample]) -> anyhow::Result<Done> {
+    let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
+    let mut rows: Vec<(String, usize, BTreeMap<&'static str, usize>)> = Vec::new();
+    for from in (0..).step_by(PAGE) {
+        let page = answers.page(from, PAGE)?;
+        for asked in &page {
+            let sample = asked.sample(|id| known.contains(id)).unwrap_or(&asked.request);
+            if rows.last().is_none_or(|(last, ..)| last != sample) {
+                rows.push((sample.to_owned(), 0, BTreeMap::new()));
+            }
+            if let Some((_, questions, outcomes)) = rows.last_mut() {
+                *questions += 1;
+                *outcomes.entry(asked.answer.outcome().name()).or_default() += 1;
+            }
+        }
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    let outcomes = |counts: BTreeMap<&str, usize>| counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(id, n, counts)| vec![id, n.to_string(), outcomes(counts)]).collect();
+    print(&table(&["sample", "questions", "outcomes"].map(str::to_owned), &rows))?;
+    Ok(Done::Success)
+}
+
+fn heading(text: &str) -> String {
+    format!("── {} ──", visible_line(text))
+}
+
+/// Everything that the data says about a sample.
+fn texts(sample: &Sample) -> String {
+    let mut parts = vec![(format!("sample {}", sample.id), None)];
+    let mut part = |name: String, text: &str| parts.push((name, Some(text.to_owned())));
+    part("context".into(), &sample.context);
+    if let Some(instruction) = &sample.instruction {
+        part("instruction".into(), instruction);
+    }
+    for candidate in &sample.candidates {
+        let scores = candidate.scores.iter().map(|(name, score)| format!("{name} {score}"));
+        let title: Vec<String> = std::iter::once(format!("candidate {}", candidate.id)).chain(scores).collect();
+        part(title.join(", "), &candidate.text);
+    }
+    for (index, reference) in sample.references.iter().enumerate() {
+        part(format!("reference {}", index + 1), reference);
+    }
+    let mut text = String::new();
+    for (name, content) in parts {
+        let _ = writeln!(text, "{}", heading(&name));
+        if let Some(content) = content {
+            let _ = writeln!(text, "{}\n", visible(&content));
+        }
+    }
+    text
+}
+
+/// A table of questions with their answers in short.
+fn questions(asked: &[Asked]) -> String {
+    let row = |one: &Asked| {
+        let (said, mass) = match &one.answer {
+            AnyAnswer::Score(result) => match &result.answer {
+                Some(ScoreAnswer::Labels(labels)) => {
+                    let said = labels.labels.iter().map(|label| format!("{} {:.4}", label.name, label.prob)).collect::<Vec<_>>();
+                    (said.join("  "), format!("{:.4}", labels.mass))
+                }
+                Some(ScoreAnswer::Continuation(answer)) => (format!("log P = {:.4}", answer.logprob), String::new()),
+                None => Default::default(),
+            },
+            AnyAnswer::Generate(result) => (result.text.chars().take(60).collect(), String::new()),
+        };
+        vec![one.request.clone(), one.answer.outcome().name().to_owned(), said, mass]
+    };
+    let rows: Vec<Vec<String>> = asked.iter().map(row).collect();
+    format!(
+        "{}\n\n`probity show RUN QUESTION` prints one of them whole",
+        table(&["question", "outcome", "answer", "mass"].map(str::to_owned), &rows)
+    )
+}
+
+/// The messages of a prompt with their roles.
+pub(crate) fn messages(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Text(text) => visible(text),
+        Prompt::Tokens(ids) => format!("{ids:?}"),
+        Prompt::Chat { messages, answer_prefix } => {
+            let mut text: Vec<String> =
+                messages.iter().map(|message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content))).collect();
+            text.push(format!("[assistant]\n{}", visible(answer_prefix)));
+            text.join("\n\n")
+        }
+    }
+}
+
+/// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are escaped.
+fn seen(encoder: &Encoder, asked: &Asked) -> anyhow::Result<String> {
+    let ids = match &asked.ask {
+        Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
+        Some(Ask::Continuation(text)) => encoder.encode_continuation(&asked.prompt, text)?.prefix,
+        None => encoder.encode_prompt(&asked.prompt)?,
+    };
+    let tokenizer = encoder.tokenizer();
+    let mut text = String::new();
+    for run in ids.chunk_by(|a, b| !tokenizer.is_special(*a) && !tokenizer.is_special(*b)) {
+        if tokenizer.is_special(run[0]) {
+            let _ = write!(text, "⟦{}⟧", visible(&tokenizer.token_text(run[0])));
+        } else {
+            text.push_str(&visible(&tokenizer.decode(run)?).replace('⟦', "\\u{27e6}").replace('⟧', "\\u{27e7}"));
+        }
+    }
+    Ok(format!("{text}\n\n({} tokens)", thousands(ids.len() as u64)))
+}
+
+/// An answer token by token.
+fn answer(answer: &AnyAnswer) -> String {
+    match answer {
+        AnyAnswer::Score(ScoreResult { answer: None, .. }) => "no answer".to_owned(),
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Labels(labels)), .. }) => label_tables(labels),
+        AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Continuation(answer)), .. }) => {
+            let rows: Vec<Vec<String>> = tokens(answer).collect();
+            let greedy = if answer.is_greedy { "this is what greedy decoding gives" } else { "greedy decoding gives another text" };
+            format!("{}\nlog P = {}; {greedy}", table(&TOKENS.map(str::to_owned), &rows), answer.logprob)
+        }
+        AnyAnswer::Generate(result) => generated(result),
+    }
+}
+
+const TOKENS: [&str; 4] = ["token", "id", "log P", "P"];
+
+fn tokens(answer: &ContinuationAnswer) -> impl Iterator<Item = Vec<String>> {
+    let parts = answer.tokens.iter().zip(&answer.token_ids).zip(&answer.token_logprobs);
+    parts.map(|((token, id), logprob)| vec![format!("{token:?}"), id.to_string(), format!("{logprob:.6}"), percent(*logprob)])
+}
+
+fn percent(logprob: f64) -> String {
+    format!("{:.4}%", logprob.exp() * 100.0)
+}
+
+fn label_tables(answer: &LabelAnswer) -> String {
+    let label = |label: &probity_lm::LabelScore| {
+        vec![label.name.clone(), format!("{:.6}", label.logprob), percent(label.logprob), format!("{:.6}", label.prob)]
+    };
+    let labels: Vec<Vec<String>> = answer.labels.iter().map(label).collect();
+    let of_label = |label: &probity_lm::LabelScore| -> Vec<Vec<String>> {
+        let variant = |(index, variant)| {
+            tokens(variant).map(move |cells| [vec![format!("{} {}", label.name, index + 1)], cells].concat()).collect::<Vec<_>>()
+        };
+        label.variants.iter().enumerate().flat_map(variant).collect()
+    };
+    let variants: Vec<Vec<String>> = answer.labels.iter().flat_map(of_label).collect();
+    let columns = ["label", "log P", "P", "share"].map(str::to_owned);
+    let mut text = format!("{}\nmass of the labels: {:.6}", table(&columns, &labels), answer.mass);
+    if !variants.is_empty() {
+        let columns: Vec<String> = ["variant"].iter().chain(&TOKENS).map(|&column| column.to_owned()).collect();
+        let _ = write!(text, "\n\n{}", table(&columns, &variants));
+    }
+    text
+}
+
+fn generated(result: &GenerateResult) -> String {
+    let finish = result.finish.map(|finish| format!("{finish:?}")).unwrap_or_default();
+    let mut text = format!("{}\n\n{} tokens {finish}", visible(&result.text), result.token_ids.len());
+    if let Some(verdict) = &result.verdict {
+        let _ = write!(text, "\n\nat the verdict\n{}", answer(&AnyAnswer::Score(verdict.clone())));
+    }
+    text
+}
+
+/// Asks the model again and compares bits.
+fn recompute(asked: &[Asked], model: &Model) -> anyhow::Result<Done> {
+    let mut same = 0;
+    for one in asked {
+        let Some(ask) = &one.ask else { continue };
+        let request = ScoreRequest { id: one.request.clone(), prompt: one.prompt.clone(), ask: ask.clone() };
+        let again = model.score_all(&[request])?.into_iter().next().map(AnyAnswer::Score);
+        if again.as_ref() == Some(&one.answer) {
+            same += 1;
+        } else if let Some(again) = again {
+            print(&format!("{} differs; asked again:\n{}", visible_line(&one.request), answer(&again)))?;
+        }
+    }
+    let asked = asked.iter().filter(|one| one.ask.is_some()).count();
+    print(&format!("asked again: {same} of {asked} answers have the same bits"))?;
+    Ok(if same == asked { Done::Success } else { Done::Differs })
+}
+
+fn json_line(outcome: &Outcome) -> anyhow::Result<String> {
+    Ok(format!("outcome: {}", visible_line(&serde_json::to_string(outcome)?)))
+}
