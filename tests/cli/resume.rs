@@ -163,3 +163,23 @@ fn a_folder_that_a_process_is_writing_to_is_refused() {
     child.wait().expect("waited for");
     world.run(&[&run[..], &["--resume"]].concat()).exits(0);
 }
+
+#[test]
+fn progress_is_told_to_programs_as_objects() {
+    let world = World::new();
+    let (data, model) = (data(&world, 2), tiny().display().to_string());
+    let ran = world.run(&[&arguments(&model, &data, "run")[..], &["--progress", "json"]].concat()).exits(0);
+    let events: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
+    assert_eq!((of("begin").len(), of("end").len()), (1, 1));
+    let end = of("end")[0];
+    assert_eq!((&end["what"], &end["done"], &end["total"]), (&"compare".into(), &112.into(), &112.into()));
+    // The tiny model knows nothing of A and B.
+    assert_eq!(end["outcomes"]["low_mass"], 112);
+    assert!(of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("little mass"))), "{}", ran.stderr);
+    let ran = world.run(&[&arguments(&model, &data, "run")[..], &["--progress", "json"]].concat()).exits(2);
+    let error: Value = serde_json::from_str(ran.stderr.lines().last().expect("an error")).expect("an object");
+    assert_eq!((&error["event"], &error["code"]), (&"error".into(), &2.into()));
+    let quiet = world.run(&[&arguments(&model, &data, "quiet")[..], &["--progress", "json", "--quiet"]].concat()).exits(0);
+    assert!(quiet.stderr.lines().all(|line| line.contains("\"warning\"")), "{}", quiet.stderr);
+}

@@ -6,6 +6,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
+use crate::progress::ProgressArg;
 use crate::{demo, determinism, diff, import, logprobs, method, model, reference, show};
 
 /// Judge generated text with a language model on your own machine.
@@ -34,11 +35,14 @@ that should not; 2 an error; 130 interrupted (finished work is kept).
 Models are kept in $PROBITY_MODELS, or else in the user's cache folder.";
 
 /// Options of every command.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Global {
     /// Say nothing but results, warnings and errors.
     #[arg(long, short, global = true, help_heading = "General")]
     pub(crate) quiet: bool,
+    /// How progress is told on standard error.
+    #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t, hide_default_value = true, help_heading = "General")]
+    pub(crate) progress: ProgressArg,
 }
 
 #[derive(Debug, Subcommand)]
@@ -118,6 +122,14 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
 }
 
 impl Invocation {
+    /// The options of every command.
+    pub(crate) fn global(&self) -> Global {
+        match self {
+            Self::Command(cli) => cli.global,
+            Self::Method { matches, .. } => Global::from_arg_matches(matches).unwrap_or_default(),
+        }
+    }
+
     /// Does it. `arguments` are as typed, for the manifest.
     pub(crate) fn run(self, arguments: &[OsString]) -> anyhow::Result<Done> {
         let Cli { global, command } = match self {

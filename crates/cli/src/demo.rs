@@ -51,7 +51,7 @@ impl DemoArgs {
             get(known, self.source, global)?;
         }
         let samples = samples()?;
-        let mut reporter = Reporter::new(global.quiet);
+        let mut reporter = Reporter::new(global);
         let model = self.options.load(&self.model, &mut reporter)?;
         let compare = method("compare").context("the method `compare` is not registered")?;
         let matches = compare.command().try_get_matches_from(["compare", "--attribute", ATTRIBUTE])?;

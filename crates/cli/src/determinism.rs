@@ -73,7 +73,7 @@ impl DeterminismArgs {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
         let located = locate(&self.model)?;
         let defaults = LoadOptions { precision: self.precision.into(), ..LoadOptions::default() };
-        let reporter = Reporter::new(global.quiet);
+        let reporter = Reporter::new(global);
         let mut model = Loaded::new(&located, defaults)?;
         let list = self.work_list(&model.model, &reporter)?;
         interrupt::catch();

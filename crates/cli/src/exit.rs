@@ -4,7 +4,10 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use serde_json::json;
+
 use crate::interrupt::was_interrupted;
+use crate::progress::{ProgressArg, emit};
 use crate::terminal::visible;
 
 /// A command that did not fail.
@@ -23,8 +26,8 @@ pub(crate) enum Done {
 const ERROR: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
-/// The exit code; an error is printed.
-pub(crate) fn report(result: anyhow::Result<Done>) -> ExitCode {
+/// The exit code; an error is printed, as an event where progress is told so.
+pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> ExitCode {
     let error = match result {
         Ok(Done::Success) => return ExitCode::SUCCESS,
         Ok(Done::Unscored | Done::Differs) => return ExitCode::from(1),
@@ -34,12 +37,16 @@ pub(crate) fn report(result: anyhow::Result<Done>) -> ExitCode {
     if error.chain().any(closed_pipe) {
         return ExitCode::SUCCESS;
     }
-    if was_interrupted(&error) {
-        eprintln!("interrupted; what was finished is kept");
-        return ExitCode::from(INTERRUPTED);
+    let (text, code) = if was_interrupted(&error) {
+        ("interrupted; what was finished is kept".to_owned(), INTERRUPTED)
+    } else {
+        (message(error.as_ref()), ERROR)
+    };
+    match progress {
+        ProgressArg::Json => emit(&json!({"event": "error", "text": text, "code": code})),
+        _ => eprintln!("{text}"),
     }
-    eprintln!("{}", message(error.as_ref()));
-    ExitCode::from(ERROR)
+    ExitCode::from(code)
 }
 
 /// Whether the reader of our output went away. Other pipes than standard output's are nobody's to close.

@@ -44,7 +44,7 @@ impl ImportArgs {
         let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
         let counts = format!("{} samples, {} candidates", thousands(samples.len() as u64), thousands(candidates as u64));
         let to = self.out.map(|path| format!(" in {}", path.display())).unwrap_or_default();
-        Reporter::new(global.quiet).say(&format!("{counts}{to}"));
+        Reporter::new(global).say(&format!("{counts}{to}"));
         Ok(Done::Success)
     }
 }

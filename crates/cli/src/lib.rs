@@ -32,7 +32,10 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &[OsString]) -> ExitCode {
     match args::parse(arguments) {
-        Ok(invocation) => exit::report(invocation.run(arguments)),
+        Ok(invocation) => {
+            let progress = invocation.global().progress;
+            exit::report(invocation.run(arguments), progress)
+        }
         Err(error) => exit::usage(&error),
     }
 }

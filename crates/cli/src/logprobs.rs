@@ -190,7 +190,7 @@ pub(crate) fn read_requests(path: &Path) -> Result<Vec<ScoreRequest>, DataError>
 
 impl LogprobsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
-        let reporter = Reporter::new(global.quiet);
+        let reporter = Reporter::new(global);
         let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
         let mut records = Records::<RequestLine, _>::open(&self.input, self.limit)?;
         if self.dry_run {
@@ -402,7 +402,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("out.jsonl");
-        let mut reporter = Reporter::new(true);
+        let mut reporter = Reporter::new(Global { quiet: true, ..Global::default() });
         let table = TableWriter::create(&path, false).expect("created");
         let answers = Answers::new(table, Precision::Exact, &mut reporter);
         let (_, tally) = answers.ask(&model, &mut read(text).records.into_iter(), check).expect("scripted");
@@ -459,7 +459,7 @@ mod tests {
         let read_lines = std::cell::Cell::new(0);
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("out.jsonl");
-        let mut reporter = Reporter::new(true);
+        let mut reporter = Reporter::new(Global { quiet: true, ..Global::default() });
         let table = TableWriter::create(&path, false).expect("created").with_flush_every(1);
         let model = OneAtATime(ScriptedModel::from_probabilities(|_| Vec::new()));
         let mut lines = read(&text).records.into_iter().inspect(|_| {

@@ -94,10 +94,10 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
 /// Reads data, loads the model, judges, and shows the summary.
 pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
     let args = RunArgs::from_arg_matches(matches)?;
-    let global = Global { quiet: matches.get_flag("quiet") };
+    let global = Global::from_arg_matches(matches)?;
     let params = method.params_in_force(matches)?;
     let samples = read_samples(&args.data, args.limit)?;
-    let mut reporter = Reporter::new(global.quiet);
+    let mut reporter = Reporter::new(global);
     let model = args.model.load(&mut reporter)?;
     let Some(out) = args.out.clone().filter(|_| !args.dry_run) else {
         dry_run::method(method, matches, &samples, &model, &reporter)?;
@@ -241,6 +241,9 @@ impl Output for FolderOutput<'_> {
     fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
         let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
         writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
+        if let Some(outcome) = row["outcome"].as_str() {
+            self.reporter.outcome(outcome);
+        }
         // After the row is in: what was finished is kept.
         Ok(interrupt::check()?)
     }

@@ -140,7 +140,7 @@ fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
 #[cfg(feature = "hub")]
 pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyhow::Result<PathBuf> {
     use hub::fetch::{Fetcher, Source};
-    let mut reporter = Reporter::new(global.quiet);
+    let mut reporter = Reporter::new(global);
     let source = match source {
         SourceArg::Auto => Source::Auto,
         SourceArg::Hub => Source::Hub,
@@ -175,7 +175,7 @@ pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result
 
 fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
     let places = Places::from_env()?;
-    let mut reporter = Reporter::new(global.quiet);
+    let mut reporter = Reporter::new(global);
     for name in names {
         match known_model(name) {
             Some(model) => verify_model(&places, model, &mut reporter)?,

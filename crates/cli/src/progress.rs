@@ -1,17 +1,39 @@
-//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, nothing with `--quiet`.
+//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs, nothing with `--quiet`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use probity_runtime::{Progress, hub};
+use serde_json::{Value, json};
 
+use crate::args::Global;
 use crate::terminal::{size, thousands, visible};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
+
+/// Between two lines of JSON.
+const EVENT_EVERY: Duration = Duration::from_millis(500);
+
+/// From so many answers on, a share of low mass tells something.
+const ENOUGH: u64 = 50;
+
+/// How progress is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// A bar on a terminal, elsewhere a line now and then
+    #[default]
+    Auto,
+    /// A line now and then
+    Lines,
+    /// An object a line, for other programs: `event` is `message`, `warning`, `begin`, `progress`, `end` or `error`
+    Json,
+}
 
 /// What a step counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +42,17 @@ enum Unit {
     Questions,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Bar,
+    Lines,
+    Json,
+}
+
 /// Tells how far a command is.
 pub(crate) struct Reporter {
     quiet: bool,
-    terminal: bool,
+    how: How,
     step: Option<Step>,
     tokens: Option<Arc<Progress>>,
 }
@@ -37,6 +66,9 @@ struct Step {
     last_line: Instant,
     bar: Option<ProgressBar>,
     tokens: Option<Tokens>,
+    /// How many answers ended how, where something is to be said about them.
+    noted: BTreeMap<String, u64>,
+    warned: bool,
 }
 
 /// A model's tokens since a step began.
@@ -61,15 +93,22 @@ impl Tokens {
 }
 
 impl Reporter {
-    /// Reports to standard error unless `quiet`.
-    pub(crate) fn new(quiet: bool) -> Self {
-        Self { quiet, terminal: std::io::stderr().is_terminal(), step: None, tokens: None }
+    /// Reports to standard error as the command's options say.
+    pub(crate) fn new(global: Global) -> Self {
+        let how = match global.progress {
+            ProgressArg::Json => How::Json,
+            ProgressArg::Auto if std::io::stderr().is_terminal() => How::Bar,
+            ProgressArg::Auto | ProgressArg::Lines => How::Lines,
+        };
+        Self { quiet: global.quiet, how, step: None, tokens: None }
     }
 
     /// The same without a bar: for a command whose answers go to the same terminal as they come.
     #[must_use]
     pub(crate) fn without_bar(mut self) -> Self {
-        self.terminal = false;
+        if self.how == How::Bar {
+            self.how = How::Lines;
+        }
         self
     }
 
@@ -80,21 +119,44 @@ impl Reporter {
 
     /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
     pub(crate) fn say(&self, text: &str) {
-        if self.quiet {
-            return;
-        }
-        match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| eprintln!("{}", visible(text))),
-            None => eprintln!("{}", visible(text)),
+        if !self.quiet {
+            self.tell("message", text);
         }
     }
 
     /// A line that is told even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
-        let text = visible(&format!("warning: {text}"));
+        self.tell("warning", text);
+    }
+
+    fn tell(&self, event: &str, text: &str) {
+        if self.how == How::Json {
+            return emit(&json!({"event": event, "text": text}));
+        }
+        let text = if event == "warning" { visible(&format!("warning: {text}")) } else { visible(text) };
         match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
             None => eprintln!("{text}"),
+        }
+    }
+
+    /// An answer ended so: what leaves a question open is counted beside the progress, and many answers of low mass are told once.
+    pub(crate) fn outcome(&mut self, name: &str) {
+        let Some(step) = &mut self.step else { return };
+        if matches!(name, "scored" | "tie") {
+            return;
+        }
+        *step.noted.entry(name.to_owned()).or_default() += 1;
+        if let Some(bar) = &step.bar {
+            bar.set_message(visible(&step.what_and_noted()));
+        }
+        let low = step.noted.get("low_mass").copied().unwrap_or(0);
+        if !step.warned && low >= ENOUGH && low * 2 > step.done {
+            step.warned = true;
+            self.warn(
+                "more than half of the answers so far have little mass on their labels: the model would say something else; look at what it \
+                 sees with `probity show`, or try other label words or another --format",
+            );
         }
     }
 
@@ -117,9 +179,17 @@ impl Reporter {
             if let Some(bar) = &step.bar {
                 bar.finish_and_clear();
             }
-            if step.unit == Unit::Questions && step.done > 0 {
+            if self.how == How::Json {
+                self.event("end", &step);
+            } else if step.unit == Unit::Questions && step.done > 0 {
                 self.say(&step.line());
             }
+        }
+    }
+
+    fn event(&self, event: &str, step: &Step) {
+        if !self.quiet {
+            emit(&step.event(event));
         }
     }
 
@@ -127,15 +197,20 @@ impl Reporter {
         self.finish();
         let now = Instant::now();
         let tokens = self.tokens.as_ref().filter(|_| unit == Unit::Questions).map(Tokens::new);
-        let bar = (self.terminal && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
-        if bar.is_none() && (unit == Unit::Bytes || total.is_some()) {
+        let bar = (self.how == How::Bar && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
+        if self.how == How::Lines && (unit == Unit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
                 (Unit::Questions, Some(total)) => format!(": {} questions", thousands(total)),
                 _ => String::new(),
             };
             self.say(&format!("{what}{amount}"));
         }
-        self.step = Some(Step { what: what.to_owned(), unit, total, done: 0, started: now, last_line: now, bar, tokens });
+        let (what, noted) = (what.to_owned(), BTreeMap::new());
+        let step = Step { what, unit, total, done: 0, started: now, last_line: now, bar, tokens, noted, warned: false };
+        if self.how == How::Json {
+            self.event("begin", &step);
+        }
+        self.step = Some(step);
     }
 
     fn set(&mut self, done: u64) {
@@ -143,10 +218,17 @@ impl Reporter {
         step.done = done;
         if let Some(bar) = &step.bar {
             bar.set_position(done);
-        } else if step.last_line.elapsed() >= LINE_EVERY {
-            step.last_line = Instant::now();
-            let line = step.line();
-            self.say(&line);
+            return;
+        }
+        let every = if self.how == How::Json { EVENT_EVERY } else { LINE_EVERY };
+        if step.last_line.elapsed() < every {
+            return;
+        }
+        step.last_line = Instant::now();
+        match (&self.step, self.how) {
+            (Some(step), How::Json) => self.event("progress", step),
+            (Some(step), _) => self.say(&step.line()),
+            (None, _) => {}
         }
     }
 }
@@ -194,7 +276,32 @@ impl Step {
         }
     }
 
-    /// `comparing: 120 of 240, 730 tokens/s, 29 s left`.
+    /// `comparing (3 too_long)`.
+    fn what_and_noted(&self) -> String {
+        if self.noted.is_empty() {
+            return self.what.clone();
+        }
+        format!("{} ({})", self.what, self.noted.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", "))
+    }
+
+    /// The same for programs; what is not known is null.
+    fn event(&self, event: &str) -> Value {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let by_tokens = self.tokens.as_ref().and_then(|tokens| tokens.rate_and_left(seconds, self.total.unwrap_or(0)));
+        json!({
+            "event": event,
+            "what": self.what,
+            "unit": if self.unit == Unit::Bytes { "bytes" } else { "questions" },
+            "done": self.done,
+            "total": self.total,
+            "seconds": seconds,
+            "tokens_per_second": by_tokens.map(|(rate, _)| rate),
+            "seconds_left": by_tokens.map(|(_, left)| left),
+            "outcomes": self.noted,
+        })
+    }
+
+    /// `comparing (3 too_long): 120 of 240, 730 tokens/s, 29 s left`.
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = self.done as f64 / seconds.max(1e-9);
@@ -213,8 +320,13 @@ impl Step {
             }
             _ => seconds_text(seconds),
         };
-        format!("{}: {}{of}{speed}, {time}", self.what, count(self.done))
+        format!("{}: {}{of}{speed}, {time}", self.what_and_noted(), count(self.done))
     }
+}
+
+/// One object on a line of standard error.
+pub(crate) fn emit(event: &Value) {
+    eprintln!("{event}");
 }
 
 /// `45 s`, `3 min 20 s`, `2 h 5 min`.
