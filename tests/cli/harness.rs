@@ -121,3 +121,18 @@ impl Ran {
 pub(crate) fn lines(requests: &[serde_json::Value]) -> String {
     requests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
+
+/// Whether the processes that are started here pass over Ctrl-C.
+#[cfg(unix)]
+pub(crate) fn interrupts_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 1) != 0)
+}
+
+/// Ctrl-C for a process.
+#[cfg(unix)]
+pub(crate) fn interrupt(child: &std::process::Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(status.success());
+}

@@ -1,11 +1,11 @@
 //! `probity logprobs`.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, lines, tiny};
+use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, tiny};
 
 fn arguments(input: &str) -> Vec<String> {
     ["logprobs", "--model", tiny().to_str().expect("UTF-8"), "--input", input].map(str::to_owned).to_vec()
@@ -163,13 +163,6 @@ fn an_empty_and_a_missing_input_are_errors() {
 
 /// Whether this process was started with interrupts ignored, as a shell starts background jobs; its children ignore them too.
 #[cfg(unix)]
-fn interrupts_are_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 1) != 0)
-}
-
-#[cfg(unix)]
 #[test]
 fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
     if interrupts_are_ignored() {
@@ -185,8 +178,7 @@ fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));
     let mut first = String::new();
     reader.read_line(&mut first).expect("an answer");
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
-    assert!(status.success());
+    interrupt(&child);
     let rest: Vec<String> = reader.lines().map(|line| line.expect("UTF-8")).collect();
     let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
     assert!(ran.stderr.contains("interrupted; what was finished is kept"), "{}", ran.stderr);

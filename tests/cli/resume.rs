@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, lines, tiny};
+use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, tiny};
 
 /// Samples with eight candidates each: 56 prompts a sample.
 fn data(world: &World, samples: usize) -> String {
@@ -76,6 +76,32 @@ fn fifty_kills_change_no_byte_of_the_results() {
         assert_eq!(manifest(&world, &out)["status"], "finished");
     }
     assert!(runs < 40, "only {kills} of {} processes were killed before their end", kills + runs);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_how_to_go_on_and_does() {
+    if interrupts_are_ignored() {
+        println!("skipped: interrupts are ignored here, and probity leaves that as it is");
+        return;
+    }
+    let world = World::new();
+    let (data, model) = (data(&world, 24), tiny().display().to_string());
+    let slow = ["--no-sharing", "--threads", "1"];
+    world.run(&[&arguments(&model, &data, "whole")[..], &slow].concat()).exits(0);
+    let run = [&arguments(&model, &data, "run")[..], &slow].concat();
+    let child = world.command(&run).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
+    let rows = world.path("run/comparisons.jsonl");
+    while std::fs::metadata(&rows).map_or(0, |found| found.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    interrupt(&child);
+    let ran = Ran::from(child.wait_with_output().expect("ended")).exits(130);
+    assert!(ran.stderr.contains("--resume goes on from here"), "{}", ran.stderr);
+    assert_eq!((&manifest(&world, "run")["status"], &manifest(&world, "run")["why"]), (&"failed".into(), &"interrupted".into()));
+    assert!(world.rows("run/comparisons.jsonl").len() < 24 * 56, "it stopped early");
+    world.run(&[&run[..], &["--resume"]].concat()).exits(0);
+    same_results(&world, "whole", "run");
 }
 
 #[cfg(unix)]
