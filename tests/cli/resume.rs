@@ -174,6 +174,22 @@ fn runs_share_a_cache_and_changed_data_reuse_what_is_still_the_same() {
 }
 
 #[test]
+fn processes_share_a_cache_at_the_same_time() {
+    let world = World::new();
+    let (data, model) = (data(&world, 12), tiny().display().to_string());
+    world.run(&arguments(&model, &data, "alone")).exits(0);
+    let start = |out: &str| {
+        let run = [&arguments(&model, &data, out)[..], &["--cache", "kept"]].concat();
+        world.command(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
+    };
+    let both = ["one", "two"].map(|out| (out, start(out)));
+    for (out, child) in both {
+        Ran::from(child.wait_with_output().expect("ended")).exits(0);
+        same_results(&world, "alone", out);
+    }
+}
+
+#[test]
 fn a_folder_that_a_process_is_writing_to_is_refused() {
     let world = World::new();
     let (data, model) = (data(&world, 40), tiny().display().to_string());
