@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -185,14 +185,14 @@ impl RequestLine {
 
 /// The requests of a file without a broken line.
 pub(crate) fn read_requests(path: &Path) -> Result<Vec<ScoreRequest>, DataError> {
-    Ok(read_strict::<RequestLine>(path, None)?.into_iter().map(RequestLine::into_request).collect())
+    Ok(read_strict::<RequestLine>(path)?.into_iter().map(RequestLine::into_request).collect())
 }
 
 impl LogprobsArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let reporter = Reporter::new(global);
         let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
-        let mut records = Records::<RequestLine, _>::open(&self.input, self.limit)?;
+        let mut records = Records::<RequestLine>::open(&self.input, self.limit)?;
         if self.dry_run {
             return self.dry_run(records, &mut reporter);
         }
@@ -219,7 +219,7 @@ impl LogprobsArgs {
         Ok(told(problems).unwrap_or(done))
     }
 
-    fn dry_run(&self, mut records: Records<RequestLine, Box<dyn BufRead>>, reporter: &mut Reporter) -> anyhow::Result<Done> {
+    fn dry_run(&self, mut records: Records<'_, RequestLine>, reporter: &mut Reporter) -> anyhow::Result<Done> {
         let model = self.model.load(reporter)?;
         let planner = Planner::new(&model);
         let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| model.check(request).is_ok());

@@ -11,24 +11,49 @@ pub const LISTED: usize = 20;
 /// How many problems are kept in memory; the rest is counted.
 pub(crate) const KEPT: usize = 1000;
 
+/// How a file's records are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// By lines of text; a row of several lines by its first.
+    #[default]
+    Line,
+    /// By rows.
+    Row,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Line => "line",
+            Self::Row => "row",
+        })
+    }
+}
+
 /// A line that could not be used.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line}: {error}")]
+#[error("{unit} {line}: {error}")]
 pub struct Problem {
-    /// The line's number, from 1.
+    /// The line's or row's number, from 1.
     pub line: usize,
+    /// Which of both it is.
+    pub unit: Unit,
     /// What is wrong with it.
     #[source]
     pub error: LineError,
 }
 
 /// All problems of one file. Its display is a message for a person, with hints.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Problems {
     /// The file's name, as in messages.
     pub file: String,
-    /// The first ones, in the order of the lines: at most a thousand.
+    /// The first ones, in the order of the lines: at most `keep`.
     pub kept: Vec<Problem>,
+    /// How many are kept: a thousand unless all were asked for.
+    pub keep: usize,
+    /// How the file's records are counted.
+    pub unit: Unit,
     /// How many more there were.
     pub more: usize,
     /// A line as it should be, for the hint where a line has another shape.
@@ -38,7 +63,7 @@ pub struct Problems {
 impl Problems {
     /// None yet, in `file`.
     pub fn new(file: impl Into<String>) -> Self {
-        Self { file: file.into(), kept: Vec::new(), more: 0, example: None }
+        Self { file: file.into(), kept: Vec::new(), keep: KEPT, unit: Unit::Line, more: 0, example: None }
     }
 
     /// Whether there is none.
@@ -54,11 +79,11 @@ impl Problems {
     /// Adds one; those of a line stay in the order in which they came.
     pub fn push(&mut self, line: usize, error: LineError) {
         let place = self.kept.partition_point(|problem| problem.line <= line);
-        if place < KEPT {
-            self.kept.insert(place, Problem { line, error });
+        if place < self.keep {
+            self.kept.insert(place, Problem { line, unit: self.unit, error });
         }
-        if place == KEPT || self.kept.len() > KEPT {
-            self.kept.truncate(KEPT);
+        if place >= self.keep || self.kept.len() > self.keep {
+            self.kept.truncate(self.keep);
             self.more += 1;
         }
     }
@@ -82,7 +107,7 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.kept[..], self.more) {
             ([], _) => write!(f, "no problem in {}", self.file)?,
-            ([only], 0) => write!(f, "broken line {} of {}: {}", only.line, self.file, only.error)?,
+            ([only], 0) => write!(f, "broken {} {} of {}: {}", self.unit, only.line, self.file, only.error)?,
             (kept, _) => {
                 write!(f, "{} problems in {}", self.count(), self.file)?;
                 for problem in kept.iter().take(LISTED) {
@@ -122,6 +147,14 @@ pub enum DataError {
         file: String,
         /// A line as it should be.
         example: &'static str,
+    },
+    /// The mapping does not go with the file's columns.
+    #[error("{file} cannot be read as samples: {why}")]
+    Mapping {
+        /// The file's name, as in messages.
+        file: String,
+        /// Why, with a hint.
+        why: String,
     },
     /// The file is one JSON array, not JSON lines.
     #[error("{file} is a JSON array, not JSON lines\n\nhint: jq -c '.[]' FILE > FILE.jsonl")]

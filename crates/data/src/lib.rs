@@ -1,22 +1,37 @@
 //! Samples, readers and importers of public data sets.
 //!
-//! A file of samples is JSON lines, one [`Sample`] a line, in UTF-8. [`read_samples`] refuses a file with any broken line and lists all its
-//! problems; [`read_lenient`] gives the good samples and the problems, [`Records`] the same one at a time. [`JsonLines`] streams lines of any
-//! other kind. [`importers`] turn public
-//! data sets into samples.
+//! A [`Source`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON lines) whose columns a
+//! [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`Source::samples`] refuses a file with anything wrong in it and
+//! lists all of it; [`Source::open`] gives the good samples one at a time and the problems. [`Records`] and [`JsonLines`] stream lines of
+//! any other kind. [`importers`] turn public data sets into samples.
 
+mod column;
+mod delimited;
 mod error;
+mod format;
 mod import;
 mod line_error;
 mod lines;
+mod mapping;
+mod open;
+mod parquet_file;
+mod partial;
+mod plan;
 mod read;
+mod rows;
 mod sample;
+mod samples;
+mod source;
 mod write;
 
-pub use error::{DataError, LISTED, Problem, Problems};
+pub use error::{DataError, LISTED, Problem, Problems, Unit};
+pub use format::Format;
 pub use import::{Importer, importer, importers};
 pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE};
-pub use read::{ReadReport, Record, Records, open, read_from, read_lenient, read_samples, read_strict};
+pub use mapping::{Field, MapEntry, Mapping, MappingError};
+pub use open::open;
+pub use read::{ReadReport, Record, Records, read_from, read_strict};
 pub use sample::{Candidate, Preference, Sample, TIE};
+pub use source::{SampleFile, Source};
 pub use write::write_samples;

@@ -37,6 +37,18 @@ pub enum LineError {
         /// What to do about it, where there is something to say.
         hint: Option<String>,
     },
+    /// A value in a column of a table cannot be used.
+    #[error("column `{}`{}: {why}", shown(column), if field.is_empty() { String::new() } else { format!(" ({})", shown(field)) })]
+    Cell {
+        /// The column, or the path into it.
+        column: String,
+        /// The field that it is mapped to; empty where none has a part in it.
+        field: String,
+        /// What is wrong.
+        why: String,
+        /// What to do about it, where there is something to say.
+        hint: Option<String>,
+    },
     /// The line is not UTF-8.
     #[error("byte {byte} of the line is not valid UTF-8")]
     Utf8 {
@@ -57,12 +69,14 @@ pub enum LineError {
 impl LineError {
     /// Wrong content in `field`. A hint at the end of `why`, after an empty line and `hint: `, is kept apart.
     pub fn content(field: impl Into<String>, why: impl Into<String>) -> Self {
-        let why = why.into();
-        let (why, hint) = match why.split_once("\n\nhint: ") {
-            Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
-            None => (why, None),
-        };
+        let (why, hint) = hinted(why.into());
         Self::Content { field: field.into(), why, hint }
+    }
+
+    /// A wrong value in a column that is mapped to `field`. A hint in `why` is kept apart as in [`LineError::content`].
+    pub(crate) fn cell(column: &str, field: &str, why: impl Into<String>) -> Self {
+        let (why, hint) = hinted(why.into());
+        Self::Cell { column: column.to_owned(), field: field.to_owned(), why, hint }
     }
 
     /// What to do about it, where there is something to say.
@@ -70,7 +84,7 @@ impl LineError {
         match self {
             Self::Syntax { .. } => Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into()),
             Self::Shape { nearest: Some(name), .. } => Some(format!("the nearest known name is `{name}`")),
-            Self::Content { hint, .. } => hint.clone(),
+            Self::Content { hint, .. } | Self::Cell { hint, .. } => hint.clone(),
             Self::Shape { .. } | Self::Read(_) => None,
             Self::Utf8 { .. } => Some("convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8".into()),
             Self::TooLong { .. } => Some("write one object a line".into()),
@@ -80,6 +94,13 @@ impl LineError {
     /// Whether nothing can be read after it.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Read(_))
+    }
+}
+
+fn hinted(why: String) -> (String, Option<String>) {
+    match why.split_once("\n\nhint: ") {
+        Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
+        None => (why, None),
     }
 }
 

@@ -1,13 +1,14 @@
 //! Files of JSON lines as checked records with unique ids.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::BufRead;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use crate::error::Unit;
 use crate::line_error::shown;
+use crate::open::{file_name, open};
 use crate::{DataError, JsonLines, LineError, Problems, Sample};
 
 /// A kind of line with an id that is unique in its file.
@@ -46,71 +47,82 @@ pub struct ReadReport<T> {
     pub problems: Problems,
 }
 
-/// The samples of a JSONL file, `-` for standard input: all of them or the first `limit`.
-///
-/// A file with any broken line (among those read) is refused with all its problems; see [`read_lenient`] for the other policy.
-pub fn read_samples(path: &Path, limit: Option<usize>) -> Result<Vec<Sample>, DataError> {
-    read_strict(path, limit)
-}
-
-/// As [`read_samples`], for any kind of record.
-pub fn read_strict<T: Record>(path: &Path, limit: Option<usize>) -> Result<Vec<T>, DataError> {
-    let report = read_lenient(path, limit)?;
-    if report.problems.is_empty() {
-        Ok(report.records.into_iter().map(|(_, r)| r).collect())
-    } else {
-        Err(DataError::Problems(report.problems))
+impl<T> ReadReport<T> {
+    /// The records where all were good; else all problems.
+    pub fn strict(self) -> Result<Vec<T>, DataError> {
+        if self.problems.is_empty() {
+            Ok(self.records.into_iter().map(|(_, record)| record).collect())
+        } else {
+            Err(DataError::Problems(self.problems))
+        }
     }
 }
 
-/// The good records of a file (all or the first `limit`), and what is wrong with the other lines up to there.
+/// The records of a file of JSON lines, `-` for standard input.
 ///
-/// Of two records with one id the second is the problem. A file that cannot be opened, that is empty or that is a JSON array is an error
-/// here too; one whose reading fails half-way gives what came before and the failure as the last problem.
-pub fn read_lenient<T: Record>(path: &Path, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
-    read_from(open(path)?, file_name(path), limit)
+/// A file with any broken line is refused with all its problems; [`Records`] is the other policy.
+pub fn read_strict<T: Record>(path: &Path) -> Result<Vec<T>, DataError> {
+    read_from(open(path)?, file_name(path), None)?.strict()
 }
 
-/// As [`read_lenient`], from any reader; `file` is its name in messages.
+/// The good records of JSON lines (all or the first `limit`), and what is wrong with the other lines up to there; `file` is the name in
+/// messages.
+///
+/// Of two records with one id the second is the problem. A file that is empty or that is a JSON array is an error here too; one whose
+/// reading fails half-way gives what came before and the failure as the last problem.
 pub fn read_from<T: Record>(reader: impl BufRead, file: String, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
     let mut records = Records::new(reader, file, limit)?;
     let good = records.by_ref().collect();
     Ok(ReadReport { records: good, problems: records.into_problems() })
 }
 
-/// The good records of a file with their line numbers, one at a time, by the rules of [`read_lenient`]: for files that are longer than
+/// Numbered records, or all that is wrong with each.
+pub(crate) type Items<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + 'a>;
+
+/// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are longer than
 /// memory. What is kept of those that were read is their ids.
-pub struct Records<T, R> {
-    lines: JsonLines<T, R>,
+pub struct Records<'a, T> {
+    items: Items<'a, T>,
     /// Read ahead, to tell an empty file.
     first: Option<(usize, T)>,
     left: usize,
-    lines_of_ids: BTreeMap<String, usize>,
+    places_of_ids: BTreeMap<String, usize>,
     problems: Problems,
 }
 
-impl<T: Record> Records<T, Box<dyn BufRead>> {
-    /// The records of a file, `-` for standard input: all of them or the first `limit`.
+impl<T: Record + 'static> Records<'static, T> {
+    /// The records of a file of JSON lines, `-` for standard input: all of them or the first `limit`.
     pub fn open(path: &Path, limit: Option<usize>) -> Result<Self, DataError> {
         Self::new(open(path)?, file_name(path), limit)
     }
 }
 
-impl<T: Record, R: BufRead> Records<T, R> {
-    /// The records of any reader; `file` is its name in messages.
-    pub fn new(mut reader: R, file: String, limit: Option<usize>) -> Result<Self, DataError> {
-        let starts_as_array = reader.fill_buf().is_ok_and(|start| start.trim_ascii_start().starts_with(b"["));
-        if starts_as_array {
-            return Err(DataError::Array { file });
-        }
-        let problems = Problems { example: Some(T::EXAMPLE), ..Problems::new(file) };
+impl<'a, T: Record + 'a> Records<'a, T> {
+    /// The records of JSON lines from any reader; `file` is its name in messages.
+    pub fn new(mut reader: impl BufRead + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
+        refuse_array(&mut reader, &file)?;
+        let items = JsonLines::new(reader).map(|(line, item)| (line, item.map_err(|error| vec![error])));
+        Self::of(Box::new(items), Unit::Line, file, limit)
+    }
+}
+
+impl<'a, T: Record> Records<'a, T> {
+    pub(crate) fn of(items: Items<'a, T>, unit: Unit, file: String, limit: Option<usize>) -> Result<Self, DataError> {
+        let problems = Problems { example: Some(T::EXAMPLE), unit, ..Problems::new(file) };
         let left = limit.unwrap_or(usize::MAX);
-        let mut records = Self { lines: JsonLines::new(reader), first: None, left, lines_of_ids: BTreeMap::new(), problems };
+        let mut records = Self { items, first: None, left, places_of_ids: BTreeMap::new(), problems };
         records.first = records.read();
         if records.first.is_none() && records.problems.is_empty() && limit != Some(0) {
             return Err(DataError::Empty { file: records.problems.file, example: T::EXAMPLE });
         }
         Ok(records)
+    }
+
+    /// Keeps all problems instead of the first thousand.
+    #[must_use]
+    pub fn keep_all_problems(mut self) -> Self {
+        self.problems.keep = usize::MAX;
+        self
     }
 
     /// What was wrong with the lines that were passed over so far.
@@ -120,67 +132,58 @@ impl<T: Record, R: BufRead> Records<T, R> {
 
     fn read(&mut self) -> Option<(usize, T)> {
         while self.left > 0 {
-            let (number, record) = self.lines.next()?;
-            match record {
-                Err(error) => self.problems.push(number, error),
+            let (number, record) = self.items.next()?;
+            let wrong = match record {
+                Err(wrong) => wrong,
                 Ok(record) => {
-                    let wrong = check(&record, number, &mut self.lines_of_ids);
+                    let wrong = self.check(&record, number);
                     if wrong.is_empty() {
                         self.left -= 1;
                         return Some((number, record));
                     }
-                    for error in wrong {
-                        self.problems.push(number, error);
-                    }
+                    wrong
                 }
+            };
+            for error in wrong {
+                self.problems.push(number, error);
             }
         }
         None
     }
+
+    fn check(&mut self, record: &T, number: usize) -> Vec<LineError> {
+        let mut wrong = record.check();
+        let id = record.id();
+        if id.is_empty() {
+            wrong.insert(0, LineError::content("id", "empty"));
+        } else if let Some(first) = self.places_of_ids.get(id) {
+            let why = format!("{} `{}` was already on {} {first}", T::KIND, shown(id), self.problems.unit);
+            wrong.insert(0, LineError::content("id", why));
+        } else if wrong.is_empty() {
+            self.places_of_ids.insert(id.to_owned(), number);
+        }
+        wrong
+    }
 }
 
-impl<T: Record, R: BufRead> Iterator for Records<T, R> {
+impl<T: Record> Iterator for Records<'_, T> {
     type Item = (usize, T);
 
-    fn next(&mut self) -> Option<(usize, T)> {
+    fn next(&mut self) -> Option<Self::Item> {
         self.first.take().or_else(|| self.read())
     }
 }
 
-fn check<T: Record>(record: &T, number: usize, lines_of_ids: &mut BTreeMap<String, usize>) -> Vec<LineError> {
-    let mut wrong = record.check();
-    let id = record.id();
-    if id.is_empty() {
-        wrong.insert(0, LineError::content("id", "empty"));
-    } else if let Some(first) = lines_of_ids.get(id) {
-        wrong.insert(0, LineError::content("id", format!("{} `{}` was already on line {first}", T::KIND, shown(id))));
-    } else if wrong.is_empty() {
-        lines_of_ids.insert(id.to_owned(), number);
-    }
-    wrong
-}
-
-/// Opens a file, or standard input for `-`.
-pub fn open(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
-    if path == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
-    }
-    let refused = |source| DataError::Open { file: file_name(path), source };
-    let file = File::open(path).map_err(refused)?;
-    if file.metadata().map_err(refused)?.is_dir() {
-        return Err(refused(io::ErrorKind::IsADirectory.into()));
-    }
-    Ok(Box::new(BufReader::new(file)))
-}
-
-/// How messages call a file.
-pub(crate) fn file_name(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
+/// One array is another kind of file.
+pub(crate) fn refuse_array(reader: &mut impl BufRead, file: &str) -> Result<(), DataError> {
+    let starts_as_array = reader.fill_buf().is_ok_and(|start| start.trim_ascii_start().starts_with(b"["));
+    if starts_as_array { Err(DataError::Array { file: file.to_owned() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Source;
 
     const GOOD: &str = r#"{"id":"s1","context":"c","candidates":[{"id":"a","text":"x"},{"id":"b","text":""}]}"#;
 
@@ -281,9 +284,9 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_named() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let missing = read_samples(&folder.path().join("absent.jsonl"), None).expect_err("missing").to_string();
+        let missing = Source::new(folder.path().join("absent.jsonl")).samples().expect_err("missing").to_string();
         assert!(missing.contains("absent.jsonl could not be opened") && missing.contains("hint:"), "{missing}");
-        let wrong = read_samples(folder.path(), None).expect_err("folder").to_string();
+        let wrong = Source::new(folder.path()).samples().expect_err("folder").to_string();
         assert!(wrong.contains("hint: give one file"), "{wrong}");
     }
 
@@ -292,8 +295,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("d.jsonl");
         std::fs::write(&path, format!("{GOOD}\n{{\n")).expect("written");
-        assert!(matches!(read_samples(&path, None), Err(DataError::Problems(p)) if p.count() == 1));
-        assert_eq!(read_lenient::<Sample>(&path, None).expect("readable").records.len(), 1);
-        assert_eq!(read_samples(&path, Some(1)).expect("the first is good").len(), 1);
+        let mut source = Source::new(&path);
+        assert!(matches!(source.samples(), Err(DataError::Problems(p)) if p.count() == 1));
+        assert_eq!(Records::<Sample>::open(&path, None).expect("readable").count(), 1);
+        source.limit = Some(1);
+        assert_eq!(source.samples().expect("the first is good").len(), 1);
     }
 }

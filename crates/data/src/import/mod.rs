@@ -7,7 +7,6 @@ mod llmbar;
 mod summeval;
 mod topical_chat;
 
-use std::io::Read;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -15,8 +14,11 @@ use serde::de::DeserializeOwned;
 use probity_lm::nearest;
 
 use crate::line_error::{LineError, shown};
-use crate::read::{file_name, open};
+use crate::open::{file_name, read_whole};
 use crate::{DataError, Sample};
+
+/// The longest file that is imported, unpacked: it is held in memory whole.
+const LONGEST: u64 = 1 << 30;
 
 /// Turns one public data set's file into samples.
 #[derive(Clone, Copy)]
@@ -52,9 +54,7 @@ pub fn importer(name: &str) -> Result<&'static Importer, DataError> {
 impl Importer {
     /// The samples of the file, `-` for standard input: valid, with unique ids, in the order of the file.
     pub fn import(&self, path: &Path) -> Result<Vec<Sample>, DataError> {
-        let mut bytes = Vec::new();
-        open(path)?.read_to_end(&mut bytes).map_err(|source| DataError::Open { file: file_name(path), source })?;
-        self.import_bytes(&bytes, &file_name(path))
+        self.import_bytes(&read_whole(path, LONGEST)?, &file_name(path))
     }
 
     /// As [`Importer::import`], from memory; `file` is the file's name in messages.

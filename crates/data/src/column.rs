@@ -1,0 +1,126 @@
+//! A column or a place inside one.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::rows::Row;
+
+/// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`, `responses[].text`).
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    /// As it was written.
+    pub(crate) name: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Key(String),
+    Index(usize),
+    /// Each item of a list.
+    Each,
+}
+
+impl Column {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), steps: steps(name) }
+    }
+
+    /// The column itself, of these.
+    pub(crate) fn root<'a>(&'a self, columns: &[String]) -> Option<&'a str> {
+        if columns.contains(&self.name) {
+            return Some(&self.name);
+        }
+        match self.steps.first() {
+            Some(Step::Key(key)) if columns.contains(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether it gives a list, item by item.
+    pub(crate) fn is_each(&self) -> bool {
+        self.steps.contains(&Step::Each)
+    }
+
+    /// The value, where the row has one that is not null.
+    pub(crate) fn value<'a>(&self, row: &'a Row) -> Option<Cow<'a, Value>> {
+        let value = match row.get(&self.name) {
+            Some(value) => Some(Cow::Borrowed(value)),
+            None => match self.steps.split_first() {
+                Some((Step::Key(key), rest)) => row.get(key).and_then(|value| walk(value, rest)),
+                _ => None,
+            },
+        };
+        value.filter(|value| !value.is_null())
+    }
+}
+
+fn walk<'a>(value: &'a Value, steps: &[Step]) -> Option<Cow<'a, Value>> {
+    match steps.split_first() {
+        None => Some(Cow::Borrowed(value)),
+        Some((Step::Key(key), rest)) => walk(value.get(key)?, rest),
+        Some((Step::Index(index), rest)) => walk(value.get(index)?, rest),
+        Some((Step::Each, rest)) => {
+            let item = |item| walk(item, rest).map_or(Value::Null, Cow::into_owned);
+            Some(Cow::Owned(Value::Array(value.as_array()?.iter().map(item).collect())))
+        }
+    }
+}
+
+/// The steps of a path; a text that is none is one key.
+fn steps(path: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for part in path.split('.') {
+        let key = part.find('[').map_or(part, |bracket| &part[..bracket]);
+        let mut rest = &part[key.len()..];
+        if key.is_empty() && (rest.is_empty() || steps.is_empty()) {
+            return vec![Step::Key(path.to_owned())];
+        }
+        if !key.is_empty() {
+            steps.push(Step::Key(key.to_owned()));
+        }
+        while let Some((inside, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            match inside.parse() {
+                Ok(index) => steps.push(Step::Index(index)),
+                Err(_) if inside.is_empty() => steps.push(Step::Each),
+                Err(_) => return vec![Step::Key(path.to_owned())],
+            }
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return vec![Step::Key(path.to_owned())];
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn value(path: &str) -> Option<Value> {
+        let row = json!({
+            "a.b": 1, "a": {"b": 2, "c": [{"t": "x"}, {"t": "y"}, {}]}, "m": [[5, 6], [7]], "odd[": 8, "x[k]": 9, "null": null
+        });
+        Column::new(path).value(row.as_object().expect("an object")).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_column_of_that_very_name_comes_first_then_the_path() {
+        assert_eq!(value("a.b"), Some(json!(1)));
+        assert_eq!(value("a.c[1].t"), Some(json!("y")));
+        assert_eq!(value("a.c[].t"), Some(json!(["x", "y", null])));
+        assert_eq!(value("m[0][1]"), Some(json!(6)));
+        assert_eq!(value("m[]"), Some(json!([[5, 6], [7]])));
+        assert_eq!((value("odd["), value("x[k]")), (Some(json!(8)), Some(json!(9))));
+    }
+
+    #[test]
+    fn what_is_not_there_or_null_is_absent() {
+        for path in ["", ".", "b", "a.d", "a.c[9].t", "a.c.t", "m[0].t", "null", "[0]", "a..b", "a[].b"] {
+            assert_eq!(value(path), None, "{path}");
+        }
+    }
+}

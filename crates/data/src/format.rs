@@ -1,0 +1,115 @@
+//! What kind of file it is.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The kinds of files that hold samples or tables of them. Each but Parquet may be packed by gzip or zstd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// A JSON object a line.
+    Jsonl,
+    /// Cells between commas, or between semicolons where the head has no comma; the first row names the columns.
+    Csv,
+    /// Cells between tabs; the first row names the columns.
+    Tsv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Jsonl, Self::Csv, Self::Tsv, Self::Parquet];
+
+    /// How it is called on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Jsonl => "jsonl",
+            Self::Csv => "csv",
+            Self::Tsv => "tsv",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    /// What a file is, by its first bytes (unpacked) and then its name. JSON lines where neither tells.
+    pub(crate) fn told_by(start: &[u8], path: &Path) -> Self {
+        if start.starts_with(b"PAR1") {
+            return Self::Parquet;
+        }
+        if let Some(format) = named(path) {
+            return format;
+        }
+        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+        let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
+        match start.trim_ascii_start().first() {
+            Some(b'{' | b'[') | None => Self::Jsonl,
+            _ if head.contains(&b'\t') => Self::Tsv,
+            _ if head.contains(&b',') || head.contains(&b';') => Self::Csv,
+            _ => Self::Jsonl,
+        }
+    }
+}
+
+/// What a file's name says, without the ending that a packer gave it.
+fn named(path: &Path) -> Option<Format> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let name = [".gz", ".zst", ".zstd"].iter().find_map(|packed| name.strip_suffix(packed)).unwrap_or(&name);
+    match name.rsplit_once('.')?.1 {
+        "jsonl" | "json" | "ndjson" => Some(Format::Jsonl),
+        "csv" => Some(Format::Csv),
+        "tsv" | "tab" => Some(Format::Tsv),
+        "parquet" => Some(Format::Parquet),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.as_str() == name)
+            .ok_or_else(|| format!("there is no format `{name}`; the formats are {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_tells_parquet_then_the_name_then_the_first_line() {
+        let cases: [(&[u8], &str, Format); 11] = [
+            (b"PAR1\x15", "data.csv", Format::Parquet),
+            (b"garbage", "d.parquet", Format::Parquet),
+            (b"a,b\n", "d.jsonl.gz", Format::Jsonl),
+            (b"{\"a\": 1}", "D.CSV.ZST", Format::Csv),
+            (b"a\tb,c\n1,2", "-", Format::Tsv),
+            (b"\xef\xbb\xbfid,context\n", "-", Format::Csv),
+            (b"id;context\n", "data", Format::Csv),
+            (b"\xef\xbb\xbf {\"id\": \"a,b\"}", "-", Format::Jsonl),
+            (b"[{}]", "-", Format::Jsonl),
+            (b"", "-", Format::Jsonl),
+            (b"text", "-", Format::Jsonl),
+        ];
+        for (start, name, expected) in cases {
+            assert_eq!(Format::told_by(start, Path::new(name)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        assert!(Format::ALL.into_iter().all(|format| format.to_string().parse() == Ok(format)));
+        assert!("xlsx".parse::<Format>().is_err_and(|e| e.contains("jsonl, csv, tsv, parquet")));
+    }
+}

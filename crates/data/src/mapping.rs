@@ -1,0 +1,344 @@
+//! Which column is which: a foreign table as samples.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use probity_lm::nearest;
+
+use crate::line_error::shown;
+
+/// A field of a sample, as it is written in a mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Field {
+    /// `id`: the sample's id.
+    Id,
+    /// `context`.
+    Context,
+    /// `instruction`.
+    Instruction,
+    /// `candidate`, `candidate.NAME`: candidate texts, called by their column, by their place in a list, or `NAME`.
+    Candidate(Option<String>),
+    /// `candidate-id`: what the row's candidate is called.
+    CandidateId,
+    /// `reference`: one reference text or a list of them.
+    Reference,
+    /// `score.ATTRIBUTE`, `score.CANDIDATE.ATTRIBUTE`: gold scores.
+    Score(String),
+    /// `preference`: which candidate people preferred.
+    Preference,
+    /// `preference.VALUE`: which candidate (not: which column) that value of the preference means, or `tie`.
+    PreferenceValue(String),
+}
+
+impl Field {
+    const FORMS: &'static str = "id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE, \
+        score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
+
+    /// Whether several columns can stand for it.
+    fn takes_several(&self) -> bool {
+        matches!(self, Self::Candidate(None) | Self::Reference)
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id => f.write_str("id"),
+            Self::Context => f.write_str("context"),
+            Self::Instruction => f.write_str("instruction"),
+            Self::Candidate(None) => f.write_str("candidate"),
+            Self::Candidate(Some(name)) => write!(f, "candidate.{name}"),
+            Self::CandidateId => f.write_str("candidate-id"),
+            Self::Reference => f.write_str("reference"),
+            Self::Score(of) => write!(f, "score.{of}"),
+            Self::Preference => f.write_str("preference"),
+            Self::PreferenceValue(value) => write!(f, "preference.{value}"),
+        }
+    }
+}
+
+impl FromStr for Field {
+    type Err = MappingError;
+
+    fn from_str(text: &str) -> Result<Self, MappingError> {
+        Ok(match text {
+            "id" => Self::Id,
+            "context" => Self::Context,
+            "instruction" => Self::Instruction,
+            "candidate" => Self::Candidate(None),
+            "candidate-id" => Self::CandidateId,
+            "reference" => Self::Reference,
+            "preference" => Self::Preference,
+            _ => match text.split_once('.') {
+                Some(("candidate", name)) if !name.is_empty() => Self::Candidate(Some(name.to_owned())),
+                Some(("score", of)) if !of.is_empty() => Self::Score(of.to_owned()),
+                Some(("preference", value)) if !value.is_empty() => Self::PreferenceValue(value.to_owned()),
+                _ => return Err(MappingError::UnknownField { field: shown(text), nearest: near_field(text) }),
+            },
+        })
+    }
+}
+
+fn near_field(text: &str) -> Option<String> {
+    let (stem, rest) = text.split_once('.').map_or((text, None), |(stem, rest)| (stem, Some(rest)));
+    let stems = ["id", "context", "instruction", "candidate", "candidate-id", "reference", "score", "preference"];
+    let near = nearest(stem, stems.into_iter())?;
+    Some(match rest {
+        Some(rest) if !rest.is_empty() => shown(&format!("{near}.{rest}")),
+        _ if near == "score" => "score.ATTRIBUTE".to_owned(),
+        _ => near.to_owned(),
+    })
+}
+
+/// Why a mapping cannot be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MappingError {
+    /// It has not the form `FIELD=COLUMN`.
+    #[error("`{0}` is not of the form FIELD=COLUMN, such as context=article")]
+    Form(String),
+    /// There is no such field.
+    #[error("there is no field `{field}`{}; the fields are {}", nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(), Field::FORMS)]
+    UnknownField {
+        /// What was written.
+        field: String,
+        /// The name most like it.
+        nearest: Option<String>,
+    },
+    /// A field that takes one column has two.
+    #[error("`{field}` is mapped twice, to `{first}` and to `{second}`")]
+    Twice {
+        /// The field.
+        field: String,
+        /// Its first column.
+        first: String,
+        /// Its second column.
+        second: String,
+    },
+}
+
+/// One column and the field that it is: what `--map FIELD=COLUMN` gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapEntry {
+    /// The field.
+    pub field: Field,
+    /// The column's name, or a path to a value in it (`input.text`, `turns[0]`, `responses[].text`). For [`Field::PreferenceValue`] a
+    /// candidate.
+    pub column: String,
+}
+
+impl FromStr for MapEntry {
+    type Err = MappingError;
+
+    fn from_str(text: &str) -> Result<Self, MappingError> {
+        let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
+        if column.is_empty() {
+            return Err(MappingError::Form(shown(text)));
+        }
+        Ok(Self { field: field.trim().parse()?, column: column.to_owned() })
+    }
+}
+
+/// Which columns are which fields, in the order in which they were given: that of candidates is theirs in the sample.
+///
+/// As data it is a map from a field to a column or a list of columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping {
+    entries: Vec<MapEntry>,
+}
+
+impl Mapping {
+    /// Of these entries. A field that takes one column and has two is an error.
+    pub fn new(entries: impl IntoIterator<Item = MapEntry>) -> Result<Self, MappingError> {
+        let mut mapping = Self::default();
+        for entry in entries {
+            mapping.add(entry)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries, in their order.
+    pub fn entries(&self) -> &[MapEntry] {
+        &self.entries
+    }
+
+    /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`, `preference`.
+    pub(crate) fn of_columns(columns: &[String]) -> Self {
+        let mut mapping = Self::default();
+        for column in columns {
+            if let Some(field) = own_field(column) {
+                // Two spellings of one field: the first is taken.
+                let _ = mapping.add(MapEntry { field, column: column.clone() });
+            }
+        }
+        mapping
+    }
+
+    fn add(&mut self, entry: MapEntry) -> Result<(), MappingError> {
+        let twice = |known: &&MapEntry| known.field == entry.field && (!entry.field.takes_several() || known.column == entry.column);
+        if let Some(known) = self.entries.iter().find(twice) {
+            let (field, first, second) = (entry.field.to_string(), shown(&known.column), shown(&entry.column));
+            return Err(MappingError::Twice { field: shown(&field), first, second });
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+/// The field that a column is by its own name.
+fn own_field(column: &str) -> Option<Field> {
+    let numbered = |stem: &str| {
+        let rest = column.strip_prefix(stem)?;
+        rest.starts_with(|c: char| c.is_ascii_digit() || "_- .".contains(c)).then_some(())
+    };
+    match column {
+        "candidate_id" => Some(Field::CandidateId),
+        "candidates" => Some(Field::Candidate(None)),
+        "references" => Some(Field::Reference),
+        _ => match column.parse() {
+            Ok(Field::PreferenceValue(_)) => None,
+            Ok(field) => Some(field),
+            Err(_) if numbered("candidate").is_some() => Some(Field::Candidate(None)),
+            Err(_) if numbered("reference").is_some() => Some(Field::Reference),
+            Err(_) => None,
+        },
+    }
+}
+
+impl Serialize for Mapping {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields: Vec<(&Field, Vec<&str>)> = Vec::new();
+        for entry in &self.entries {
+            match fields.iter_mut().find(|(field, _)| *field == &entry.field) {
+                Some((_, columns)) => columns.push(&entry.column),
+                None => fields.push((&entry.field, vec![&entry.column])),
+            }
+        }
+        let mut map = serializer.serialize_map(Some(fields.len()))?;
+        for (field, columns) in fields {
+            match columns[..] {
+                [column] => map.serialize_entry(&field.to_string(), column)?,
+                _ => map.serialize_entry(&field.to_string(), &columns)?,
+            }
+        }
+        map.end()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a column or a list of columns")]
+enum Columns {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for Mapping {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Mapping;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from fields to columns")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mapping, A::Error> {
+                let mut mapping = Mapping::default();
+                while let Some((field, columns)) = map.next_entry::<String, Columns>()? {
+                    let field: Field = field.parse().map_err(de::Error::custom)?;
+                    let columns = match columns {
+                        Columns::One(column) => vec![column],
+                        Columns::Several(columns) => columns,
+                    };
+                    for column in columns {
+                        mapping.add(MapEntry { field: field.clone(), column }).map_err(de::Error::custom)?;
+                    }
+                }
+                Ok(mapping)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(entries: &[&str]) -> Result<Mapping, MappingError> {
+        Mapping::new(entries.iter().map(|entry| entry.parse()).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_written_again() {
+        let all = [
+            "id=doc_id",
+            "context=article",
+            "instruction=prompt",
+            "candidate=summary_a",
+            "candidate=summary_b",
+            "candidate.gold one=c",
+            "candidate-id=system",
+            "reference=gold",
+            "score.fluency=flu",
+            "score.summary_a.coherence=x=y",
+            "preference=winner",
+            "preference.0=summary_a",
+        ];
+        let mapping = mapping(&all).expect("a mapping");
+        let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
+        assert_eq!(written, all);
+        let json = serde_json::to_value(&mapping).expect("JSON");
+        assert_eq!(json["candidate"], serde_json::json!(["summary_a", "summary_b"]));
+        assert_eq!(json["id"], "doc_id");
+        assert_eq!(serde_json::from_value::<Mapping>(json).expect("a mapping"), mapping);
+    }
+
+    #[test]
+    fn an_unknown_field_suggests_the_nearest() {
+        let message = |entry: &str| entry.parse::<MapEntry>().expect_err("wrong").to_string();
+        assert!(message("contxt=a").contains("there is no field `contxt` (did you mean `context`?); the fields are id, context"));
+        assert!(message("scores.fluency=a").contains("did you mean `score.fluency`?"));
+        assert!(message("score=a").contains("did you mean `score.ATTRIBUTE`?"));
+        assert!(message("article").contains("not of the form FIELD=COLUMN"));
+        assert!(message("id=").contains("not of the form FIELD=COLUMN"));
+    }
+
+    #[test]
+    fn a_field_of_one_column_is_mapped_once() {
+        let message = mapping(&["context=a", "context=b"]).expect_err("twice").to_string();
+        assert_eq!(message, "`context` is mapped twice, to `a` and to `b`");
+        assert!(mapping(&["candidate=a", "candidate=a"]).is_err());
+        assert!(mapping(&["reference=a", "reference=b"]).is_ok());
+        assert!(serde_json::from_str::<Mapping>(r#"{"context": ["a", "b"]}"#).is_err());
+    }
+
+    #[test]
+    fn columns_with_our_names_map_by_themselves() {
+        let columns = ["", "id", "context", "candidate_a", "candidate2", "candidate.x", "candidature", "reference 1", "references", "gold"];
+        let mapping = Mapping::of_columns(&columns.map(str::to_owned));
+        let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
+        assert_eq!(
+            written,
+            [
+                "id=id",
+                "context=context",
+                "candidate=candidate_a",
+                "candidate=candidate2",
+                "candidate.x=candidate.x",
+                "reference=reference 1",
+                "reference=references",
+            ]
+        );
+        assert_eq!(own_field("candidate_id"), Some(Field::CandidateId));
+        assert_eq!(own_field("score.fluency"), Some(Field::Score("fluency".into())));
+    }
+}

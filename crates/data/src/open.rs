@@ -1,0 +1,108 @@
+//! Files and standard input as streams of bytes, unpacked where they are packed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use crate::DataError;
+
+/// How much is looked at to tell what a stream is.
+const BUFFER: usize = 64 << 10;
+
+/// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its first bytes tell,
+/// whatever the name.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
+    if path == Path::new("-") {
+        return unpacked(BufReader::with_capacity(BUFFER, io::stdin()), path);
+    }
+    unpacked(BufReader::with_capacity(BUFFER, open_file(path)?), path)
+}
+
+/// A file that is no folder.
+pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
+    let refused = |source| DataError::Open { file: file_name(path), source };
+    let file = File::open(path).map_err(refused)?;
+    if file.metadata().map_err(refused)?.is_dir() {
+        return Err(refused(io::ErrorKind::IsADirectory.into()));
+    }
+    Ok(file)
+}
+
+fn unpacked(mut reader: impl BufRead + 'static, path: &Path) -> Result<Box<dyn BufRead>, DataError> {
+    let refused = |source| DataError::Open { file: file_name(path), source };
+    let start = match reader.fill_buf() {
+        Ok(start) => start,
+        // A reader that fails at once says so where it is read.
+        Err(_) => return Ok(Box::new(reader)),
+    };
+    Ok(match start {
+        [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, flate2::bufread::MultiGzDecoder::new(reader))),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            // The decoder refuses windows above 128 MiB, so that a file cannot ask for more memory than that.
+            let decoder = zstd::stream::read::Decoder::with_buffer(reader).map_err(refused)?;
+            Box::new(BufReader::with_capacity(BUFFER, decoder))
+        }
+        _ => Box::new(reader),
+    })
+}
+
+/// All bytes of a file or standard input, unpacked: at most `limit`.
+pub(crate) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> {
+    let refused = |source| DataError::Open { file: file_name(path), source };
+    read_all(open(path)?, limit).map_err(refused)
+}
+
+/// All bytes of a reader: at most `limit`.
+pub(crate) fn read_all(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {limit} bytes, unpacked")));
+    }
+    Ok(bytes)
+}
+
+/// How messages call a file.
+pub(crate) fn file_name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn through(bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let reader = BufReader::with_capacity(BUFFER, io::Cursor::new(bytes.to_vec()));
+        let mut out = Vec::new();
+        unpacked(reader, Path::new("f")).expect("opened").read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).expect("packed");
+        encoder.finish().expect("packed")
+    }
+
+    #[test]
+    fn packed_streams_of_several_members_are_unpacked_and_others_left_alone() {
+        let text = b"to be\nor not to be\n".repeat(10_000);
+        let zst = zstd::encode_all(&text[..], 3).expect("packed");
+        assert_eq!(through(&text).expect("plain"), text);
+        for packed in [gzip(&text), zst] {
+            assert_eq!(through(&packed).expect("packed"), text);
+            assert_eq!(through(&packed.repeat(2)).expect("two members"), text.repeat(2));
+            assert!(through(&packed[..packed.len() - 5]).is_err(), "a stream that was cut is an error");
+        }
+        assert_eq!(through(b"").expect("empty"), b"");
+    }
+
+    #[test]
+    fn a_whole_file_is_bounded_after_unpacking() {
+        let bomb = gzip(&vec![b' '; 1 << 20]);
+        let bounded = unpacked(BufReader::new(io::Cursor::new(bomb)), Path::new("f")).expect("opened");
+        assert_eq!(read_all(bounded, 1000).expect_err("too long").to_string(), "it holds more than 1000 bytes, unpacked");
+    }
+}

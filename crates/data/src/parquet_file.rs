@@ -1,0 +1,208 @@
+//! Parquet files as rows.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Once};
+
+use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use parquet::record::reader::{ReaderIter, TreeBuilder};
+use parquet::record::{Field, Row as Record};
+use parquet::schema::types::{SchemaDescriptor, Type};
+use serde_json::{Map, Number, Value};
+
+use crate::line_error::{LineError, shown};
+use crate::rows::Row;
+
+/// Rows decoded at a time from each column: long texts make long batches.
+const BATCH: usize = 64;
+
+/// The rows of a Parquet file, one at a time, numbered from 1. Nulls are left out.
+///
+/// What cannot be decoded ends the reading: the rest of a row group rests on what came before. The library may panic over a damaged file;
+/// that is caught and told as damage.
+pub(crate) struct ParquetRows {
+    file: Box<dyn FileReader>,
+    columns: Vec<String>,
+    wanted: Vec<String>,
+    group: usize,
+    rows: Option<ReaderIter>,
+    number: usize,
+    finished: bool,
+}
+
+impl ParquetRows {
+    /// The rows of a file on disk.
+    pub(crate) fn of_file(file: File) -> Result<Self, LineError> {
+        Self::new(file)
+    }
+
+    /// The rows of a file in memory.
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Result<Self, LineError> {
+        Self::new(bytes::Bytes::from(bytes))
+    }
+
+    fn new(source: impl ChunkReader + 'static) -> Result<Self, LineError> {
+        let file = guarded(|| SerializedFileReader::new(source))?;
+        let schema = file.metadata().file_metadata().schema();
+        let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+        if let Some((_, twice)) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
+            return Err(LineError::content("", format!("two columns are called `{}`", shown(twice))));
+        }
+        let wanted = columns.clone();
+        Ok(Self { file: Box::new(file), columns, wanted, group: 0, rows: None, number: 0, finished: false })
+    }
+
+    /// The names of the columns.
+    pub(crate) fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// Decodes only these columns.
+    pub(crate) fn want(&mut self, columns: &[String]) {
+        self.wanted.retain(|name| columns.contains(name));
+    }
+
+    fn next_record(&mut self) -> Result<Option<Record>, LineError> {
+        loop {
+            if let Some(rows) = &mut self.rows
+                && let Some(record) = guarded(|| rows.next().transpose())?
+            {
+                return Ok(Some(record));
+            }
+            if self.group == self.file.num_row_groups() {
+                return Ok(None);
+            }
+            self.rows = Some(self.next_group()?);
+            self.group += 1;
+        }
+    }
+
+    fn next_group(&self) -> Result<ReaderIter, LineError> {
+        guarded(|| {
+            let group = self.file.get_row_group(self.group)?;
+            check_counts(group.as_ref())?;
+            let schema = self.file.metadata().file_metadata().schema();
+            let fields = schema.get_fields().iter().filter(|field| self.wanted.iter().any(|name| name == field.name()));
+            let wanted = Type::group_type_builder(schema.name()).with_fields(fields.cloned().collect()).build()?;
+            let schema = Arc::new(SchemaDescriptor::new(Arc::new(wanted)));
+            TreeBuilder::new().with_batch_size(BATCH).as_iter(schema, group.as_ref())
+        })
+    }
+}
+
+/// A column without as many values as the group has rows would be read beyond its end.
+fn check_counts(group: &dyn RowGroupReader) -> Result<(), parquet::errors::ParquetError> {
+    let rows = group.metadata().num_rows();
+    for column in group.metadata().columns() {
+        let flat = column.column_descr().max_rep_level() == 0;
+        let values = column.num_values();
+        if rows < 0 || values < rows || (flat && values != rows) {
+            let name = shown(&column.column_path().string());
+            let why = format!("column `{name}` has {values} values in a group of {rows} rows");
+            return Err(parquet::errors::ParquetError::General(why));
+        }
+    }
+    Ok(())
+}
+
+impl Iterator for ParquetRows {
+    type Item = (usize, Result<Row, LineError>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finished {
+            return None;
+        }
+        let record = match self.next_record() {
+            Ok(record) => record?,
+            Err(error) => {
+                self.finished = true;
+                return Some((self.number + 1, Err(error)));
+            }
+        };
+        self.number += 1;
+        Some((self.number, row(record)))
+    }
+}
+
+fn row(record: Record) -> Result<Row, LineError> {
+    let mut row = Row::new();
+    for (name, field) in record.into_columns() {
+        let value = value(field).map_err(|why| LineError::Cell { column: name.clone(), field: String::new(), why, hint: None })?;
+        if !value.is_null() {
+            row.insert(name, value);
+        }
+    }
+    Ok(row)
+}
+
+/// The value as JSON. A float that is none stays visible as a text, which no score can be.
+fn value(field: Field) -> Result<Value, String> {
+    let float = |x: f64| Number::from_f64(x).map_or_else(|| Value::String(x.to_string()), Value::Number);
+    Ok(match field {
+        Field::Null => Value::Null,
+        Field::Bool(x) => x.into(),
+        Field::Byte(x) => x.into(),
+        Field::Short(x) => x.into(),
+        Field::Int(x) | Field::Date(x) | Field::TimeMillis(x) => x.into(),
+        Field::Long(x) | Field::TimeMicros(x) | Field::TimestampMillis(x) | Field::TimestampMicros(x) => x.into(),
+        Field::UByte(x) => x.into(),
+        Field::UShort(x) => x.into(),
+        Field::UInt(x) => x.into(),
+        Field::ULong(x) => x.into(),
+        Field::Float16(x) => float(x.into()),
+        // The shortest decimal that is this f32: 0.1 stays 0.1.
+        Field::Float(x) => float(x.to_string().parse().expect("a float is printed so that it can be read")),
+        Field::Double(x) => float(x),
+        Field::Decimal(_) => return Err("a decimal is not read; write it as a double".into()),
+        Field::Str(text) => text.into(),
+        Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
+            Ok(text) => text.into(),
+            Err(e) => return Err(format!("bytes that are not UTF-8 from byte {} on", e.valid_up_to() + 1)),
+        },
+        Field::Group(record) => Value::Object(row(record).map_err(|e| e.to_string())?),
+        Field::ListInternal(list) => list.elements().iter().map(|item| value(item.clone())).collect::<Result<_, _>>()?,
+        Field::MapInternal(map) => {
+            let entry = |(key, item): &(Field, Field)| match value(key.clone())? {
+                Value::String(key) => Ok((key, value(item.clone())?)),
+                other => Ok((other.to_string(), value(item.clone())?)),
+            };
+            Value::Object(map.entries().iter().map(entry).collect::<Result<Map<_, _>, String>>()?)
+        }
+    })
+}
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the library's code; its panics are errors, and nothing of them is printed.
+fn guarded<T>(read: impl FnOnce() -> Result<T, parquet::errors::ParquetError>) -> Result<T, LineError> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                before(info);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(read));
+    GUARDED.set(false);
+    let damaged = |why: String| LineError::Read(io::Error::new(io::ErrorKind::InvalidData, why));
+    match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(damaged(shown_message(&error.to_string()))),
+        Err(_) => Err(damaged("the Parquet file is damaged".into())),
+    }
+}
+
+fn shown_message(why: &str) -> String {
+    let why = why.strip_prefix("Parquet error: ").unwrap_or(why);
+    format!(
+        "the Parquet file is damaged or of a kind that is not read: {}",
+        why.chars().take(300).flat_map(crate::line_error::escape).collect::<String>()
+    )
+}

@@ -1,0 +1,112 @@
+//! A sample in the making: what one row or several say of it.
+
+use crate::line_error::{LineError, shown};
+use crate::plan::Plan;
+use crate::{Candidate, Preference, Sample, TIE};
+
+/// What rows say of one sample.
+pub(crate) struct Partial {
+    /// The line of its first row.
+    pub(crate) place: usize,
+    pub(crate) id: String,
+    context: Option<(usize, String)>,
+    pub(crate) instruction: Option<String>,
+    /// With the lines that they stand on.
+    pub(crate) candidates: Vec<(usize, Candidate)>,
+    pub(crate) references: Vec<String>,
+    /// As the file writes it.
+    pub(crate) preference: Option<String>,
+}
+
+impl Partial {
+    pub(crate) fn new(place: usize, id: String, context: Option<String>) -> Self {
+        let context = context.map(|text| (place, text));
+        Self { place, id, context, instruction: None, candidates: Vec::new(), references: Vec::new(), preference: None }
+    }
+
+    /// Adds what a later row says of the same sample. What contradicts an earlier row is told and left out.
+    pub(crate) fn add(&mut self, row: Self, plan: &Plan) -> Vec<LineError> {
+        let mut wrong = Vec::new();
+        let (first, id) = (self.place, shown(&self.id));
+        let mut differs = |field: &str| {
+            let column = plan.columns().find(|(name, _)| name == field).map_or(field.to_owned(), |(_, column)| column.name.clone());
+            let why = format!("another than on line {first}, which has the same id `{id}`");
+            wrong.push(LineError::cell(&column, field, why));
+        };
+        match (&self.context, row.context) {
+            (Some((_, known)), Some((_, new))) if *known != new => differs("context"),
+            (None, Some(new)) => self.context = Some(new),
+            _ => {}
+        }
+        for (field, known, new) in
+            [("instruction", &mut self.instruction, row.instruction), ("preference", &mut self.preference, row.preference)]
+        {
+            match (&known, new) {
+                (Some(known), Some(new)) if *known != new => differs(field),
+                (None, Some(new)) => *known = Some(new),
+                _ => {}
+            }
+        }
+        for (place, candidate) in row.candidates {
+            match self.candidates.iter().find(|(_, known)| known.id == candidate.id) {
+                Some((line, _)) => {
+                    let why = format!("`{}` of sample `{id}` was already on line {line}", shown(&candidate.id));
+                    wrong.push(LineError::content("candidate-id", why));
+                }
+                None => self.candidates.push((place, candidate)),
+            }
+        }
+        for reference in row.references {
+            if !self.references.contains(&reference) {
+                self.references.push(reference);
+            }
+        }
+        wrong
+    }
+
+    /// The sample.
+    pub(crate) fn finish(self, plan: &Plan) -> Result<Sample, Vec<LineError>> {
+        let candidates: Vec<Candidate> = self.candidates.into_iter().map(|(_, candidate)| candidate).collect();
+        let preference = self.preference.map(|value| preferred(&value, &candidates, plan)).transpose().map_err(|e| vec![e])?;
+        let context = self.context.map(|(_, text)| text).unwrap_or_default();
+        Ok(Sample { id: self.id, context, instruction: self.instruction, candidates, references: self.references, preference })
+    }
+}
+
+/// Who is preferred: a value that was explained, a candidate's id or column, `tie`, or a letter where the candidates are columns or a list.
+fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Preference, LineError> {
+    let has = |id: &str| candidates.iter().any(|candidate| candidate.id == id);
+    let direct = |text: &str| match text {
+        id if has(id) => Some(Preference::Candidate(id.to_owned())),
+        column if plan.of_column(column).is_some_and(has) => plan.of_column(column).map(|id| Preference::Candidate(id.to_owned())),
+        tie if tie.eq_ignore_ascii_case(TIE) => Some(Preference::Tie),
+        _ => None,
+    };
+    let wrong = |why: String| {
+        let column = plan.columns().find(|(field, _)| field == "preference").map_or("preference".to_owned(), |(_, c)| c.name.clone());
+        LineError::cell(&column, "preference", why)
+    };
+    let ids = || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
+    if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
+        return direct(meaning)
+            .ok_or_else(|| wrong(format!("`{}` means `{}`, but the candidates are {}", shown(value), shown(meaning), ids())));
+    }
+    if let Some(found) = direct(value) {
+        return Ok(found);
+    }
+    if let ([letter], false) = (value.as_bytes(), plan.gathers)
+        && let Some(candidate) = candidates.get(usize::from(letter.to_ascii_uppercase().wrapping_sub(b'A')))
+    {
+        return Ok(Preference::Candidate(candidate.id.clone()));
+    }
+    let example = |(value, candidate): (usize, &Candidate)| format!("--map preference.{value}={}", shown(&candidate.id));
+    let value = shown(value);
+    Err(wrong(if value.parse::<f64>().is_ok() {
+        let examples: Vec<String> = candidates.iter().take(2).enumerate().map(example).collect();
+        let hint = format!("say what each value means, such as {}", examples.join(" "));
+        format!("`{value}` does not say from where candidates are counted; they are {}\n\nhint: {hint}", ids())
+    } else {
+        let hint = format!("say what it means: --map preference.{value}=CANDIDATE or --map preference.{value}=tie");
+        format!("no candidate is called `{value}`; they are {}\n\nhint: {hint}", ids())
+    }))
+}

@@ -1,0 +1,423 @@
+//! How rows become samples: a mapping, checked against the columns there are.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use probity_lm::nearest;
+
+use crate::column::Column;
+use crate::line_error::{LineError, shown};
+use crate::mapping::{Field, Mapping};
+use crate::partial::Partial;
+use crate::rows::Row;
+use crate::{Candidate, DataError};
+
+/// How many columns a message lists.
+const LISTED: usize = 40;
+
+/// A mapping made ready.
+pub(crate) struct Plan {
+    id: Option<Column>,
+    context: Option<Column>,
+    instruction: Option<Column>,
+    slots: Vec<Slot>,
+    candidate_id: Option<Column>,
+    references: Vec<Column>,
+    preference: Option<Column>,
+    /// What values of the preference mean.
+    pub(crate) meanings: Vec<(String, String)>,
+    /// Whether rows of one id are one sample.
+    pub(crate) gathers: bool,
+}
+
+/// A column of candidates.
+pub(crate) struct Slot {
+    name: Option<String>,
+    column: Column,
+    scores: Vec<(String, Column)>,
+}
+
+impl Slot {
+    /// What its candidate is called, where it is one text.
+    pub(crate) fn called(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.column.name)
+    }
+
+    fn field(&self) -> String {
+        Field::Candidate(self.name.clone()).to_string()
+    }
+}
+
+impl Plan {
+    /// Of a mapping, for a file with these columns, where it says so at its beginning.
+    pub(crate) fn new(mapping: &Mapping, columns: Option<&[String]>, file: &str) -> Result<Self, DataError> {
+        let refused = |why: String| DataError::Mapping { file: file.to_owned(), why };
+        let mut plan = Self {
+            id: None,
+            context: None,
+            instruction: None,
+            slots: Vec::new(),
+            candidate_id: None,
+            references: Vec::new(),
+            preference: None,
+            meanings: Vec::new(),
+            gathers: false,
+        };
+        let mut scores = Vec::new();
+        for entry in mapping.entries() {
+            let column = Column::new(&entry.column);
+            if let Some(columns) = columns
+                && !matches!(entry.field, Field::PreferenceValue(_))
+                && column.root(columns).is_none()
+            {
+                return Err(refused(no_column(&entry.field, &entry.column, columns)));
+            }
+            match &entry.field {
+                Field::Id => plan.id = Some(column),
+                Field::Context => plan.context = Some(column),
+                Field::Instruction => plan.instruction = Some(column),
+                Field::Candidate(name) => plan.slots.push(Slot { name: name.clone(), column, scores: Vec::new() }),
+                Field::CandidateId => plan.candidate_id = Some(column),
+                Field::Reference => plan.references.push(column),
+                Field::Preference => plan.preference = Some(column),
+                Field::PreferenceValue(value) => plan.meanings.push((value.clone(), entry.column.clone())),
+                Field::Score(of) => scores.push((of.clone(), column)),
+            }
+        }
+        plan.check(columns).map_err(refused)?;
+        for (of, column) in scores {
+            let (slot, attribute) = plan.slot_of_score(&of).map_err(refused)?;
+            plan.slots[slot].scores.push((attribute, column));
+        }
+        Ok(plan)
+    }
+
+    /// Whether the fields that are there go together.
+    fn check(&mut self, columns: Option<&[String]>) -> Result<(), String> {
+        let known = columns.map(|columns| format!("; the columns are {}", listed(columns))).unwrap_or_default();
+        let missing = |field: &str, what: &str| Err(format!("no column is {what}\n\nhint: say which one is: --map {field}=COLUMN{known}"));
+        if self.slots.is_empty() {
+            return missing("candidate", "a candidate");
+        }
+        if self.context.is_none() && self.instruction.is_none() {
+            return missing("context", "the context");
+        }
+        if !self.meanings.is_empty() && self.preference.is_none() {
+            return missing("preference", "the preference whose values are explained");
+        }
+        if self.candidate_id.is_some() {
+            let [slot] = &self.slots[..] else {
+                return Err(
+                    "`candidate-id` goes with one candidate column\n\nhint: leave `candidate-id` out, or map one `candidate`".into()
+                );
+            };
+            self.gathers = !slot.column.is_each();
+            if self.gathers && self.id.is_none() {
+                return missing("id", "the id that tells which rows are one sample");
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidate column and the attribute of `score.…`.
+    fn slot_of_score(&self, of: &str) -> Result<(usize, String), String> {
+        let named = self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let attribute = of.strip_prefix(slot.called())?.strip_prefix('.')?;
+            (!attribute.is_empty()).then_some((slot.called().len(), index, attribute))
+        });
+        match (named.max(), &self.slots[..]) {
+            (Some((_, index, attribute)), _) => Ok((index, attribute.to_owned())),
+            (None, [_]) => Ok((0, of.to_owned())),
+            (None, slots) => {
+                let attribute = of.rsplit('.').next().unwrap_or(of);
+                let forms: Vec<_> = slots.iter().map(|slot| shown(&format!("score.{}.{attribute}", slot.called()))).collect();
+                Err(format!("`score.{}` does not say whose score it is\n\nhint: write {}", shown(of), forms.join(" or ")))
+            }
+        }
+    }
+
+    /// The columns that are used, of these.
+    pub(crate) fn used(&self, columns: &[String]) -> Vec<String> {
+        let mut used: Vec<String> = self.columns().filter_map(|(_, column)| column.root(columns)).map(str::to_owned).collect();
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// All that is looked at, with its field.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (String, &Column)> {
+        let single = [
+            (Field::Id, &self.id),
+            (Field::Context, &self.context),
+            (Field::Instruction, &self.instruction),
+            (Field::CandidateId, &self.candidate_id),
+            (Field::Preference, &self.preference),
+        ];
+        let single = single.into_iter().filter_map(|(field, column)| Some((field.to_string(), column.as_ref()?)));
+        let slots = self.slots.iter().flat_map(|slot| {
+            let scores = slot.scores.iter().map(|(attribute, column)| (format!("score.{attribute}"), column));
+            std::iter::once((slot.field(), &slot.column)).chain(scores)
+        });
+        single.chain(slots).chain(self.references.iter().map(|column| ("reference".to_owned(), column)))
+    }
+
+    /// The candidate that a column stands for.
+    pub(crate) fn of_column(&self, column: &str) -> Option<&str> {
+        self.slots.iter().find(|slot| slot.column.name == column).map(Slot::called)
+    }
+
+    /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place among the rows.
+    pub(crate) fn read(&self, row: &Row, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
+        let mut wrong = Vec::new();
+        let mut keep = |result: Result<Option<String>, LineError>| {
+            result.unwrap_or_else(|error| {
+                wrong.push(error);
+                None
+            })
+        };
+        let required =
+            |field: Field, column: &Column| name(field.clone(), column, row)?.map(Some).ok_or_else(|| absent(&field, column, row));
+        let id = match &self.id {
+            Some(column) => keep(required(Field::Id, column)),
+            None => Some(ordinal.to_string()),
+        };
+        let context = self.context.as_ref().and_then(|column| {
+            keep(text(Field::Context, column, row).and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))))
+        });
+        let instruction = self.instruction.as_ref().and_then(|column| keep(text(Field::Instruction, column, row)));
+        let preference = self.preference.as_ref().and_then(|column| keep(name(Field::Preference, column, row)));
+        let called = self.candidate_id.as_ref().filter(|_| self.gathers).and_then(|column| keep(required(Field::CandidateId, column)));
+        let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
+        partial.instruction = instruction.filter(|text| !text.is_empty());
+        partial.preference = preference.filter(|value| !value.is_empty());
+        for slot in &self.slots {
+            match self.candidates(slot, row, called.as_deref()) {
+                Ok(candidates) => partial.candidates.extend(candidates.into_iter().map(|candidate| (place, candidate))),
+                Err(errors) => wrong.extend(errors),
+            }
+        }
+        if partial.candidates.is_empty() && wrong.is_empty() {
+            wrong.push(absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
+        }
+        for column in &self.references {
+            match texts(column, row) {
+                Ok(texts) => partial.references.extend(texts),
+                Err(error) => wrong.push(error),
+            }
+        }
+        if wrong.is_empty() { Ok(partial) } else { Err(wrong) }
+    }
+
+    /// The candidates of a slot: none where the row has null there.
+    fn candidates(&self, slot: &Slot, row: &Row, called: Option<&str>) -> Result<Vec<Candidate>, Vec<LineError>> {
+        let Some(value) = slot.column.value(row) else { return Ok(Vec::new()) };
+        let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
+        let (items, is_list) = match value.as_ref() {
+            Value::Array(_) if slot.name.is_some() => return Err(wrong("a list, where one text has a name of its own".into())),
+            Value::Array(items) => (items.iter().collect(), true),
+            one => (vec![one], false),
+        };
+        let ids = match (&self.candidate_id, is_list) {
+            (Some(column), true) if !self.gathers => Some(list(column, row, items.len(), "candidate-id").map_err(|e| vec![e])?),
+            _ => None,
+        };
+        let mut errors = Vec::new();
+        let mut columns = Vec::new();
+        for (attribute, column) in &slot.scores {
+            match scores(attribute, column, row, is_list.then_some(items.len())) {
+                Ok(values) => columns.push((attribute, values)),
+                Err(more) => errors.extend(more),
+            }
+        }
+        let mut candidates = Vec::new();
+        for (index, item) in items.into_iter().enumerate() {
+            let id = match (&ids, called) {
+                (Some(ids), _) => ids[index].clone(),
+                (None, Some(called)) if !is_list => called.to_owned(),
+                (None, Some(called)) => format!("{called}.{}", index + 1),
+                (None, None) if !is_list => slot.called().to_owned(),
+                (None, None) if self.slots.len() == 1 => (index + 1).to_string(),
+                (None, None) => format!("{}.{}", slot.called(), index + 1),
+            };
+            let given = columns.iter().filter_map(|(attribute, values)| Some(((*attribute).clone(), (*values.get(index)?)?)));
+            match candidate(item, id, given.collect()) {
+                Ok(candidate) => candidates.extend(candidate),
+                Err(why) if is_list => errors.push(cell(&slot.field(), &slot.column, format!("item {index}: {why}"))),
+                Err(why) => errors.push(cell(&slot.field(), &slot.column, why)),
+            }
+        }
+        if errors.is_empty() { Ok(candidates) } else { Err(errors) }
+    }
+}
+
+/// A candidate from a text or from an object like those of our own files; nothing from null.
+fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Result<Option<Candidate>, String> {
+    match item {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(Candidate { id, text: text.clone(), scores })),
+        Value::Object(fields) if fields.contains_key("text") => {
+            let text = fields["text"].as_str().ok_or_else(|| format!("`text` is {}, not a text", kind(&fields["text"])))?;
+            let id = match fields.get("id").filter(|id| !id.is_null()) {
+                Some(own) => plain(own).ok_or_else(|| format!("`id` is {}, not a text", kind(own)))?,
+                None => id,
+            };
+            for (attribute, score) in fields.get("scores").and_then(Value::as_object).into_iter().flatten() {
+                if let Some(score) = number(score).map_err(|why| format!("`scores.{}` {why}", shown(attribute)))? {
+                    scores.insert(attribute.clone(), score);
+                }
+            }
+            Ok(Some(Candidate { id, text: text.to_owned(), scores }))
+        }
+        Value::Object(fields) => {
+            let keys: Vec<String> = fields.keys().cloned().collect();
+            Err(format!("an object without `text`\n\nhint: say where its text is: COLUMN[].KEY; its keys are {}", listed(&keys)))
+        }
+        other => Err(format!("{}, not a text", kind(other))),
+    }
+}
+
+/// The scores of one attribute, by candidate.
+fn scores(attribute: &str, column: &Column, row: &Row, items: Option<usize>) -> Result<Vec<Option<f64>>, Vec<LineError>> {
+    let field = format!("score.{attribute}");
+    let Some(value) = column.value(row) else { return Ok(Vec::new()) };
+    let values: Vec<&Value> = match (value.as_ref(), items) {
+        (Value::Array(values), Some(items)) if values.len() == items => values.iter().collect(),
+        (Value::Array(values), Some(items)) => {
+            return Err(vec![cell(&field, column, format!("{} scores for {items} candidates", values.len()))]);
+        }
+        (one, Some(items)) if items != 1 => return Err(vec![cell(&field, column, format!("{} for {items} candidates", kind(one)))]),
+        (one, _) => vec![one],
+    };
+    let mut errors = Vec::new();
+    let numbers = values.into_iter().map(|value| {
+        number(value).unwrap_or_else(|why| {
+            errors.push(cell(&field, column, why));
+            None
+        })
+    });
+    let numbers = numbers.collect();
+    if errors.is_empty() { Ok(numbers) } else { Err(errors) }
+}
+
+/// A number, also one that is written as a text; nothing from null or an empty cell. True is 1, false 0.
+fn number(value: &Value) -> Result<Option<f64>, String> {
+    let number = match value {
+        Value::Null => return Ok(None),
+        Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) if text.trim().is_empty() => return Ok(None),
+        Value::String(text) => text.trim().parse().ok(),
+        other => return Err(format!("{}, not a number", kind(other))),
+    };
+    match number.filter(|number: &f64| number.is_finite()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!(
+            "`{}` is not a finite number\n\nhint: leave the cell empty where there is no score",
+            shown(&plain(value).unwrap_or_default())
+        )),
+    }
+}
+
+/// A text or a number as a name.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+fn name(field: Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+    let Some(value) = column.value(row) else { return Ok(None) };
+    plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
+}
+
+fn text(field: Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+    match column.value(row) {
+        None => Ok(None),
+        Some(Cow::Borrowed(Value::String(text))) => Ok(Some(text.clone())),
+        Some(value) => Err(not_a_text(&field.to_string(), column, &value)),
+    }
+}
+
+fn not_a_text(field: &str, column: &Column, value: &Value) -> LineError {
+    let hint = match value {
+        Value::Array(_) => format!("\n\nhint: say which item: --map {field}='{}[0]'", shown(&column.name)),
+        Value::Object(keys) => {
+            let keys: Vec<String> = keys.keys().cloned().collect();
+            format!("\n\nhint: say which of its values: --map {field}={}.KEY; the keys are {}", shown(&column.name), listed(&keys))
+        }
+        _ => String::new(),
+    };
+    cell(field, column, format!("{}, not a text{hint}", kind(value)))
+}
+
+/// References: a text, a list of texts, or nothing.
+fn texts(column: &Column, row: &Row) -> Result<Vec<String>, LineError> {
+    let Some(value) = column.value(row) else { return Ok(Vec::new()) };
+    let one = |value: &Value| match value {
+        Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Value::Null => Ok(None),
+        other => Err(not_a_text("reference", column, other)),
+    };
+    match value.as_ref() {
+        Value::Array(items) => items.iter().map(one).filter_map(Result::transpose).collect(),
+        value => Ok(one(value)?.into_iter().collect()),
+    }
+}
+
+/// As many names as there are candidates.
+fn list(column: &Column, row: &Row, items: usize, field: &str) -> Result<Vec<String>, LineError> {
+    let value = column.value(row).unwrap_or(Cow::Owned(Value::Null));
+    let names: Option<Vec<String>> = value.as_array().and_then(|names| names.iter().map(plain).collect());
+    match names {
+        Some(names) if names.len() == items => Ok(names),
+        Some(names) => Err(cell(field, column, format!("{} names for {items} candidates", names.len()))),
+        None => Err(cell(field, column, format!("{}, not a list of names", kind(&value)))),
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Something wrong in a column.
+pub(crate) fn cell(field: &str, column: &Column, why: impl Into<String>) -> LineError {
+    LineError::cell(&column.name, field, why)
+}
+
+/// A value that a sample needs is not there.
+fn absent(field: &Field, column: &Column, row: &Row) -> LineError {
+    let keys: Vec<String> = row.keys().cloned().collect();
+    if column.root(&keys).is_some() {
+        return cell(&field.to_string(), column, "there is no value");
+    }
+    let near = nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
+    let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
+    cell(&field.to_string(), column, format!("there is no such column\n\nhint: {hint}"))
+}
+
+/// That a file has no such column.
+pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> String {
+    let near = nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
+    let (field, column, near) = (shown(&field.to_string()), shown(column), near.unwrap_or_default());
+    format!("there is no column `{column}` to be `{field}`\n\nhint: {near}the columns are {}", listed(columns))
+}
+
+/// Names for a message.
+pub(crate) fn listed(names: &[String]) -> String {
+    let mut list: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", shown(name))).collect();
+    if names.len() > LISTED {
+        list.push(format!("and {} more", names.len() - LISTED));
+    }
+    list.join(", ")
+}

@@ -1,0 +1,117 @@
+//! Rows as samples: each row one, or the rows of one id together.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use crate::column::Column;
+use crate::line_error::LineError;
+use crate::mapping::MapEntry;
+use crate::partial::Partial;
+use crate::plan::{Plan, no_column};
+use crate::rows::{Rows, SeenColumns};
+use crate::{DataError, Mapping, Sample};
+
+/// Samples from rows, with all that is wrong with each.
+///
+/// Where each row is a sample they come as they are read; where rows are gathered by their id, after the last row.
+pub(crate) struct MappedSamples<R> {
+    rows: Rows<R>,
+    plan: Plan,
+    mapping: Mapping,
+    seen: SeenColumns,
+    place: usize,
+    ordinal: usize,
+    at_end: bool,
+    gathered: std::vec::IntoIter<Item>,
+}
+
+type Item = (usize, Result<Sample, Vec<LineError>>);
+
+impl<R: BufRead> MappedSamples<R> {
+    pub(crate) fn new(mut rows: Rows<R>, mapping: &Mapping, seen: SeenColumns, file: &str) -> Result<Self, DataError> {
+        let columns = rows.columns().map(<[String]>::to_vec);
+        let own;
+        let mapping = match &columns {
+            Some(columns) if mapping.is_empty() => {
+                own = Mapping::of_columns(columns);
+                &own
+            }
+            _ => mapping,
+        };
+        let plan = Plan::new(mapping, columns.as_deref(), file)?;
+        if let Some(columns) = &columns {
+            rows.want(&plan.used(columns));
+            seen.borrow_mut().extend(columns.iter().cloned());
+        }
+        let gathered = Vec::new().into_iter();
+        Ok(Self { rows, plan, mapping: mapping.clone(), seen, place: 0, ordinal: 0, at_end: false, gathered })
+    }
+
+    /// The columns that are looked at.
+    pub(crate) fn used(&self) -> Vec<Column> {
+        self.plan.columns().map(|(_, column)| column.clone()).collect()
+    }
+
+    /// The next row of which something can be said, and what.
+    fn next_partial(&mut self) -> Option<(usize, Result<Partial, Vec<LineError>>)> {
+        let (place, row) = self.rows.next()?;
+        (self.place, self.ordinal) = (place, self.ordinal + 1);
+        Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal))))
+    }
+
+    /// All rows, by id, in the order in which ids come first.
+    fn gather(&mut self) -> Vec<Item> {
+        let mut samples: Vec<Partial> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut items = Vec::new();
+        while let Some((place, partial)) = self.next_partial() {
+            let wrong = match partial {
+                Err(wrong) => wrong,
+                Ok(partial) => match places.get(&partial.id) {
+                    Some(&index) => samples[index].add(partial, &self.plan),
+                    None => {
+                        places.insert(partial.id.clone(), samples.len());
+                        samples.push(partial);
+                        Vec::new()
+                    }
+                },
+            };
+            if !wrong.is_empty() {
+                items.push((place, Err(wrong)));
+            }
+        }
+        items.extend(samples.into_iter().map(|partial| (partial.place, partial.finish(&self.plan))));
+        items
+    }
+
+    /// Columns that no row had: in a file whose rows name their own, this can be said at its end only.
+    fn never_seen(&self) -> Option<Item> {
+        let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
+        let wrong = |entry: &MapEntry| {
+            let missing = self.plan.columns().find(|(_, column)| column.name == entry.column && column.root(&seen).is_none());
+            missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
+        };
+        let wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
+        (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
+    }
+}
+
+impl<R: BufRead> Iterator for MappedSamples<R> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        if self.plan.gathers {
+            if !self.at_end {
+                self.at_end = true;
+                let mut items = self.gather();
+                items.extend(self.never_seen());
+                self.gathered = items.into_iter();
+            }
+            return self.gathered.next();
+        }
+        if let Some((place, partial)) = self.next_partial() {
+            return Some((place, partial.and_then(|partial| partial.finish(&self.plan))));
+        }
+        if std::mem::replace(&mut self.at_end, true) { None } else { self.never_seen() }
+    }
+}

@@ -1,0 +1,136 @@
+//! Where samples come from: a file of any kind, and which of its columns is which.
+
+use std::cell::RefCell;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::column::Column;
+use crate::delimited::Delimited;
+use crate::error::Unit;
+use crate::format::Format;
+use crate::line_error::LineError;
+use crate::open::{file_name, open, open_file, read_all};
+use crate::parquet_file::ParquetRows;
+use crate::read::{Items, ReadReport};
+use crate::rows::{Rows, SeenColumns};
+use crate::samples::MappedSamples;
+use crate::{DataError, JsonLines, Mapping, Problems, Records, Sample};
+
+/// The longest Parquet file that is read through a pipe, which has to be held in memory: 2 GiB.
+const LONGEST_PIPED: u64 = 2 << 30;
+
+/// A file of samples and how to read it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// The file, `-` for standard input.
+    pub path: PathBuf,
+    /// What it is, where its content and name should not decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// Which column is which. Empty for JSON lines in our own form, and for tables whose columns have our fields' names.
+    #[serde(default, skip_serializing_if = "Mapping::is_empty")]
+    pub map: Mapping,
+    /// Only the first so many samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+}
+
+/// An open file of samples.
+pub struct SampleFile {
+    /// The samples.
+    pub records: Records<'static, Sample>,
+    /// What the file is.
+    pub format: Format,
+    /// The columns so far, and those that are used; none for JSON lines in our own form.
+    columns: Option<(SeenColumns, Vec<Column>)>,
+}
+
+impl SampleFile {
+    /// The columns that were passed over so far, by name.
+    pub fn unmapped(&self) -> Vec<String> {
+        let Some((seen, used)) = &self.columns else { return Vec::new() };
+        let seen: Vec<String> = seen.borrow().iter().cloned().collect();
+        let roots: Vec<&str> = used.iter().filter_map(|column| column.root(&seen)).collect();
+        seen.iter().filter(|name| !roots.contains(&name.as_str())).cloned().collect()
+    }
+}
+
+impl Source {
+    /// A file by itself.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), format: None, map: Mapping::default(), limit: None }
+    }
+
+    /// All its samples; a file with anything wrong in it (as far as it is read) is refused with all that is wrong.
+    pub fn samples(&self) -> Result<Vec<Sample>, DataError> {
+        let mut file = self.open()?;
+        let records = file.records.by_ref().collect();
+        ReadReport { records, problems: file.records.into_problems() }.strict()
+    }
+
+    /// Opens it: samples come one at a time.
+    pub fn open(&self) -> Result<SampleFile, DataError> {
+        let mut reader = open(&self.path)?;
+        // A reader that fails says so where its first line is read.
+        let start = reader.fill_buf().unwrap_or_default();
+        let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
+        let file = file_name(&self.path);
+        if format == Format::Jsonl && self.map.is_empty() {
+            return Ok(SampleFile { records: Records::new(reader, file, self.limit)?, format, columns: None });
+        }
+        let wrong = |unit, place, error| {
+            let mut problems = Problems { unit, ..Problems::new(file.clone()) };
+            problems.push(place, error);
+            DataError::Problems(problems)
+        };
+        let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
+        let rows = match format {
+            Format::Jsonl => Rows::Lines(not_an_array(reader, &file)?, Rc::clone(&seen)),
+            Format::Csv | Format::Tsv => {
+                let delimiter = delimiter(format, start);
+                Rows::Cells(Box::new(Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?))
+            }
+            Format::Parquet => Rows::Parquet(Box::new(parquet(&self.path, reader).map_err(|why| match why {
+                LineError::Read(source) => DataError::Open { file: file.clone(), source },
+                other => wrong(Unit::Row, 0, other),
+            })?)),
+        };
+        let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
+        let samples = MappedSamples::new(rows, &self.map, Rc::clone(&seen), &file)?;
+        let used = samples.used();
+        let records = Records::of(Box::new(samples) as Items<'static, Sample>, unit, file, self.limit)?;
+        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+    }
+}
+
+fn not_an_array<R: BufRead>(mut reader: R, file: &str) -> Result<JsonLines<crate::rows::Row, R>, DataError> {
+    crate::read::refuse_array(&mut reader, file)?;
+    Ok(JsonLines::new(reader))
+}
+
+fn delimiter(format: Format, start: &[u8]) -> u8 {
+    let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
+    match format {
+        Format::Tsv => b'\t',
+        _ if !head.contains(&b',') && head.contains(&b';') => b';',
+        _ => b',',
+    }
+}
+
+/// A Parquet file's end says what it holds: on disk it is read where it lies, from elsewhere it is held in memory.
+fn parquet(path: &Path, reader: impl BufRead) -> Result<ParquetRows, LineError> {
+    let on_disk = open_file(path).ok().filter(|file| path.is_file() && starts_as_parquet(file));
+    match on_disk {
+        Some(file) => ParquetRows::of_file(file),
+        None => ParquetRows::of_bytes(read_all(reader, LONGEST_PIPED).map_err(LineError::Read)?),
+    }
+}
+
+fn starts_as_parquet(mut file: &std::fs::File) -> bool {
+    let mut magic = [0; 4];
+    std::io::Read::read_exact(&mut file, &mut magic).is_ok() && magic == *b"PAR1"
+}
