@@ -7,7 +7,7 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{demo, determinism, diff, import, logprobs, method, model, reference, show};
+use crate::{data, demo, determinism, diff, import, logprobs, method, model, reference, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -65,6 +65,9 @@ pub(crate) enum Command {
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
+    /// Check and convert files of samples
+    #[command(subcommand, long_about = data::LONG_ABOUT)]
+    Data(data::DataCommand),
     /// See it work: fetch a small model, rank the sample that comes with probity, explain the numbers
     ///
     /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, runs `compare` on five short texts with
@@ -143,6 +146,7 @@ impl Invocation {
             Command::Show(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Import(args) => args.run(global),
+            Command::Data(command) => command.run(global),
             Command::Demo(args) => args.run(global, arguments),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

@@ -1,16 +1,13 @@
 //! `probity import`: public files to our JSONL.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use probity_data::{importer, importers, write_samples};
-use probity_store::write_whole;
+use probity_data::{importer, importers};
 
 use crate::args::Global;
+use crate::data;
 use crate::exit::Done;
-use crate::progress::Reporter;
-use crate::terminal::thousands;
 
 /// Options of `import`.
 #[derive(Debug, Args)]
@@ -34,17 +31,7 @@ pub(crate) fn after_help() -> String {
 impl ImportArgs {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
         let samples = importer(&self.name)?.import(&self.file)?;
-        if let Some(path) = &self.out {
-            write_whole(path, |writer| anyhow::Ok(write_samples(writer, &samples)?))?;
-        } else {
-            let mut out = io::BufWriter::new(io::stdout().lock());
-            write_samples(&mut out, &samples)?;
-            out.flush()?;
-        }
-        let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
-        let counts = format!("{} samples, {} candidates", thousands(samples.len() as u64), thousands(candidates as u64));
-        let to = self.out.map(|path| format!(" in {}", path.display())).unwrap_or_default();
-        Reporter::new(global).say(&format!("{counts}{to}"));
+        data::write(&samples, self.out.as_deref(), global)?;
         Ok(Done::Success)
     }
 }

@@ -5,6 +5,7 @@
 
 mod args;
 mod compute;
+mod data;
 mod demo;
 mod determinism;
 mod diff;

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use probity_data::{Sample, read_samples, write_samples};
+use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
 use probity_runtime::Model;
-use probity_runtime::weights::sha256_file;
 use probity_store::{ANSWERS, Answers, Existing, Recorded, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::compute::{ModelArgs, in_force};
+use crate::data::DataArgs;
 use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
@@ -27,12 +27,8 @@ use crate::terminal::{print, size, table, thousands, visible};
 struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The samples: JSON lines, or - for standard input
-    #[arg(long, value_name = "FILE", help_heading = "Data and output")]
-    data: PathBuf,
-    /// Judge only the first N samples
-    #[arg(long, value_name = "N", help_heading = "Data and output")]
-    limit: Option<usize>,
+    #[command(flatten)]
+    data: DataArgs,
     /// The folder for the manifest, the tables and the summary; made where it is not there
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run", help_heading = "Data and output")]
     out: Option<PathBuf>,
@@ -96,14 +92,14 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
     let args = RunArgs::from_arg_matches(matches)?;
     let global = Global::from_arg_matches(matches)?;
     let params = method.params_in_force(matches)?;
-    let samples = read_samples(&args.data, args.limit)?;
+    let samples = args.data.samples()?;
     let mut reporter = Reporter::new(global);
     let model = args.model.load(&mut reporter)?;
     let Some(out) = args.out.clone().filter(|_| !args.dry_run) else {
         dry_run::method(method, matches, &samples, &model, &reporter)?;
         return Ok(Done::Success);
     };
-    let data = json!({"path": args.data, "sha256": hash_of_data(&args.data), "samples": samples.len()});
+    let data = args.data.described(&samples)?;
     let info = info(method.name(), arguments, &params, &data, &model);
     let mut folder = RunFolder::create(&out, args.keep.existing(), info)?;
     interrupt::catch();
@@ -132,11 +128,6 @@ pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsS
         reporter.warn(&format!("{} {results} without a score; the outcomes say why", thousands(unscored as u64)));
     }
     Ok(if args.strict && unscored > 0 { Done::Unscored } else { Done::Success })
-}
-
-/// Of a regular file only: what came through a pipe is gone.
-fn hash_of_data(path: &Path) -> Option<String> {
-    path.is_file().then(|| sha256_file(path).ok()).flatten()
 }
 
 /// What the manifest says of a run when it begins.

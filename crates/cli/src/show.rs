@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use probity_data::{Sample, read_samples};
+use probity_data::{Sample, Source};
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
 };
@@ -131,7 +131,7 @@ impl ShowArgs {
 /// The samples that were judged; none where the run keeps none.
 fn samples(run: &Path) -> anyhow::Result<Vec<Sample>> {
     let path = run.join(SAMPLES);
-    if path.exists() { Ok(read_samples(&path, None)?) } else { Ok(Vec::new()) }
+    if path.exists() { Ok(Source::new(&path).samples()?) } else { Ok(Vec::new()) }
 }
 
 fn unknown(id: &str, samples: &[Sample], run: &Path) -> anyhow::Error {

@@ -88,7 +88,8 @@ impl Problems {
         }
     }
 
-    fn hints(&self) -> Vec<String> {
+    /// What to do about the first of them, each hint once.
+    pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         for hint in self.kept.iter().take(LISTED).filter_map(|p| p.error.hint()) {
             if !hints.contains(&hint) {
@@ -198,7 +199,7 @@ pub enum DataError {
         /// Its id.
         id: String,
         /// What is wrong with it.
-        error: LineError,
+        error: Box<LineError>,
     },
     /// Writing failed.
     #[error("samples could not be written: {0}")]

@@ -22,6 +22,7 @@ mod rows;
 mod sample;
 mod samples;
 mod source;
+mod survey;
 mod write;
 
 pub use error::{DataError, LISTED, Problem, Problems, Unit};
@@ -34,4 +35,5 @@ pub use open::open;
 pub use read::{ReadReport, Record, Records, read_from, read_strict};
 pub use sample::{Candidate, Preference, Sample, TIE};
 pub use source::{SampleFile, Source};
+pub use survey::{Kind, LONG_TEXT, Scores, Survey, Warning};
 pub use write::write_samples;

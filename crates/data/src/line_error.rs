@@ -79,6 +79,15 @@ impl LineError {
         Self::Cell { column: column.to_owned(), field: field.to_owned(), why, hint }
     }
 
+    /// The field, or the column of a table; none where the whole line is meant.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::Shape { field, .. } | Self::Content { field, .. } => Some(field.as_str()).filter(|field| !matches!(*field, "" | ".")),
+            Self::Cell { column, .. } => Some(column),
+            Self::Syntax { .. } | Self::Utf8 { .. } | Self::TooLong { .. } | Self::Read(_) => None,
+        }
+    }
+
     /// What to do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         match self {

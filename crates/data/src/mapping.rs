@@ -86,7 +86,7 @@ impl FromStr for Field {
 fn near_field(text: &str) -> Option<String> {
     let (stem, rest) = text.split_once('.').map_or((text, None), |(stem, rest)| (stem, Some(rest)));
     let stems = ["id", "context", "instruction", "candidate", "candidate-id", "reference", "score", "preference"];
-    let near = nearest(stem, stems.into_iter())?;
+    let near = nearest(stem, stems)?;
     Some(match rest {
         Some(rest) if !rest.is_empty() => shown(&format!("{near}.{rest}")),
         _ if near == "score" => "score.ATTRIBUTE".to_owned(),

@@ -30,11 +30,8 @@ pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
 
 fn unpacked(mut reader: impl BufRead + 'static, path: &Path) -> Result<Box<dyn BufRead>, DataError> {
     let refused = |source| DataError::Open { file: file_name(path), source };
-    let start = match reader.fill_buf() {
-        Ok(start) => start,
-        // A reader that fails at once says so where it is read.
-        Err(_) => return Ok(Box::new(reader)),
-    };
+    // A reader that fails at once says so where it is read.
+    let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
     Ok(match start {
         [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, flate2::bufread::MultiGzDecoder::new(reader))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {

@@ -177,17 +177,16 @@ impl Plan {
                 None
             })
         };
-        let required =
-            |field: Field, column: &Column| name(field.clone(), column, row)?.map(Some).ok_or_else(|| absent(&field, column, row));
+        let required = |field: Field, column: &Column| name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row));
         let id = match &self.id {
             Some(column) => keep(required(Field::Id, column)),
             None => Some(ordinal.to_string()),
         };
         let context = self.context.as_ref().and_then(|column| {
-            keep(text(Field::Context, column, row).and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))))
+            keep(text(&Field::Context, column, row).and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))))
         });
-        let instruction = self.instruction.as_ref().and_then(|column| keep(text(Field::Instruction, column, row)));
-        let preference = self.preference.as_ref().and_then(|column| keep(name(Field::Preference, column, row)));
+        let instruction = self.instruction.as_ref().and_then(|column| keep(text(&Field::Instruction, column, row)));
+        let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
         let called = self.candidate_id.as_ref().filter(|_| self.gathers).and_then(|column| keep(required(Field::CandidateId, column)));
         let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
         partial.instruction = instruction.filter(|text| !text.is_empty());
@@ -329,12 +328,12 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-fn name(field: Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+fn name(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
     let Some(value) = column.value(row) else { return Ok(None) };
     plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
 }
 
-fn text(field: Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
+fn text(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
     match column.value(row) {
         None => Ok(None),
         Some(Cow::Borrowed(Value::String(text))) => Ok(Some(text.clone())),

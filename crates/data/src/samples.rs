@@ -67,14 +67,15 @@ impl<R: BufRead> MappedSamples<R> {
         while let Some((place, partial)) = self.next_partial() {
             let wrong = match partial {
                 Err(wrong) => wrong,
-                Ok(partial) => match places.get(&partial.id) {
-                    Some(&index) => samples[index].add(partial, &self.plan),
-                    None => {
+                Ok(partial) => {
+                    if let Some(&index) = places.get(&partial.id) {
+                        samples[index].add(partial, &self.plan)
+                    } else {
                         places.insert(partial.id.clone(), samples.len());
                         samples.push(partial);
                         Vec::new()
                     }
-                },
+                }
             };
             if !wrong.is_empty() {
                 items.push((place, Err(wrong)));

@@ -92,7 +92,11 @@ impl Source {
             Format::Jsonl => Rows::Lines(not_an_array(reader, &file)?, Rc::clone(&seen)),
             Format::Csv | Format::Tsv => {
                 let delimiter = delimiter(format, start);
-                Rows::Cells(Box::new(Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?))
+                let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?;
+                if cells.columns().is_empty() {
+                    return Err(DataError::Empty { file, example: <Sample as crate::Record>::EXAMPLE });
+                }
+                Rows::Cells(Box::new(cells))
             }
             Format::Parquet => Rows::Parquet(Box::new(parquet(&self.path, reader).map_err(|why| match why {
                 LineError::Read(source) => DataError::Open { file: file.clone(), source },

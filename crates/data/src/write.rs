@@ -12,7 +12,7 @@ pub fn write_samples(mut writer: impl Write, samples: &[Sample]) -> Result<(), D
     check_all(samples).map_err(|(index, error)| DataError::Unwritable {
         index,
         id: crate::line_error::shown(&samples[index].id),
-        error,
+        error: Box::new(error),
     })?;
     for sample in samples {
         serde_json::to_writer(&mut writer, sample).map_err(|e| DataError::Write(e.into()))?;

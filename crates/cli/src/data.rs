@@ -1,0 +1,314 @@
+//! Samples from the user's files: options that say what a file is, and `probity data`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use probity_data::{DataError, Format, MapEntry, Mapping, Problems, Sample, Source, Survey, write_samples};
+use probity_runtime::weights::sha256_file;
+use probity_store::write_whole;
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::exit::{Done, message};
+use crate::progress::Reporter;
+use crate::terminal::{print, table, thousands, visible, visible_line};
+
+/// How a file is read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReadArgs {
+    /// Which column is which field; once for each. `probity help data` has examples
+    ///
+    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE,
+    /// preference or preference.VALUE. COLUMN is a column's name, or a path to a place in it: input.text, turns[0], responses[].text. Without
+    /// --map, JSON lines have probity's own form, and columns of tables that have the names of fields are these fields.
+    #[arg(long, value_name = "FIELD=COLUMN", help_heading = "Data and output")]
+    map: Vec<MapEntry>,
+    /// What the file is, where its content and name do not tell
+    #[arg(long, value_name = "FORMAT", value_parser = formats(), help_heading = "Data and output")]
+    data_format: Option<Format>,
+    /// Read only the first N samples
+    #[arg(long, value_name = "N", help_heading = "Data and output")]
+    limit: Option<usize>,
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::as_str)).map(|name| name.parse().expect("one of the formats"))
+}
+
+impl ReadArgs {
+    fn source(&self, path: &Path) -> anyhow::Result<Source> {
+        let map = Mapping::new(self.map.iter().cloned())?;
+        Ok(Source { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
+    }
+}
+
+/// The samples of a run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataArgs {
+    /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input
+    #[arg(long, value_name = "FILE", help_heading = "Data and output")]
+    data: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+impl DataArgs {
+    /// All samples that were asked for.
+    pub(crate) fn samples(&self) -> anyhow::Result<Vec<Sample>> {
+        Ok(self.read.source(&self.data)?.samples()?)
+    }
+
+    /// What a manifest says of them.
+    pub(crate) fn described(&self, samples: &[Sample]) -> anyhow::Result<Value> {
+        let mut described = json!(self.read.source(&self.data)?);
+        described["sha256"] = json!(hash_of_data(&self.data));
+        described["samples"] = json!(samples.len());
+        Ok(described)
+    }
+}
+
+/// Of a regular file only: what came through a pipe is gone.
+fn hash_of_data(path: &Path) -> Option<String> {
+    path.is_file().then(|| sha256_file(path).ok()).flatten()
+}
+
+pub(crate) const LONG_ABOUT: &str = "\
+Check and convert files of samples.
+
+A file is JSON lines in probity's own form, or a table: CSV, TSV, Parquet or foreign JSON lines, each but Parquet also packed by gzip or zstd.
+Every command that takes samples takes them all; --map says which column is which.
+
+One row is one sample; each candidate column is called by its name, or by one that you give:
+  --map id=doc_id --map context=article --map candidate=summary_a --map candidate.human=summary_b \\
+  --map score.summary_a.coherence=coh_a --map score.human.coherence=coh_b --map reference=gold
+A column that is a list gives several candidates (called 1, 2, …) or references; scores are then lists too:
+  --map context=text --map candidate=machine_summaries --map score.fluency=fluency --map reference=human_summaries
+A path leads into objects and lists, and [] takes a value from each item:
+  --map context=input.text --map instruction=turns[0] --map candidate=responses[].text \\
+  --map candidate-id=responses[].model --map score.quality=responses[].rating
+One row is one candidate; rows with the same id are one sample, wherever they stand:
+  --map id=doc --map context=article --map candidate=text --map candidate-id=system --map score.fluency=flu
+A preference is a candidate's id, its column, a letter (A is the first) or `tie`; say what any other value means:
+  --map preference=label --map preference.0=summary_a --map preference.1=human --map preference.2=tie
+
+Without an id, samples are called by their row's number. Empty cells are empty texts, or no score, no reference, no preference.";
+
+/// Subcommands of `data`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// List everything that is wrong with files of samples, and what they hold
+    ///
+    /// Problems are lines or rows that cannot be used; each is told with its field. Warnings are samples that can be read but may not be what
+    /// was meant. The exit code is 2 where there are problems, 0 where there are only warnings. Rows that are gathered by their id are held
+    /// in memory; all other files are read in bounded memory but for the samples' ids.
+    Check(CheckArgs),
+    /// Write samples as probity's JSON lines
+    Convert(ConvertArgs),
+}
+
+impl DataCommand {
+    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+        match self {
+            Self::Check(args) => args.run(),
+            Self::Convert(args) => args.run(global),
+        }
+    }
+}
+
+/// Options of `data check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The files, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    read: ReadArgs,
+    /// List all problems and warnings, not only the first thousand
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON object a file
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a file.
+struct Checked {
+    file: String,
+    /// Not to be had at all.
+    refused: Option<String>,
+    format: Option<Format>,
+    unmapped: Vec<String>,
+    survey: Survey,
+    problems: Problems,
+}
+
+impl CheckArgs {
+    fn run(&self) -> anyhow::Result<Done> {
+        let mut done = Done::Success;
+        for path in &self.files {
+            let checked = self.check(path)?;
+            if checked.refused.is_some() || !checked.problems.is_empty() {
+                done = Done::BrokenInput;
+            }
+            print(&if self.json { checked.json().to_string() } else { checked.text() })?;
+        }
+        Ok(done)
+    }
+
+    fn check(&self, path: &Path) -> anyhow::Result<Checked> {
+        let source = self.read.source(path)?;
+        let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        let survey = Survey::new(self.all);
+        let problems = Problems::new(file.clone());
+        let mut checked = Checked { file, refused: None, format: None, unmapped: Vec::new(), survey, problems };
+        match source.open() {
+            Ok(mut file) => {
+                if self.all {
+                    file.records = file.records.keep_all_problems();
+                }
+                for (line, sample) in file.records.by_ref() {
+                    checked.survey.add(line, &sample);
+                }
+                checked.format = Some(file.format);
+                checked.unmapped = file.unmapped();
+                checked.problems = file.records.into_problems();
+            }
+            Err(DataError::Problems(problems)) => checked.problems = problems,
+            Err(error) => checked.refused = Some(message(&error)),
+        }
+        Ok(checked)
+    }
+}
+
+impl Checked {
+    fn json(&self) -> Value {
+        let problem = |problem: &probity_data::Problem| {
+            json!({
+                "line": problem.line, "field": problem.error.field(), "why": problem.error.to_string(), "hint": problem.error.hint(),
+            })
+        };
+        json!({
+            "file": self.file, "format": self.format, "error": self.refused, "holds": self.survey, "columns_passed_over": self.unmapped,
+            "counted_by": self.problems.unit.to_string(), "problems": self.problems.count(),
+            "first_problems": self.problems.kept.iter().map(problem).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let kind = self.format.map(|format| format!(" ({format})")).unwrap_or_default();
+        let _ = writeln!(text, "{}{kind}", self.file);
+        if let Some(refused) = &self.refused {
+            return format!("{text}{}\n", visible(refused));
+        }
+        let _ = writeln!(text, "{}", self.holds());
+        if !self.unmapped.is_empty() {
+            let names: Vec<String> = self.unmapped.iter().map(|name| format!("`{}`", visible_line(name))).collect();
+            let _ = writeln!(text, "passed over: {}", names.join(", "));
+        }
+        self.tell_warnings(&mut text);
+        self.tell_problems(&mut text);
+        visible(&text)
+    }
+
+    /// What can be used, in a table.
+    fn holds(&self) -> String {
+        let survey = &self.survey;
+        let count = |what: &str, number: usize| vec![what.to_owned(), thousands(number as u64), String::new()];
+        let mut rows = vec![count("samples", survey.samples), count("candidates", survey.candidates)];
+        for (what, number) in [
+            ("instructions", survey.instructions),
+            ("references", survey.references),
+            ("preferences", survey.preferences),
+            ("ties", survey.ties),
+        ] {
+            if number > 0 {
+                rows.push(count(what, number));
+            }
+        }
+        for (attribute, scores) in &survey.attributes {
+            let mut row = count(&format!("scores of {attribute}"), scores.candidates);
+            row[2] = format!("from {} to {}", scores.lowest, scores.highest);
+            rows.push(row);
+        }
+        rows.push(vec!["longest text".into(), thousands(survey.longest_text as u64), "characters".into()]);
+        table(&["holds".into(), "number".into(), String::new()], &rows)
+    }
+
+    fn tell_warnings(&self, text: &mut String) {
+        let total: usize = self.survey.warnings.values().sum();
+        if total == 0 {
+            return;
+        }
+        let counts = self.survey.warnings.iter().map(|(kind, number)| format!("{} × {}", thousands(*number as u64), kind.as_str()));
+        let _ = writeln!(text, "\n{}: {}", counted(total, "warning"), counts.collect::<Vec<_>>().join("; "));
+        for warning in &self.survey.kept {
+            let _ = writeln!(text, "  {} {}: {}", self.problems.unit, warning.line, visible_line(&warning.to_string()));
+        }
+        tell_rest(text, total - self.survey.kept.len());
+    }
+
+    fn tell_problems(&self, text: &mut String) {
+        if self.problems.is_empty() {
+            let _ = write!(text, "\nno problems");
+            return;
+        }
+        let _ = writeln!(text, "\n{}", counted(self.problems.count(), "problem"));
+        for problem in &self.problems.kept {
+            let _ = writeln!(text, "  {}", visible_line(&problem.to_string()));
+        }
+        tell_rest(text, self.problems.more);
+        for hint in self.problems.hints() {
+            let _ = writeln!(text, "hint: {}", visible_line(&hint));
+        }
+    }
+}
+
+fn tell_rest(text: &mut String, rest: usize) {
+    if rest > 0 {
+        let _ = writeln!(text, "  … and {} more; --all lists them", thousands(rest as u64));
+    }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{} {what}{}", thousands(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// Options of `data convert`.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// The file, or - for standard input
+    file: PathBuf,
+    #[command(flatten)]
+    read: ReadArgs,
+    /// Write here instead of to standard output; the file is replaced whole or not at all
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl ConvertArgs {
+    fn run(self, global: Global) -> anyhow::Result<Done> {
+        let samples = self.read.source(&self.file)?.samples()?;
+        write(&samples, self.out.as_deref(), global)?;
+        Ok(Done::Success)
+    }
+}
+
+/// Writes samples to a file or to standard output, and says how many.
+pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> anyhow::Result<()> {
+    if let Some(path) = out {
+        write_whole(path, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
+    } else {
+        let mut out = io::BufWriter::new(crate::output::Stdout::new());
+        write_samples(&mut out, samples)?;
+        out.flush()?;
+    }
+    let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
+    let counts = format!("{} samples, {} candidates", thousands(samples.len() as u64), thousands(candidates as u64));
+    let to = out.map(|path| format!(" in {}", path.display())).unwrap_or_default();
+    Reporter::new(global).say(&format!("{counts}{to}"));
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! What a file of samples holds, counted as it is read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::line_error::shown;
+use crate::{Preference, Sample};
+
+/// Texts of more characters than this are warned of.
+pub const LONG_TEXT: usize = 100_000;
+
+/// How many warnings are kept; the rest is counted.
+const KEPT: usize = 1000;
+
+/// Counts over samples. Its size does not grow with their number, but for a line for each attribute.
+#[derive(Debug, Default, Serialize)]
+pub struct Survey {
+    /// Samples.
+    pub samples: usize,
+    /// Candidates of all of them.
+    pub candidates: usize,
+    /// References of all of them.
+    pub references: usize,
+    /// Samples with an instruction.
+    pub instructions: usize,
+    /// Samples of which a candidate is preferred.
+    pub preferences: usize,
+    /// Samples of which no candidate is preferred.
+    pub ties: usize,
+    /// Characters of the longest text.
+    pub longest_text: usize,
+    /// Gold scores by attribute.
+    pub attributes: BTreeMap<String, Scores>,
+    /// How many warnings there are of each kind.
+    pub warnings: BTreeMap<Kind, usize>,
+    /// The first of them.
+    #[serde(rename = "first_warnings")]
+    pub kept: Vec<Warning>,
+    #[serde(skip)]
+    keep_all: bool,
+}
+
+/// Gold scores of one attribute.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Scores {
+    /// Candidates that have one.
+    pub candidates: usize,
+    /// The lowest.
+    pub lowest: f64,
+    /// The highest.
+    pub highest: f64,
+}
+
+/// What may be wrong with a sample that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A candidate without text: methods answer it with the outcome `empty`.
+    EmptyCandidate,
+    /// Neither context nor instruction.
+    EmptyContext,
+    /// Two candidates with the same text.
+    IdenticalCandidates,
+    /// Nothing to compare with.
+    SingleCandidate,
+    /// A text of more than [`LONG_TEXT`] characters.
+    LongText,
+    /// A control character, one that reorders or hides text, or one that stands for what could not be decoded.
+    OddCharacter,
+}
+
+impl Kind {
+    /// What it is, for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EmptyCandidate => "empty candidate",
+            Self::EmptyContext => "neither context nor instruction",
+            Self::IdenticalCandidates => "identical candidates",
+            Self::SingleCandidate => "a single candidate",
+            Self::LongText => "very long text",
+            Self::OddCharacter => "control, invisible or undecodable character",
+        }
+    }
+}
+
+/// A warning and where it belongs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Warning {
+    /// The line or row, as the file counts them.
+    pub line: usize,
+    /// The field.
+    pub field: String,
+    /// What kind it is.
+    pub kind: Kind,
+    /// More about it; may be empty.
+    pub detail: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "field `{}`: {}", self.field, self.kind.as_str())?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, ", {}", self.detail) }
+    }
+}
+
+impl Survey {
+    /// Nothing yet. With `keep_all` every warning is kept, not the first thousand only.
+    pub fn new(keep_all: bool) -> Self {
+        Self { keep_all, ..Self::default() }
+    }
+
+    /// Counts a sample that stands on `line`.
+    pub fn add(&mut self, line: usize, sample: &Sample) {
+        self.samples += 1;
+        self.candidates += sample.candidates.len();
+        self.references += sample.references.len();
+        self.instructions += usize::from(sample.instruction.is_some());
+        match &sample.preference {
+            Some(Preference::Candidate(_)) => self.preferences += 1,
+            Some(Preference::Tie) => self.ties += 1,
+            None => {}
+        }
+        for (attribute, &score) in sample.candidates.iter().flat_map(|candidate| &candidate.scores) {
+            let none = Scores { candidates: 0, lowest: score, highest: score };
+            let scores = self.attributes.entry(attribute.clone()).or_insert(none);
+            scores.candidates += 1;
+            scores.lowest = scores.lowest.min(score);
+            scores.highest = scores.highest.max(score);
+        }
+        self.look_at(line, sample);
+    }
+
+    fn look_at(&mut self, line: usize, sample: &Sample) {
+        let instruction = sample.instruction.as_deref().unwrap_or_default();
+        if sample.context.trim().is_empty() && instruction.trim().is_empty() {
+            self.warn(line, "context".into(), Kind::EmptyContext, String::new());
+        }
+        if sample.candidates.len() == 1 {
+            self.warn(line, "candidates".into(), Kind::SingleCandidate, String::new());
+        }
+        self.text(line, || "context".into(), &sample.context);
+        self.text(line, || "instruction".into(), instruction);
+        let mut first_of_text = BTreeMap::new();
+        for (index, candidate) in sample.candidates.iter().enumerate() {
+            let field = || format!("candidates[{index}].text");
+            if candidate.text.trim().is_empty() {
+                self.warn(line, field(), Kind::EmptyCandidate, format!("`{}`", shown(&candidate.id)));
+            } else if let Some(first) = first_of_text.insert(candidate.text.as_str(), &candidate.id) {
+                let detail = format!("`{}` and `{}`", shown(first), shown(&candidate.id));
+                self.warn(line, field(), Kind::IdenticalCandidates, detail);
+            }
+            self.text(line, field, &candidate.text);
+        }
+        for (index, reference) in sample.references.iter().enumerate() {
+            self.text(line, || format!("references[{index}]"), reference);
+        }
+    }
+
+    fn text(&mut self, line: usize, field: impl Fn() -> String, text: &str) {
+        let characters = text.chars().count();
+        self.longest_text = self.longest_text.max(characters);
+        if characters > LONG_TEXT {
+            self.warn(line, field(), Kind::LongText, format!("{characters} characters"));
+        }
+        if let Some(odd) = text.chars().find(|&c| is_odd(c)) {
+            self.warn(line, field(), Kind::OddCharacter, format!("U+{:04X}", u32::from(odd)));
+        }
+    }
+
+    fn warn(&mut self, line: usize, field: String, kind: Kind, detail: String) {
+        *self.warnings.entry(kind).or_default() += 1;
+        if self.keep_all || self.kept.len() < KEPT {
+            self.kept.push(Warning { line, field, kind, detail });
+        }
+    }
+}
+
+fn is_odd(c: char) -> bool {
+    let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let invisible = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || bidirectional || invisible || c == '\u{fffd}'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Candidate;
+
+    fn sample(context: &str, texts: &[&str]) -> Sample {
+        let candidate = |(i, text): (usize, &&str)| Candidate {
+            id: format!("c{i}"),
+            text: (*text).to_owned(),
+            scores: BTreeMap::from([("f".to_owned(), i as f64)]),
+        };
+        Sample {
+            id: "s".into(),
+            context: context.into(),
+            instruction: None,
+            candidates: texts.iter().enumerate().map(candidate).collect(),
+            references: vec!["r".into()],
+            preference: Some(Preference::Tie),
+        }
+    }
+
+    #[test]
+    fn what_there_is_is_counted() {
+        let mut survey = Survey::new(false);
+        survey.add(1, &sample("good", &["a", "b"]));
+        survey.add(2, &sample("good", &["a", "b", "longest"]));
+        assert_eq!((survey.samples, survey.candidates, survey.references, survey.ties, survey.longest_text), (2, 5, 2, 2, 7));
+        let scores = survey.attributes["f"];
+        assert_eq!((scores.candidates, scores.lowest, scores.highest), (5, 0.0, 2.0));
+        assert!(survey.warnings.is_empty());
+    }
+
+    #[test]
+    fn each_kind_of_warning_says_where() {
+        let mut survey = Survey::new(false);
+        survey.add(7, &sample(" ", &["same\u{202e}", "same\u{202e}", ""]));
+        survey.add(8, &sample(&"x".repeat(LONG_TEXT + 1), &["y"]));
+        let told: Vec<String> = survey.kept.iter().map(|w| format!("{}: {w}", w.line)).collect();
+        assert_eq!(
+            told,
+            [
+                "7: field `context`: neither context nor instruction",
+                "7: field `candidates[0].text`: control, invisible or undecodable character, U+202E",
+                "7: field `candidates[1].text`: identical candidates, `c0` and `c1`",
+                "7: field `candidates[1].text`: control, invisible or undecodable character, U+202E",
+                "7: field `candidates[2].text`: empty candidate, `c2`",
+                "8: field `candidates`: a single candidate",
+                "8: field `context`: very long text, 100001 characters",
+            ]
+        );
+    }
+
+    #[test]
+    fn warnings_are_kept_up_to_a_thousand_and_counted_beyond() {
+        let mut survey = Survey::new(false);
+        (1..=KEPT + 5).for_each(|line| survey.add(line, &sample("c", &["a", ""])));
+        assert_eq!((survey.kept.len(), survey.warnings[&Kind::EmptyCandidate]), (KEPT, KEPT + 5));
+    }
+}
