@@ -12,10 +12,15 @@ const BUFFER: usize = 64 << 10;
 /// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its first bytes tell,
 /// whatever the name.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
+    unpacked(open_packed(path)?, &file_name(path))
+}
+
+/// As [`open`], with the bytes as they lie there.
+pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
     if path == Path::new("-") {
-        return unpacked(BufReader::with_capacity(BUFFER, io::stdin()), path);
+        return Ok(Box::new(BufReader::with_capacity(BUFFER, io::stdin())));
     }
-    unpacked(BufReader::with_capacity(BUFFER, open_file(path)?), path)
+    Ok(Box::new(BufReader::with_capacity(BUFFER, open_file(path)?)))
 }
 
 /// A file that is no folder.
@@ -28,8 +33,9 @@ pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
     Ok(file)
 }
 
-fn unpacked(mut reader: impl BufRead + 'static, path: &Path) -> Result<Box<dyn BufRead>, DataError> {
-    let refused = |source| DataError::Open { file: file_name(path), source };
+/// Unpacks what is packed; `file` is its name in messages.
+pub(crate) fn unpacked(mut reader: impl BufRead + 'static, file: &str) -> Result<Box<dyn BufRead>, DataError> {
+    let refused = |source| DataError::Open { file: file.to_owned(), source };
     // A reader that fails at once says so where it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
     Ok(match start {
@@ -73,7 +79,7 @@ mod tests {
     fn through(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let reader = BufReader::with_capacity(BUFFER, io::Cursor::new(bytes.to_vec()));
         let mut out = Vec::new();
-        unpacked(reader, Path::new("f")).expect("opened").read_to_end(&mut out)?;
+        unpacked(reader, "f").expect("opened").read_to_end(&mut out)?;
         Ok(out)
     }
 
@@ -99,7 +105,7 @@ mod tests {
     #[test]
     fn a_whole_file_is_bounded_after_unpacking() {
         let bomb = gzip(&vec![b' '; 1 << 20]);
-        let bounded = unpacked(BufReader::new(io::Cursor::new(bomb)), Path::new("f")).expect("opened");
+        let bounded = unpacked(BufReader::new(io::Cursor::new(bomb)), "f").expect("opened");
         assert_eq!(read_all(bounded, 1000).expect_err("too long").to_string(), "it holds more than 1000 bytes, unpacked");
     }
 }

@@ -12,7 +12,7 @@ use crate::delimited::Delimited;
 use crate::error::Unit;
 use crate::format::Format;
 use crate::line_error::LineError;
-use crate::open::{file_name, open, open_file, read_all};
+use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
 use crate::parquet_file::ParquetRows;
 use crate::read::{Items, ReadReport};
 use crate::rows::{Rows, SeenColumns};
@@ -74,11 +74,16 @@ impl Source {
 
     /// Opens it: samples come one at a time.
     pub fn open(&self) -> Result<SampleFile, DataError> {
-        let mut reader = open(&self.path)?;
+        self.open_from(open_packed(&self.path)?)
+    }
+
+    /// As [`Source::open`], with the bytes of `reader` in place of the file's, which still gives the name.
+    pub fn open_from(&self, reader: impl BufRead + 'static) -> Result<SampleFile, DataError> {
+        let file = file_name(&self.path);
+        let mut reader = unpacked(reader, &file)?;
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
-        let file = file_name(&self.path);
         if format == Format::Jsonl && self.map.is_empty() {
             return Ok(SampleFile { records: Records::new(reader, file, self.limit)?, format, columns: None });
         }
