@@ -3,7 +3,9 @@
 //! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples have ids that depend on
 //! the file alone.
 
-mod llmbar;
+mod metacritique;
+mod pairs;
+mod parareval;
 mod summeval;
 mod topical_chat;
 
@@ -15,7 +17,7 @@ use probity_lm::nearest;
 
 use crate::line_error::{LineError, shown};
 use crate::open::{file_name, read_whole};
-use crate::{DataError, Sample};
+use crate::{DataError, JsonLines, Sample};
 
 /// The longest file that is imported, unpacked: it is held in memory whole.
 const LONGEST: u64 = 1 << 30;
@@ -38,7 +40,8 @@ struct Malformed {
 
 /// All importers, by name.
 pub fn importers() -> &'static [Importer] {
-    const IMPORTERS: &[Importer] = &[llmbar::IMPORTER, summeval::IMPORTER, topical_chat::IMPORTER];
+    const IMPORTERS: &[Importer] =
+        &[pairs::AUTO_J, pairs::LLMBAR, metacritique::IMPORTER, parareval::IMPORTER, summeval::IMPORTER, topical_chat::IMPORTER];
     IMPORTERS
 }
 
@@ -87,6 +90,16 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     Ok(value)
 }
 
+/// The items of a file that is one array or JSON lines.
+fn parse_rows<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, Malformed> {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if text.trim_ascii_start().starts_with(b"[") {
+        return parse(bytes);
+    }
+    let row = |(line, row): (usize, Result<T, LineError>)| row.map_err(|e| Malformed { path: format!("line {line}"), why: e.to_string() });
+    JsonLines::new(bytes).map(row).collect()
+}
+
 /// serde places what is wrong with the whole file at column 0 of line 1, where nothing is.
 fn without_place(why: String) -> String {
     why.strip_suffix(" at line 1 column 0").map(str::to_owned).unwrap_or(why)
@@ -124,7 +137,12 @@ pub(crate) mod tests {
     #[test]
     fn an_unknown_name_suggests_the_nearest_and_lists_the_rest() {
         let message = importer("sumeval").map(|i| i.name).expect_err("unknown").to_string();
-        assert!(message.contains("did you mean `summeval`? the importers are `llmbar`, `summeval`, `topical-chat`"), "{message}");
+        assert!(
+            message.contains(
+                "did you mean `summeval`? the importers are `auto-j`, `llmbar`, `metacritique`, `parareval`, `summeval`, `topical-chat`"
+            ),
+            "{message}"
+        );
     }
 
     #[test]

@@ -1,0 +1,153 @@
+//! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, labelled by people claim by claim. One array or JSON lines.
+//!
+//! `question` and `response` become the context. Each `NAME_critique` (a text, or an object with `critique`) is a candidate, called by its
+//! `model` or else by NAME; the reference critique (`reference_critique`, in the published files `gpt4_critique`) is the reference. Where the
+//! file holds no other critique, as the benchmark file does, it is the candidate. Gold scores from the labels, as the paper defines them:
+//! `precision`, the share of the critique's claims that are true; `recall`, the share of the reference's claims that it makes; `f1`, their
+//! harmonic mean, 0 where either is 0. A critique without labels has no score of that name.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Importer, Malformed, parse_rows, without_place};
+use crate::line_error::shown;
+use crate::{Candidate, Sample};
+
+pub(super) const IMPORTER: Importer =
+    Importer { name: "metacritique", summary: "MetaCritique: critiques of answers with human precision, recall and F1", convert };
+
+#[derive(Deserialize)]
+struct Row {
+    index: Option<u64>,
+    question: String,
+    response: String,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Critique {
+    critique: String,
+    model: Option<String>,
+    #[serde(default)]
+    precision_labels: Vec<bool>,
+    #[serde(default)]
+    recall_labels: Vec<bool>,
+}
+
+const REFERENCES: [&str; 2] = ["reference", "gpt4"];
+
+fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
+    parse_rows::<Row>(bytes)?.into_iter().enumerate().map(|(place, row)| sample(place, row)).collect()
+}
+
+fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut references = Vec::new();
+    for (key, value) in row.rest {
+        let Some(name) = key.strip_suffix("_critique").filter(|name| !name.is_empty()) else { continue };
+        let critique = critique(value).map_err(|(path, why)| Malformed { path: format!("[{place}].{key}{path}"), why })?;
+        if REFERENCES.contains(&name) {
+            references.push((name.to_owned(), critique));
+            continue;
+        }
+        let taken = |id: &str| candidates.iter().any(|known| known.id == id);
+        let id = critique.model.clone().filter(|model| !model.is_empty() && !taken(model)).unwrap_or_else(|| name.to_owned());
+        let scores = critique.scores();
+        candidates.push(Candidate { id, text: critique.critique, scores });
+    }
+    if candidates.is_empty() {
+        let alone = references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.critique });
+        candidates = alone.collect();
+    }
+    Ok(Sample {
+        id: row.index.unwrap_or(place as u64).to_string(),
+        context: format!("Question:\n{}\n\nAnswer:\n{}", row.question.trim(), row.response.trim()),
+        instruction: Some("Criticise the answer to the question.".to_owned()),
+        candidates,
+        references: references.into_iter().map(|(_, critique)| critique.critique).collect(),
+        preference: None,
+    })
+}
+
+/// A critique with its labels, or without as a text; else the path and what is wrong there.
+fn critique(value: Value) -> Result<Critique, (String, String)> {
+    if let Value::String(critique) = value {
+        return Ok(Critique { critique, model: None, precision_labels: Vec::new(), recall_labels: Vec::new() });
+    }
+    serde_path_to_error::deserialize(value).map_err(|e| {
+        let path = e.path().to_string();
+        (if path == "." { String::new() } else { format!(".{path}") }, shown(&without_place(e.into_inner().to_string())))
+    })
+}
+
+impl Critique {
+    fn scores(&self) -> BTreeMap<String, f64> {
+        let share = |labels: &[bool]| {
+            let yes = labels.iter().filter(|label| **label).count();
+            (!labels.is_empty()).then(|| yes as f64 / labels.len() as f64)
+        };
+        let (precision, recall) = (share(&self.precision_labels), share(&self.recall_labels));
+        let f1 = precision.zip(recall).map(|(p, r)| if p == 0.0 || r == 0.0 { 0.0 } else { 2.0 * p * r / (p + r) });
+        let scores = [("precision", precision), ("recall", recall), ("f1", f1)];
+        scores.into_iter().filter_map(|(attribute, score)| Some((attribute.to_owned(), score?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{public_file, refusal};
+    use super::*;
+
+    #[test]
+    fn the_public_annotation_gives_the_scores_that_it_holds_itself() {
+        let Some(path) = public_file("metacritique_annotation.json") else { return };
+        let samples = IMPORTER.import(&path).expect("importable");
+        let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON");
+        assert_eq!(samples.len(), 100);
+        for (sample, row) in samples.iter().zip(&rows) {
+            assert_eq!((sample.candidates.len(), sample.references.len()), (3, 1));
+            for (candidate, key) in sample.candidates.iter().zip(["human_critique", "llm1_critique", "llm2_critique"]) {
+                for attribute in ["precision", "recall", "f1"] {
+                    let expected = row[key][format!("{attribute}_score")].as_f64().expect("a score");
+                    assert!((candidate.scores[attribute] - expected).abs() < 1e-12, "{} {attribute}", sample.id);
+                }
+            }
+        }
+        let human = |attribute: &str| samples.iter().map(|s| s.candidates[0].scores[attribute]).sum::<f64>() / 100.0;
+        let rounded = ["precision", "recall", "f1"].map(|attribute| (human(attribute) * 1e4).round() / 1e4);
+        assert_eq!(rounded, [0.8537, 0.5097, 0.5824], "the paper's means of human critiques");
+    }
+
+    #[test]
+    fn a_file_without_other_critiques_gives_the_reference_as_the_candidate() {
+        let Some(path) = public_file("metacritique_benchmark.json") else { return };
+        let samples = IMPORTER.import(&path).expect("importable");
+        assert!(samples.iter().all(|s| s.candidates.len() == 1 && s.candidates[0].id == "gpt4" && s.references.is_empty()));
+        assert_eq!(samples.len(), 100);
+    }
+
+    #[test]
+    fn critiques_are_texts_or_objects_and_models_name_them_once() {
+        let text = r#"[{"question": "Why?", "response": "So.", "hypothesis_critique": "Too short.", "reference_critique": {"critique": "No reason."},
+            "one_critique": {"model": "m", "critique": "x", "precision_labels": [true, false], "recall_labels": []},
+            "two_critique": {"model": "m", "critique": "y", "precision_labels": [false], "recall_labels": [true]}}]"#;
+        let sample = IMPORTER.import_bytes(text.as_bytes(), "f.json").expect("importable").remove(0);
+        let ids: Vec<_> = sample.candidates.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids, ["hypothesis", "m", "two"]);
+        assert_eq!(sample.candidates[1].scores, BTreeMap::from([("precision".to_owned(), 0.5)]));
+        assert_eq!(sample.candidates[2].scores["f1"], 0.0);
+        assert_eq!((sample.context.as_str(), &sample.references[..]), ("Question:\nWhy?\n\nAnswer:\nSo.", &["No reason.".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_malformed_file_is_refused_with_the_key_path() {
+        let row = |critique: &str| format!(r#"[{{"question": "q", "response": "r", "a_critique": {critique}}}]"#);
+        let message = refusal("metacritique", &row(r#"{"critique": "c", "recall_labels": [1]}"#));
+        assert!(message.contains("at `[0].a_critique.recall_labels[0]`: invalid type: integer `1`, expected a boolean"), "{message}");
+        assert!(refusal("metacritique", &row("{}")).contains("at `[0].a_critique`: missing field `critique`"));
+        assert!(refusal("metacritique", r#"[{"question": "q", "response": "r"}]"#).contains("there is no candidate"));
+    }
+}

@@ -1,0 +1,196 @@
+//! `ParaReval` (Jourdan et al., 2025): pairs of revisions of a paragraph from a scientific article, judged by people. JSON lines or one array.
+//!
+//! `original_paragraph` becomes the context, `instruction` the instruction, the two models' paragraphs the candidates (called by their models),
+//! `reference_paragraph` the reference. The preference is the extended one: the annotator's choice; where there is none, the only correct
+//! revision, or else the only related one; everything else is a tie. Scores from the annotation: `relatedness` (2 strictly, 1 with additional
+//! modifications, 0 not), `correctness` and `acceptable` (1 or 0).
+
+#![expect(non_snake_case, reason = "fields are called as in the file")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::{Importer, Malformed, parse_rows};
+use crate::{Candidate, Preference, Sample};
+
+pub(super) const IMPORTER: Importer =
+    Importer { name: "parareval", summary: "ParaReval: two revisions of a paragraph, the author's own, human choices", convert };
+
+#[derive(Deserialize)]
+struct Row {
+    id_pairing: Id,
+    model_A: Option<String>,
+    model_B: Option<String>,
+    original_paragraph: String,
+    reference_paragraph: Option<String>,
+    model_A_paragraph: String,
+    model_B_paragraph: String,
+    instruction: Option<String>,
+    eval_annotation: Option<Annotation>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number or a text")]
+enum Id {
+    Number(i64),
+    Text(String),
+}
+
+#[derive(Deserialize)]
+struct Annotation {
+    relatedness_A: Option<Relatedness>,
+    relatedness_B: Option<Relatedness>,
+    correctness_A: Option<bool>,
+    correctness_B: Option<bool>,
+    acceptable: Option<Choice>,
+    preference: Option<Choice>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+enum Relatedness {
+    #[serde(rename = "Yes strictly")]
+    Strict,
+    #[serde(rename = "Yes with additional modifications")]
+    Loose,
+    No,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+enum Choice {
+    #[serde(alias = "A only")]
+    A,
+    #[serde(alias = "B only")]
+    B,
+    #[serde(alias = "Tie")]
+    Both,
+    None,
+}
+
+/// 0 for A, 1 for B.
+type Side = usize;
+
+impl Annotation {
+    /// The preferred side, or none for a tie; nothing where people were not asked.
+    fn preferred(&self) -> Option<Option<Side>> {
+        let only = |[a, b]: [bool; 2]| (a != b).then_some(Side::from(b));
+        match self.preference? {
+            Choice::A => Some(Some(0)),
+            Choice::B => Some(Some(1)),
+            Choice::Both | Choice::None => {
+                let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
+                let related = [self.relatedness_A, self.relatedness_B].map(|related| related.is_some_and(|r| r != Relatedness::No));
+                Some(only(correct).or_else(|| only(related)))
+            }
+        }
+    }
+
+    fn scores(&self, side: Side) -> BTreeMap<String, f64> {
+        let relatedness = [self.relatedness_A, self.relatedness_B][side].map(|relatedness| match relatedness {
+            Relatedness::Strict => 2.0,
+            Relatedness::Loose => 1.0,
+            Relatedness::No => 0.0,
+        });
+        let correctness = [self.correctness_A, self.correctness_B][side].map(|correct| f64::from(u8::from(correct)));
+        let accepted = |choice| choice == Choice::Both || choice == [Choice::A, Choice::B][side];
+        let acceptable = self.acceptable.map(|choice| f64::from(u8::from(accepted(choice))));
+        let scores = [("relatedness", relatedness), ("correctness", correctness), ("acceptable", acceptable)];
+        scores.into_iter().filter_map(|(attribute, score)| Some((attribute.to_owned(), score?))).collect()
+    }
+}
+
+fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
+    let mut ids = BTreeSet::new();
+    Ok(parse_rows::<Row>(bytes)?.into_iter().map(|row| sample(row, &mut ids)).collect())
+}
+
+fn sample(row: Row, ids: &mut BTreeSet<String>) -> Sample {
+    let pairing = match row.id_pairing {
+        Id::Number(number) => number.to_string(),
+        Id::Text(text) => text,
+    };
+    // A pair that several people judged comes several times.
+    let mut id = pairing.clone();
+    while !ids.insert(id.clone()) {
+        id = format!("{pairing}#{}", ids.iter().filter(|known| known.starts_with(&format!("{pairing}#"))).count() + 2);
+    }
+    let names = match (row.model_A, row.model_B) {
+        (Some(a), Some(b)) if a != b && !a.is_empty() && !b.is_empty() => [a, b],
+        _ => ["A".to_owned(), "B".to_owned()],
+    };
+    let annotation = row.eval_annotation;
+    let preference = annotation.as_ref().and_then(Annotation::preferred);
+    let preference = preference.map(|side| side.map_or(Preference::Tie, |side| Preference::Candidate(names[side].clone())));
+    let scores = |side| annotation.as_ref().map(|annotation| annotation.scores(side)).unwrap_or_default();
+    let texts = [row.model_A_paragraph, row.model_B_paragraph];
+    let candidates = names.into_iter().zip(texts).enumerate();
+    Sample {
+        id,
+        context: row.original_paragraph,
+        instruction: row.instruction,
+        candidates: candidates.map(|(side, (id, text))| Candidate { id, text, scores: scores(side) }).collect(),
+        references: row.reference_paragraph.into_iter().collect(),
+        preference,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{public_file, refusal};
+    use super::*;
+
+    #[test]
+    fn the_public_file_gives_the_extended_choices_that_it_holds_itself() {
+        let Some(path) = public_file("parareval_129.jsonl") else { return };
+        let samples = IMPORTER.import(&path).expect("importable");
+        assert_eq!(samples.len(), 129);
+        let text = std::fs::read_to_string(path).expect("read");
+        let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let agree = samples.iter().zip(&rows).filter(|(sample, row)| {
+            let expected = match row["eval_annotation"]["extended_choice"].as_str().expect("a choice") {
+                "Tie" => Preference::Tie,
+                side => Preference::Candidate(row[format!("model_{side}")].as_str().expect("a model").to_owned()),
+            };
+            sample.preference == Some(expected)
+        });
+        assert_eq!(agree.count(), 129);
+        assert!(samples.iter().all(|s| s.candidates.iter().all(|c| c.scores.len() == 3) && s.references.len() == 1));
+    }
+
+    fn row(preference: &str, correct: [bool; 2], related: [&str; 2]) -> String {
+        format!(
+            r#"{{"id_pairing": 7, "model_A": "m", "model_B": "n", "original_paragraph": "o", "reference_paragraph": "r", "instruction": "i",
+            "model_A_paragraph": "a", "model_B_paragraph": "b", "eval_annotation": {{"preference": "{preference}", "acceptable": "A only",
+            "correctness_A": {}, "correctness_B": {}, "relatedness_A": "{}", "relatedness_B": "{}"}}}}"#,
+            correct[0], correct[1], related[0], related[1]
+        )
+        .replace('\n', " ")
+    }
+
+    #[test]
+    fn without_a_choice_the_only_correct_then_the_only_related_revision_is_preferred() {
+        let rows = [
+            row("B", [true, false], ["Yes strictly", "No"]),
+            row("None", [false, true], ["Yes strictly", "No"]),
+            row("Both", [true, true], ["Yes with additional modifications", "No"]),
+            row("None", [false, false], ["No", "No"]),
+        ];
+        let samples = IMPORTER.import_bytes(rows.join("\n").as_bytes(), "f.jsonl").expect("importable");
+        let candidate = |id: &str| Some(Preference::Candidate(id.to_owned()));
+        assert_eq!(
+            samples.iter().map(|s| s.preference.clone()).collect::<Vec<_>>(),
+            [candidate("n"), candidate("n"), candidate("m"), Some(Preference::Tie)]
+        );
+        assert_eq!(samples.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["7", "7#2", "7#3", "7#4"]);
+        let scores = &samples[2].candidates[0].scores;
+        assert_eq!((scores["relatedness"], scores["correctness"], scores["acceptable"]), (1.0, 1.0, 1.0));
+        assert_eq!(samples[2].candidates[1].scores["acceptable"], 0.0);
+    }
+
+    #[test]
+    fn a_malformed_file_is_refused_with_the_key_path() {
+        let message = refusal("parareval", &row("C", [true, true], ["No", "No"]));
+        assert!(message.contains("at `line 1`: field `eval_annotation.preference`: unknown variant `C`"), "{message}");
+        assert!(refusal("parareval", r#"{"id_pairing": 1}"#).contains("missing field `original_paragraph`"));
+    }
+}
