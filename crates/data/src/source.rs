@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -74,11 +74,15 @@ impl Source {
 
     /// Opens it: samples come one at a time.
     pub fn open(&self) -> Result<SampleFile, DataError> {
-        self.open_from(open_packed(&self.path)?)
+        self.open_either(open_packed(&self.path)?, true)
     }
 
     /// As [`Source::open`], with the bytes of `reader` in place of the file's, which still gives the name.
     pub fn open_from(&self, reader: impl BufRead + 'static) -> Result<SampleFile, DataError> {
+        self.open_either(reader, false)
+    }
+
+    fn open_either(&self, reader: impl BufRead + 'static, on_disk: bool) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
         let mut reader = unpacked(reader, &file)?;
         // A reader that fails says so where its first line is read.
@@ -103,7 +107,7 @@ impl Source {
                 }
                 Rows::Cells(Box::new(cells))
             }
-            Format::Parquet => Rows::Parquet(Box::new(parquet(&self.path, reader).map_err(|why| match why {
+            Format::Parquet => Rows::Parquet(Box::new(parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
                 LineError::Read(source) => DataError::Open { file: file.clone(), source },
                 other => wrong(Unit::Row, 0, other),
             })?)),
@@ -131,9 +135,9 @@ fn delimiter(format: Format, start: &[u8]) -> u8 {
 }
 
 /// A Parquet file's end says what it holds: on disk it is read where it lies, from elsewhere it is held in memory.
-fn parquet(path: &Path, reader: impl BufRead) -> Result<ParquetRows, LineError> {
-    let on_disk = open_file(path).ok().filter(|file| path.is_file() && starts_as_parquet(file));
-    match on_disk {
+fn parquet(path: Option<&PathBuf>, reader: impl BufRead) -> Result<ParquetRows, LineError> {
+    let file = path.filter(|path| path.is_file()).and_then(|path| open_file(path).ok());
+    match file.filter(starts_as_parquet) {
         Some(file) => ParquetRows::of_file(file),
         None => ParquetRows::of_bytes(read_all(reader, LONGEST_PIPED).map_err(LineError::Read)?),
     }
