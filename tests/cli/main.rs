@@ -2,6 +2,7 @@
 
 mod harness;
 
+mod data;
 mod determinism;
 mod dry_run;
 mod inspection;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const OWN_COMMANDS: [&str; 7] = ["model", "logprobs", "verify-determinism", "import", "demo", "completions", "man"];
+const OWN_COMMANDS: [&str; 8] = ["model", "logprobs", "verify-determinism", "import", "data", "demo", "completions", "man"];
 
 #[test]
 fn help_lists_every_command_and_each_has_help_of_its_own() {
@@ -20,8 +20,7 @@ fn help_lists_every_command_and_each_has_help_of_its_own() {
         assert!(own.stdout.contains("Usage: probity ") && own.stdout.len() > 200, "{}", own.stdout);
     }
     let compare = world.run(&["compare", "--help"]).exits(0).stdout;
-    let options =
-        "--attribute --pairs --rank --debias --precision --seed --threads --isa --token-budget --cache-budget --limit --out --dry-run";
+    let options = "--attribute --pairs --rank --debias --precision --seed --threads --isa --token-budget --cache-budget --limit --map --data-format --out --dry-run";
     for option in options.split(' ') {
         assert!(compare.contains(option), "{option}\n{compare}");
     }

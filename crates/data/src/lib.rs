@@ -21,6 +21,7 @@ mod read;
 mod rows;
 mod sample;
 mod samples;
+mod shape;
 mod source;
 mod survey;
 mod write;

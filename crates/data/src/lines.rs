@@ -31,6 +31,11 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         Self { reader, max_line: MAX_LINE, number: 0, buffer: Vec::new(), finished: false, value: PhantomData }
     }
 
+    /// The line that was read last, without its end.
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// Accepts lines of up to `bytes` bytes, without their ends: a limit that tests can reach.
     #[cfg(test)]
     fn with_max_line(mut self, bytes: usize) -> Self {

@@ -94,16 +94,19 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
     if let Some(found) = direct(value) {
         return Ok(found);
     }
-    if let ([letter], false) = (value.as_bytes(), plan.gathers)
+    let is_name = candidates.iter().any(|candidate| candidate.id.eq_ignore_ascii_case(value));
+    if let ([letter], false) = (value.as_bytes(), plan.gathers || is_name)
         && let Some(candidate) = candidates.get(usize::from(letter.to_ascii_uppercase().wrapping_sub(b'A')))
     {
         return Ok(Preference::Candidate(candidate.id.clone()));
     }
-    let example = |(value, candidate): (usize, &Candidate)| format!("--map preference.{value}={}", shown(&candidate.id));
+    let counted = |from: usize| {
+        let example = |(index, candidate): (usize, &Candidate)| format!("--map preference.{}={}", from + index, shown(&candidate.id));
+        candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
+    };
     let value = shown(value);
     Err(wrong(if value.parse::<f64>().is_ok() {
-        let examples: Vec<String> = candidates.iter().take(2).enumerate().map(example).collect();
-        let hint = format!("say what each value means, such as {}", examples.join(" "));
+        let hint = format!("say what each value means: {} where they count from 0, {} from 1", counted(0), counted(1));
         format!("`{value}` does not say from where candidates are counted; they are {}\n\nhint: {hint}", ids())
     } else {
         let hint = format!("say what it means: --map preference.{value}=CANDIDATE or --map preference.{value}=tie");

@@ -5,10 +5,12 @@ use std::io::BufRead;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::Unit;
 use crate::line_error::shown;
 use crate::open::{file_name, open};
+use crate::shape::wrong_with_sample;
 use crate::{DataError, JsonLines, LineError, Problems, Sample};
 
 /// A kind of line with an id that is unique in its file.
@@ -23,6 +25,11 @@ pub trait Record: DeserializeOwned {
 
     /// All that is wrong with the content beyond its shape and id; [`LineError::content`] makes one.
     fn check(&self) -> Vec<LineError>;
+
+    /// All that is wrong with the shape of a line, where more than the first thing can be told.
+    fn wrong_shape(_line: &Value) -> Vec<LineError> {
+        Vec::new()
+    }
 }
 
 impl Record for Sample {
@@ -35,6 +42,10 @@ impl Record for Sample {
 
     fn check(&self) -> Vec<LineError> {
         Self::check(self)
+    }
+
+    fn wrong_shape(line: &Value) -> Vec<LineError> {
+        wrong_with_sample(line)
     }
 }
 
@@ -101,7 +112,11 @@ impl<'a, T: Record + 'a> Records<'a, T> {
     /// The records of JSON lines from any reader; `file` is its name in messages.
     pub fn new(mut reader: impl BufRead + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
         refuse_array(&mut reader, &file)?;
-        let items = JsonLines::new(reader).map(|(line, item)| (line, item.map_err(|error| vec![error])));
+        let mut lines = JsonLines::<T, _>::new(reader);
+        let items = std::iter::from_fn(move || {
+            let (number, item) = lines.next()?;
+            Some((number, item.map_err(|error| with_more::<T>(error, lines.line()))))
+        });
         Self::of(Box::new(items), Unit::Line, file, limit)
     }
 }
@@ -172,6 +187,16 @@ impl<T: Record> Iterator for Records<'_, T> {
     fn next(&mut self) -> Option<Self::Item> {
         self.first.take().or_else(|| self.read())
     }
+}
+
+/// What the parser told first, with its column, and all else that is wrong with the shape of the line.
+fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
+    let shape = matches!(first, LineError::Shape { .. });
+    let value = if shape { serde_json::from_slice(line).unwrap_or_default() } else { Value::Null };
+    let told = first.to_string();
+    let more = if value.is_object() { T::wrong_shape(&value) } else { Vec::new() };
+    let more: Vec<LineError> = more.into_iter().filter(|error| !told.starts_with(&error.to_string())).collect();
+    std::iter::once(first).chain(more).collect()
 }
 
 /// One array is another kind of file.

@@ -1,0 +1,109 @@
+//! All that is wrong with the shape of a sample: serde stops at the first thing.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use probity_lm::nearest;
+
+use crate::Preference;
+use crate::line_error::{LineError, shown};
+
+const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
+const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
+
+/// Every field of a sample that is missing, unknown or of another type.
+pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
+    let mut wrong = Vec::new();
+    if !keys(sample, "", &SAMPLE, &["id", "context", "candidates"], &mut wrong) {
+        return wrong;
+    }
+    typed::<String>(sample, "", "id", &mut wrong);
+    typed::<String>(sample, "", "context", &mut wrong);
+    typed::<Option<String>>(sample, "", "instruction", &mut wrong);
+    typed::<Vec<String>>(sample, "", "references", &mut wrong);
+    typed::<Option<Preference>>(sample, "", "preference", &mut wrong);
+    match sample.get("candidates") {
+        Some(Value::Array(candidates)) => {
+            for (index, candidate) in candidates.iter().enumerate() {
+                wrong_with_candidate(candidate, &format!("candidates[{index}]"), &mut wrong);
+            }
+        }
+        _ => typed::<Vec<Value>>(sample, "", "candidates", &mut wrong),
+    }
+    wrong
+}
+
+fn wrong_with_candidate(candidate: &Value, path: &str, wrong: &mut Vec<LineError>) {
+    if !keys(candidate, path, &CANDIDATE, &["id", "text"], wrong) {
+        return;
+    }
+    typed::<String>(candidate, path, "id", wrong);
+    typed::<String>(candidate, path, "text", wrong);
+    match candidate.get("scores") {
+        Some(scores @ Value::Object(attributes)) => {
+            for attribute in attributes.keys() {
+                typed::<f64>(scores, &format!("{path}.scores"), attribute, wrong);
+            }
+        }
+        _ => typed::<serde_json::Map<String, Value>>(candidate, path, "scores", wrong),
+    }
+}
+
+/// Whether it is an object; its keys are compared with those that may and must be there.
+fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut Vec<LineError>) -> bool {
+    let Some(fields) = value.as_object() else {
+        wrong.push(LineError::content(path, "not an object"));
+        return false;
+    };
+    for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
+        let hint = nearest(key, known.iter().copied()).map(|near| format!("\n\nhint: the nearest known name is `{near}`"));
+        wrong.push(LineError::content(below(path, key), format!("unknown field `{}`{}", shown(key), hint.unwrap_or_default())));
+    }
+    for missing in needed.iter().filter(|name| !fields.contains_key(**name)) {
+        wrong.push(LineError::content(path, format!("missing field `{missing}`")));
+    }
+    true
+}
+
+fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut Vec<LineError>) {
+    let Some(value) = parent.get(key) else { return };
+    if let Err(e) = serde_path_to_error::deserialize::<_, T>(value.clone()) {
+        let inner = e.path().to_string();
+        let field = if inner == "." { below(path, key) } else { format!("{}{inner}", below(path, key)) };
+        wrong.push(LineError::content(field, shown(&e.into_inner().to_string())));
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let sample = json!({
+            "id": 7, "contxt": "c", "references": ["a", 3], "preference": null,
+            "candidates": [{"id": "a", "text": null, "scores": {"f": "x", "g": 1}}, "b", {"text": "t", "score": 1}]
+        });
+        let told: Vec<String> = wrong_with_sample(&sample).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "field `contxt`: unknown field `contxt`",
+                "missing field `context`",
+                "field `id`: invalid type: integer `7`, expected a string",
+                "field `references[1]`: invalid type: integer `3`, expected a string",
+                "field `candidates[0].text`: invalid type: null, expected a string",
+                "field `candidates[0].scores.f`: invalid type: string \"x\", expected f64",
+                "field `candidates[1]`: not an object",
+                "field `candidates[2].score`: unknown field `score`",
+                "field `candidates[2]`: missing field `id`",
+            ]
+        );
+        assert_eq!(wrong_with_sample(&json!({"id": "a", "context": "", "candidates": [{"id": "a", "text": ""}]})).len(), 0);
+    }
+}
