@@ -15,6 +15,7 @@ mod lines;
 mod mapping;
 mod open;
 mod parquet_file;
+mod parquet_footer;
 mod partial;
 mod plan;
 mod read;

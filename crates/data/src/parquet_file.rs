@@ -13,6 +13,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use serde_json::{Map, Number, Value};
 
 use crate::line_error::{LineError, shown};
+use crate::parquet_footer;
 use crate::rows::Row;
 
 /// Rows decoded at a time from each column: long texts make long batches.
@@ -44,7 +45,10 @@ impl ParquetRows {
     }
 
     fn new(source: impl ChunkReader + 'static) -> Result<Self, LineError> {
-        let file = guarded(|| SerializedFileReader::new(source))?;
+        let file = guarded(|| {
+            parquet_footer::check(&source)?;
+            SerializedFileReader::new(source)
+        })?;
         let schema = file.metadata().file_metadata().schema();
         let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
         if let Some((_, twice)) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {

@@ -29,7 +29,8 @@ struct Row {
 
 #[derive(Deserialize)]
 struct Critique {
-    critique: String,
+    #[serde(rename = "critique")]
+    text: String,
     model: Option<String>,
     #[serde(default)]
     precision_labels: Vec<bool>,
@@ -56,10 +57,10 @@ fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
         let id = critique.model.clone().filter(|model| !model.is_empty() && !taken(model)).unwrap_or_else(|| name.to_owned());
         let scores = critique.scores();
-        candidates.push(Candidate { id, text: critique.critique, scores });
+        candidates.push(Candidate { id, text: critique.text, scores });
     }
     if candidates.is_empty() {
-        let alone = references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.critique });
+        let alone = references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.text });
         candidates = alone.collect();
     }
     Ok(Sample {
@@ -67,15 +68,15 @@ fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
         context: format!("Question:\n{}\n\nAnswer:\n{}", row.question.trim(), row.response.trim()),
         instruction: Some("Criticise the answer to the question.".to_owned()),
         candidates,
-        references: references.into_iter().map(|(_, critique)| critique.critique).collect(),
+        references: references.into_iter().map(|(_, critique)| critique.text).collect(),
         preference: None,
     })
 }
 
 /// A critique with its labels, or without as a text; else the path and what is wrong there.
 fn critique(value: Value) -> Result<Critique, (String, String)> {
-    if let Value::String(critique) = value {
-        return Ok(Critique { critique, model: None, precision_labels: Vec::new(), recall_labels: Vec::new() });
+    if let Value::String(text) = value {
+        return Ok(Critique { text, model: None, precision_labels: Vec::new(), recall_labels: Vec::new() });
     }
     serde_path_to_error::deserialize(value).map_err(|e| {
         let path = e.path().to_string();

@@ -71,18 +71,19 @@ enum Choice {
 type Side = usize;
 
 impl Annotation {
-    /// The preferred side, or none for a tie; nothing where people were not asked.
-    fn preferred(&self) -> Option<Option<Side>> {
+    /// The extended preference, where people were asked; `names` are the candidates'.
+    fn preferred(&self, names: &[String; 2]) -> Option<Preference> {
         let only = |[a, b]: [bool; 2]| (a != b).then_some(Side::from(b));
-        match self.preference? {
-            Choice::A => Some(Some(0)),
-            Choice::B => Some(Some(1)),
+        let side = match self.preference? {
+            Choice::A => Some(0),
+            Choice::B => Some(1),
             Choice::Both | Choice::None => {
                 let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
                 let related = [self.relatedness_A, self.relatedness_B].map(|related| related.is_some_and(|r| r != Relatedness::No));
-                Some(only(correct).or_else(|| only(related)))
+                only(correct).or_else(|| only(related))
             }
-        }
+        };
+        Some(side.map_or(Preference::Tie, |side: Side| Preference::Candidate(names[side].clone())))
     }
 
     fn scores(&self, side: Side) -> BTreeMap<String, f64> {
@@ -119,8 +120,7 @@ fn sample(row: Row, ids: &mut BTreeSet<String>) -> Sample {
         _ => ["A".to_owned(), "B".to_owned()],
     };
     let annotation = row.eval_annotation;
-    let preference = annotation.as_ref().and_then(Annotation::preferred);
-    let preference = preference.map(|side| side.map_or(Preference::Tie, |side| Preference::Candidate(names[side].clone())));
+    let preference = annotation.as_ref().and_then(|annotation| annotation.preferred(&names));
     let scores = |side| annotation.as_ref().map(|annotation| annotation.scores(side)).unwrap_or_default();
     let texts = [row.model_A_paragraph, row.model_B_paragraph];
     let candidates = names.into_iter().zip(texts).enumerate();

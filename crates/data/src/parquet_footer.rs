@@ -1,0 +1,203 @@
+//! A look at a Parquet file's footer before the library reads it.
+//!
+//! The library walks the schema by recursion, so a small file that nests its columns deeply enough would overflow the stack and end the
+//! process. The footer is a Thrift struct in the compact protocol; its field 2 is the schema, a list of nodes in depth-first order, each with
+//! the number of its children in field 5.
+
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::ChunkReader;
+
+/// Levels of nesting that are read. Data sets have a few.
+const DEEPEST: usize = 200;
+
+/// Refuses a footer that is none or whose columns are nested too deeply.
+pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
+    let damaged = |why: &str| ParquetError::General(why.to_owned());
+    let length = source.len();
+    let end = length.checked_sub(8).filter(|&end| end >= 4).ok_or_else(|| damaged("it is too short"))?;
+    let tail = source.get_bytes(end, 8)?;
+    let size = u64::from(u32::from_le_bytes(tail[..4].try_into().expect("four bytes")));
+    if &tail[4..] != b"PAR1" {
+        return Err(damaged("it does not end as a Parquet file does"));
+    }
+    let start = end.checked_sub(size).ok_or_else(|| damaged("its footer is longer than the file"))?;
+    let footer = source.get_bytes(start, size as usize)?;
+    let depth = Walk(&footer).schema_depth().ok_or_else(|| damaged("its footer cannot be read"))?;
+    if depth > DEEPEST { Err(damaged(&format!("its columns are nested more than {DEEPEST} levels deep"))) } else { Ok(()) }
+}
+
+/// What is left of a compact Thrift message.
+struct Walk<'a>(&'a [u8]);
+
+impl Walk<'_> {
+    /// Levels of the schema, counted no further than one too many.
+    fn schema_depth(&mut self) -> Option<usize> {
+        let mut id = 0;
+        while let Some(kind) = self.field(&mut id)? {
+            if (id, kind) != (2, LIST) {
+                self.skip(kind, 0)?;
+                continue;
+            }
+            let (items, STRUCT) = self.list()? else { return None };
+            // Children that are still to come, on each level.
+            let mut open: Vec<u64> = Vec::new();
+            let mut deepest = 0;
+            for _ in 0..items {
+                while open.pop_if(|left| *left == 0).is_some() {}
+                if let Some(left) = open.last_mut() {
+                    *left -= 1;
+                }
+                let children = self.children()?;
+                if children > 0 {
+                    open.push(children);
+                }
+                deepest = deepest.max(open.len());
+                if deepest > DEEPEST {
+                    return Some(deepest);
+                }
+            }
+            return Some(deepest);
+        }
+        None
+    }
+
+    /// The number of children of a node of the schema.
+    fn children(&mut self) -> Option<u64> {
+        let (mut id, mut children) = (0, 0);
+        while let Some(kind) = self.field(&mut id)? {
+            match (id, kind) {
+                (5, I16..=I64) => children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?,
+                _ => self.skip(kind, 0)?,
+            }
+        }
+        Some(children)
+    }
+
+    /// The next field's kind, its number in `id`; the inner none at the end of the struct.
+    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
+        let head = self.byte()?;
+        if head & 0xf == 0 {
+            return Some(None);
+        }
+        let step = i64::from(head >> 4);
+        *id = if step == 0 { unzigzag(self.varint()?) } else { id.checked_add(step)? };
+        Some(Some(head & 0xf))
+    }
+
+    fn list(&mut self) -> Option<(u64, u8)> {
+        let head = self.byte()?;
+        let items = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+        Some((items, head & 0xf))
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+        if depth > 32 {
+            return None;
+        }
+        match kind {
+            1 | 2 => {}
+            BYTE => drop(self.byte()?),
+            I16..=I64 => drop(self.varint()?),
+            DOUBLE => self.advance(8)?,
+            BINARY => {
+                let length = self.varint()?;
+                self.advance(length)?;
+            }
+            LIST | SET => {
+                let (items, kind) = self.list()?;
+                // A truth value in a list takes a byte, unlike in a field.
+                (0..items).try_for_each(|_| if kind <= 2 { self.advance(1) } else { self.skip(kind, depth + 1) })?;
+            }
+            MAP => {
+                let items = self.varint()?;
+                let kinds = if items > 0 { self.byte()? } else { 0 };
+                for kind in (0..items).flat_map(|_| [kinds >> 4, kinds & 0xf]) {
+                    if kind <= 2 { self.advance(1)? } else { self.skip(kind, depth + 1)? }
+                }
+            }
+            STRUCT => {
+                let mut id = 0;
+                while let Some(kind) = self.field(&mut id)? {
+                    self.skip(kind, depth + 1)?;
+                }
+            }
+            UUID => self.advance(16)?,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn advance(&mut self, bytes: u64) -> Option<()> {
+        self.0 = self.0.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+const UUID: u8 = 13;
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parquet_file::ParquetRows;
+
+    /// A file without rows whose one column is nested `levels` deep.
+    fn nested(levels: usize) -> Vec<u8> {
+        let node = |children: u8| [&[0x35, 0x00, 0x18, 1, b'a'][..], &[0x15, children * 2, 0]].concat();
+        let root = [0x48, 1, b'r', 0x15, 2, 0];
+        let leaf = [0x15, 12, 0x25, 0x00, 0x18, 1, b'x', 0];
+        let items = (levels + 2) as u32;
+        let mut footer = vec![0x15, 2, 0x19, 0xfc];
+        let mut left = items;
+        while left >= 0x80 {
+            footer.push((left & 0x7f) as u8 | 0x80);
+            left >>= 7;
+        }
+        footer.push(left as u8);
+        footer.extend(root);
+        (0..levels).for_each(|_| footer.extend(node(1)));
+        footer.extend(leaf);
+        footer.extend([0x16, 0, 0x19, 0x0c, 0]);
+        [b"PAR1", &footer[..], &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
+    }
+
+    #[test]
+    fn columns_that_are_nested_too_deeply_are_refused_before_they_overflow_the_stack() {
+        let rows = |levels| ParquetRows::of_bytes(nested(levels)).map(|rows| rows.columns().to_vec());
+        assert_eq!(rows(DEEPEST - 1).expect("a file"), ["a"]);
+        for levels in [DEEPEST, 300_000] {
+            let error = rows(levels).expect_err("too deep").to_string();
+            assert!(error.contains("nested more than 200 levels deep"), "{error}");
+        }
+    }
+}
