@@ -104,9 +104,9 @@ fn check_lists_every_problem_and_what_is_fine() {
     let file = world.file("d.jsonl", format!("{good}\n{wrong}\n{{\n{good}\n"));
     let ran = world.run(&["data", "check", &file]).exits(2);
     for part in [
-        "samples              1",
-        "scores of f          1   from 2 to 2",
-        "ties                 1",
+        "samples             1",
+        "scores of f         1   from 2 to 2",
+        "ties                1",
         "5 problems",
         "line 2: field `id`: invalid type",
         "line 2: field `extra`: unknown field",

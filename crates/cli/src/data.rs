@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use probity_data::{DataError, Format, MapEntry, Mapping, Problems, Sample, Source, Survey, write_samples};
+use probity_data::{DataError, Format, KEPT, MapEntry, Mapping, Problems, Sample, Source, Survey, write_samples};
 use probity_runtime::weights::sha256_file;
 use probity_store::write_whole;
 use serde_json::{Value, json};
@@ -161,14 +161,12 @@ impl CheckArgs {
     fn check(&self, path: &Path) -> anyhow::Result<Checked> {
         let source = self.read.source(path)?;
         let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-        let survey = Survey::new(self.all);
+        let keep = if self.all { usize::MAX } else { KEPT };
+        let survey = Survey::keeping(keep);
         let problems = Problems::new(file.clone());
         let mut checked = Checked { file, refused: None, format: None, unmapped: Vec::new(), survey, problems };
-        match source.open() {
+        match source.open_keeping(keep) {
             Ok(mut file) => {
-                if self.all {
-                    file.records = file.records.keep_all_problems();
-                }
                 for (line, sample) in file.records.by_ref() {
                     checked.survey.add(line, &sample);
                 }

@@ -8,8 +8,8 @@ use crate::line_error::LineError;
 /// How many problems a message lists before it says how many more there are.
 pub const LISTED: usize = 20;
 
-/// How many problems are kept in memory; the rest is counted.
-pub(crate) const KEPT: usize = 1000;
+/// How many problems and warnings are kept in memory unless more are asked for; the rest is counted.
+pub const KEPT: usize = 1000;
 
 /// How a file's records are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

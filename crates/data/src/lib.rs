@@ -27,7 +27,7 @@ mod source;
 mod survey;
 mod write;
 
-pub use error::{DataError, LISTED, Problem, Problems, Unit};
+pub use error::{DataError, KEPT, LISTED, Problem, Problems, Unit};
 pub use format::Format;
 pub use import::{Importer, importer, importers};
 pub use line_error::LineError;

@@ -33,7 +33,7 @@ impl Walk<'_> {
     /// Levels of the schema, counted no further than one too many.
     fn schema_depth(&mut self) -> Option<usize> {
         let mut id = 0;
-        while let Some(kind) = self.field(&mut id)? {
+        while let kind @ 1.. = self.field(&mut id)? {
             if (id, kind) != (2, LIST) {
                 self.skip(kind, 0)?;
                 continue;
@@ -64,7 +64,7 @@ impl Walk<'_> {
     /// The number of children of a node of the schema.
     fn children(&mut self) -> Option<u64> {
         let (mut id, mut children) = (0, 0);
-        while let Some(kind) = self.field(&mut id)? {
+        while let kind @ 1.. = self.field(&mut id)? {
             match (id, kind) {
                 (5, I16..=I64) => children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?,
                 _ => self.skip(kind, 0)?,
@@ -73,15 +73,14 @@ impl Walk<'_> {
         Some(children)
     }
 
-    /// The next field's kind, its number in `id`; the inner none at the end of the struct.
-    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
+    /// The next field's kind, its number in `id`; kind 0 is the end of the struct.
+    fn field(&mut self, id: &mut i64) -> Option<u8> {
         let head = self.byte()?;
-        if head & 0xf == 0 {
-            return Some(None);
+        let (step, kind) = (i64::from(head >> 4), head & 0xf);
+        if kind != 0 {
+            *id = if step == 0 { unzigzag(self.varint()?) } else { id.checked_add(step)? };
         }
-        let step = i64::from(head >> 4);
-        *id = if step == 0 { unzigzag(self.varint()?) } else { id.checked_add(step)? };
-        Some(Some(head & 0xf))
+        Some(kind)
     }
 
     fn list(&mut self) -> Option<(u64, u8)> {
@@ -117,7 +116,7 @@ impl Walk<'_> {
             }
             STRUCT => {
                 let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
+                while let kind @ 1.. = self.field(&mut id)? {
                     self.skip(kind, depth + 1)?;
                 }
             }

@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::error::Unit;
 use crate::line_error::shown;
 use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
@@ -110,20 +109,26 @@ impl<T: Record + 'static> Records<'static, T> {
 
 impl<'a, T: Record + 'a> Records<'a, T> {
     /// The records of JSON lines from any reader; `file` is its name in messages.
-    pub fn new(mut reader: impl BufRead + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
-        refuse_array(&mut reader, &file)?;
+    pub fn new(reader: impl BufRead + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
+        Self::lines(reader, Problems::new(file), limit)
+    }
+
+    /// As [`Records::new`], with problems added to those.
+    pub(crate) fn lines(mut reader: impl BufRead + 'a, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
+        refuse_array(&mut reader, &problems.file)?;
         let mut lines = JsonLines::<T, _>::new(reader);
         let items = std::iter::from_fn(move || {
             let (number, item) = lines.next()?;
             Some((number, item.map_err(|error| with_more::<T>(error, lines.line()))))
         });
-        Self::of(Box::new(items), Unit::Line, file, limit)
+        Self::of(Box::new(items), problems, limit)
     }
 }
 
 impl<'a, T: Record> Records<'a, T> {
-    pub(crate) fn of(items: Items<'a, T>, unit: Unit, file: String, limit: Option<usize>) -> Result<Self, DataError> {
-        let problems = Problems { example: Some(T::EXAMPLE), unit, ..Problems::new(file) };
+    /// The records among items, whose problems are added to those.
+    pub(crate) fn of(items: Items<'a, T>, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
+        let problems = Problems { example: Some(T::EXAMPLE), ..problems };
         let left = limit.unwrap_or(usize::MAX);
         let mut records = Self { items, first: None, left, places_of_ids: BTreeMap::new(), problems };
         records.first = records.read();
@@ -131,13 +136,6 @@ impl<'a, T: Record> Records<'a, T> {
             return Err(DataError::Empty { file: records.problems.file, example: T::EXAMPLE });
         }
         Ok(records)
-    }
-
-    /// Keeps all problems instead of the first thousand.
-    #[must_use]
-    pub fn keep_all_problems(mut self) -> Self {
-        self.problems.keep = usize::MAX;
-        self
     }
 
     /// What was wrong with the lines that were passed over so far.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::column::Column;
 use crate::delimited::Delimited;
-use crate::error::Unit;
+use crate::error::{KEPT, Unit};
 use crate::format::Format;
 use crate::line_error::LineError;
 use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
@@ -74,27 +74,33 @@ impl Source {
 
     /// Opens it: samples come one at a time.
     pub fn open(&self) -> Result<SampleFile, DataError> {
-        self.open_either(open_packed(&self.path)?, true)
+        self.open_keeping(KEPT)
+    }
+
+    /// As [`Source::open`]; of the problems so many are kept, the rest is counted.
+    pub fn open_keeping(&self, problems: usize) -> Result<SampleFile, DataError> {
+        self.open_either(open_packed(&self.path)?, true, problems)
     }
 
     /// As [`Source::open`], with the bytes of `reader` in place of the file's, which still gives the name.
     pub fn open_from(&self, reader: impl BufRead + 'static) -> Result<SampleFile, DataError> {
-        self.open_either(reader, false)
+        self.open_either(reader, false, KEPT)
     }
 
-    fn open_either(&self, reader: impl BufRead + 'static, on_disk: bool) -> Result<SampleFile, DataError> {
+    fn open_either(&self, reader: impl BufRead + 'static, on_disk: bool, keep: usize) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
         let mut reader = unpacked(reader, &file)?;
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
+        let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
         if format == Format::Jsonl && self.map.is_empty() {
-            return Ok(SampleFile { records: Records::new(reader, file, self.limit)?, format, columns: None });
+            return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
         }
         let wrong = |unit, place, error| {
-            let mut problems = Problems { unit, ..Problems::new(file.clone()) };
-            problems.push(place, error);
-            DataError::Problems(problems)
+            let mut wrong = problems(unit);
+            wrong.push(place, error);
+            DataError::Problems(wrong)
         };
         let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
         let rows = match format {
@@ -103,7 +109,7 @@ impl Source {
                 let delimiter = delimiter(format, start);
                 let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?;
                 if cells.columns().is_empty() {
-                    return Err(DataError::Empty { file, example: <Sample as crate::Record>::EXAMPLE });
+                    return Err(DataError::Empty { file: file.clone(), example: <Sample as crate::Record>::EXAMPLE });
                 }
                 Rows::Cells(Box::new(cells))
             }
@@ -115,7 +121,7 @@ impl Source {
         let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
         let samples = MappedSamples::new(rows, &self.map, Rc::clone(&seen), &file)?;
         let used = samples.used();
-        let records = Records::of(Box::new(samples) as Items<'static, Sample>, unit, file, self.limit)?;
+        let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
     }
 }

@@ -11,9 +11,6 @@ use crate::{Preference, Sample};
 /// Texts of more characters than this are warned of.
 pub const LONG_TEXT: usize = 100_000;
 
-/// How many warnings are kept; the rest is counted.
-const KEPT: usize = 1000;
-
 /// Counts over samples. Its size does not grow with their number, but for a line for each attribute.
 #[derive(Debug, Default, Serialize)]
 pub struct Survey {
@@ -39,7 +36,7 @@ pub struct Survey {
     #[serde(rename = "first_warnings")]
     pub kept: Vec<Warning>,
     #[serde(skip)]
-    keep_all: bool,
+    keep: usize,
 }
 
 /// Gold scores of one attribute.
@@ -106,9 +103,9 @@ impl fmt::Display for Warning {
 }
 
 impl Survey {
-    /// Nothing yet. With `keep_all` every warning is kept, not the first thousand only.
-    pub fn new(keep_all: bool) -> Self {
-        Self { keep_all, ..Self::default() }
+    /// Nothing yet. Of the warnings so many are kept.
+    pub fn keeping(warnings: usize) -> Self {
+        Self { keep: warnings, ..Self::default() }
     }
 
     /// Counts a sample that stands on `line`.
@@ -171,7 +168,7 @@ impl Survey {
 
     fn warn(&mut self, line: usize, field: String, kind: Kind, detail: String) {
         *self.warnings.entry(kind).or_default() += 1;
-        if self.keep_all || self.kept.len() < KEPT {
+        if self.kept.len() < self.keep {
             self.kept.push(Warning { line, field, kind, detail });
         }
     }
@@ -186,7 +183,7 @@ fn is_odd(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Candidate;
+    use crate::{Candidate, KEPT};
 
     fn sample(context: &str, texts: &[&str]) -> Sample {
         let candidate = |(i, text): (usize, &&str)| Candidate {
@@ -206,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_there_is_is_counted() {
-        let mut survey = Survey::new(false);
+        let mut survey = Survey::keeping(KEPT);
         survey.add(1, &sample("good", &["a", "b"]));
         survey.add(2, &sample("good", &["a", "b", "longest"]));
         assert_eq!((survey.samples, survey.candidates, survey.references, survey.ties, survey.longest_text), (2, 5, 2, 2, 7));
@@ -217,7 +214,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_warning_says_where() {
-        let mut survey = Survey::new(false);
+        let mut survey = Survey::keeping(KEPT);
         survey.add(7, &sample(" ", &["same\u{202e}", "same\u{202e}", ""]));
         survey.add(8, &sample(&"x".repeat(LONG_TEXT + 1), &["y"]));
         let told: Vec<String> = survey.kept.iter().map(|w| format!("{}: {w}", w.line)).collect();
@@ -237,7 +234,7 @@ mod tests {
 
     #[test]
     fn warnings_are_kept_up_to_a_thousand_and_counted_beyond() {
-        let mut survey = Survey::new(false);
+        let mut survey = Survey::keeping(KEPT);
         (1..=KEPT + 5).for_each(|line| survey.add(line, &sample("c", &["a", ""])));
         assert_eq!((survey.kept.len(), survey.warnings[&Kind::EmptyCandidate]), (KEPT, KEPT + 5));
     }
