@@ -25,6 +25,7 @@ mod samples;
 mod shape;
 mod source;
 mod survey;
+mod values;
 mod write;
 
 pub use error::{DataError, KEPT, LISTED, Problem, Problems, Unit};

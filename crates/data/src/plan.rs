@@ -12,6 +12,7 @@ use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
 use crate::rows::Row;
+use crate::values::{kind, number, plain};
 use crate::{Candidate, DataError};
 
 /// How many columns a message lists.
@@ -300,34 +301,6 @@ fn scores(attribute: &str, column: &Column, row: &Row, items: Option<usize>) -> 
     if errors.is_empty() { Ok(numbers) } else { Err(errors) }
 }
 
-/// A number, also one that is written as a text; nothing from null or an empty cell. True is 1, false 0.
-fn number(value: &Value) -> Result<Option<f64>, String> {
-    let number = match value {
-        Value::Null => return Ok(None),
-        Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) if text.trim().is_empty() => return Ok(None),
-        Value::String(text) => text.trim().parse().ok(),
-        other => return Err(format!("{}, not a number", kind(other))),
-    };
-    match number.filter(|number: &f64| number.is_finite()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(format!(
-            "`{}` is not a finite number\n\nhint: leave the cell empty where there is no score",
-            shown(&plain(value).unwrap_or_default())
-        )),
-    }
-}
-
-/// A text or a number as a name.
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        _ => None,
-    }
-}
-
 fn name(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
     let Some(value) = column.value(row) else { return Ok(None) };
     plain(&value).map(Some).ok_or_else(|| cell(&field.to_string(), column, format!("{}, not a name", kind(&value))))
@@ -375,17 +348,6 @@ fn list(column: &Column, row: &Row, items: usize, field: &str) -> Result<Vec<Str
         Some(names) if names.len() == items => Ok(names),
         Some(names) => Err(cell(field, column, format!("{} names for {items} candidates", names.len()))),
         None => Err(cell(field, column, format!("{}, not a list of names", kind(&value)))),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

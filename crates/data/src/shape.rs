@@ -11,6 +11,8 @@ use crate::line_error::{LineError, shown};
 const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
+const OTHER_FORM: &str = "\n\nhint: where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
+
 /// Every field of a sample that is missing, unknown or of another type.
 pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
     let mut wrong = Vec::new();
@@ -60,7 +62,9 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
         wrong.push(LineError::content(below(path, key), format!("unknown field `{}`{}", shown(key), hint.unwrap_or_default())));
     }
     for missing in needed.iter().filter(|name| !fields.contains_key(**name)) {
-        wrong.push(LineError::content(path, format!("missing field `{missing}`")));
+        // A line without candidates is likely of another form altogether.
+        let hint = if *missing == "candidates" { OTHER_FORM } else { "" };
+        wrong.push(LineError::content(path, format!("missing field `{missing}`{hint}")));
     }
     true
 }
