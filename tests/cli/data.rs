@@ -198,3 +198,15 @@ fn damaged_files_are_told_as_such() {
     world.run(&["data", "convert", &world.file("empty.csv", "")]).fails_with(&["empty.csv holds no lines to read"]);
     world.run(&["data", "convert", &world.file("head.csv", "id,context,candidate\n")]).fails_with(&["head.csv holds no lines to read"]);
 }
+
+#[test]
+fn a_public_file_as_it_was_published_is_told_how_to_be_imported() {
+    let world = World::new();
+    let item = json!({"input": "q", "output_1": "a", "output_2": "b", "label": 1});
+    let file = world.file("llmbar.json", json!([item]).to_string());
+    let checked = world.run(&["data", "check", &file]).exits(2).stdout;
+    assert!(checked.contains("is a llmbar file as it was published") && checked.contains("hint: probity import llmbar"), "{checked}");
+    let model = tiny().display().to_string();
+    world.run(&["compare", "--model", &model, "--data", &file, "--attribute", "x", "--out", "run"]).fails_with(&["probity import llmbar"]);
+    assert!(!world.path("run").exists());
+}

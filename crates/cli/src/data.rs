@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use probity_data::{DataError, Format, KEPT, MapEntry, Mapping, Problems, Sample, Source, Survey, write_samples};
+use probity_data::{DataError, Format, Importer, KEPT, MapEntry, Mapping, Problems, Sample, Source, Survey, importers, write_samples};
 use probity_runtime::weights::sha256_file;
 use probity_store::write_whole;
 use serde_json::{Value, json};
@@ -58,7 +58,8 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// All samples that were asked for.
     pub(crate) fn samples(&self) -> anyhow::Result<Vec<Sample>> {
-        Ok(self.read.source(&self.data)?.samples()?)
+        let read = self.read.source(&self.data)?.samples();
+        read.map_err(|error| public_set(&self.data).map_or(error.into(), anyhow::Error::msg))
     }
 
     /// What a manifest says of them.
@@ -68,6 +69,16 @@ impl DataArgs {
         described["samples"] = json!(samples.len());
         Ok(described)
     }
+}
+
+/// What to do with the file of a public data set, which is of no use as it is; `None` where it is none.
+fn public_set(path: &Path) -> Option<String> {
+    let reads = |importer: &&Importer| path.is_file() && importer.import(path).is_ok();
+    let name = importers().iter().find(reads)?.name;
+    let path = path.display();
+    Some(format!(
+        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes samples of it"
+    ))
 }
 
 /// Of a regular file only: what came through a pipe is gone.
@@ -176,6 +187,11 @@ impl CheckArgs {
             }
             Err(DataError::Problems(problems)) => checked.problems = problems,
             Err(error) => checked.refused = Some(message(&error)),
+        }
+        if checked.survey.samples == 0
+            && let Some(told) = public_set(path)
+        {
+            checked.refused = Some(format!("error: {told}"));
         }
         Ok(checked)
     }
