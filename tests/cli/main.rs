@@ -9,5 +9,6 @@ mod inspection;
 mod logprobs;
 mod methods;
 mod models;
+mod recipe;
 mod resume;
 mod surface;

@@ -109,16 +109,27 @@ fn a_run_is_not_written_over_unless_told_to() {
 }
 
 #[test]
-fn a_run_that_failed_before_its_first_row_is_not_in_the_way() {
+fn nothing_is_begun_with_options_that_the_model_cannot_be_asked_with() {
     let world = World::new();
     let data = data(&world);
     let wrong = ["--attribute", "coherence", "--label-words", "Yes,Yesterday", "--format", "text"];
-    for _ in 0..2 {
-        run(&world, "compare", &data, "run", &wrong).fails_with(&["is a prefix of", "hint: choose label words"]);
-    }
-    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
-    assert!(manifest["status"] == "failed" && !manifest["why"].as_str().expect("a reason").contains("hint:"), "{manifest}");
-    run(&world, "compare", &data, "run", &COHERENCE).exits(0);
+    run(&world, "compare", &data, "run", &wrong).fails_with(&["is a prefix of", "hint: choose label words"]);
+    assert!(!world.path("run").exists());
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_command_is_told_at_once() {
+    let world = World::new();
+    let taken = world.file("taken/notes.txt", "mine");
+    let folder = taken.trim_end_matches("/notes.txt");
+    let command = ["compare", "--model", "absent.gguf", "--data", "absent.jsonl", "--attribute", "coherence", "--out", folder];
+    world.run(&command).fails_with(&[
+        "3 problems\n",
+        "\n  absent.jsonl could not be opened",
+        "\n  there is no file or folder absent.gguf",
+        "holds no probity run",
+        "\n    hint: ",
+    ]);
 }
 
 #[test]

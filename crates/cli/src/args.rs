@@ -7,7 +7,7 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{data, demo, determinism, diff, import, logprobs, method, model, reference, show};
+use crate::{data, demo, determinism, diff, import, logprobs, method, model, recipe, reference, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -47,6 +47,12 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Do what a recipe says: data, models, methods and folders in one file
+    #[command(long_about = recipe::RUN_ABOUT)]
+    Run(recipe::RunCommand),
+    /// Write a recipe, check one, or describe them to an editor
+    #[command(subcommand)]
+    Recipe(recipe::RecipeCommand),
     /// List, get, inspect and verify models
     #[command(subcommand)]
     Model(model::ModelCommand),
@@ -140,6 +146,8 @@ impl Invocation {
             Self::Command(cli) => cli,
         };
         match command {
+            Command::Run(command) => command.run(global, arguments),
+            Command::Recipe(command) => command.run(global),
             Command::Model(command) => command.run(global),
             Command::Logprobs(args) => args.run(global, arguments),
             Command::VerifyDeterminism(args) => args.run(global),

@@ -13,7 +13,7 @@ use crate::progress::{Reporter, seconds_text};
 use crate::terminal::thousands;
 
 /// Options of every command that asks a model.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name (org/name) that is in the
@@ -25,7 +25,7 @@ pub(crate) struct ModelArgs {
 }
 
 /// How a model computes.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelOptions {
     /// The arithmetic in which quantised weights meet activations; recorded in every result
@@ -120,14 +120,18 @@ impl ModelArgs {
     pub(crate) fn load(&self, reporter: &mut Reporter) -> anyhow::Result<Model> {
         self.options.load(&self.model, reporter)
     }
+
+    /// Whether a model that was loaded for `other` can be [run](Model::run_with) for this one.
+    pub(crate) fn has_weights_of(&self, other: &Self) -> bool {
+        let weights = |args: &Self| (args.model.clone(), args.options.precision, args.options.device, args.options.isa);
+        weights(self) == weights(other)
+    }
 }
 
 impl ModelOptions {
-    /// Finds and loads a model, and says what it is.
-    pub(crate) fn load(&self, name: &str, reporter: &mut Reporter) -> anyhow::Result<Model> {
-        let started = std::time::Instant::now();
-        let located = locate(name)?;
-        let options = LoadOptions {
+    /// The same for the runtime.
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        LoadOptions {
             precision: self.precision.into(),
             device: self.device,
             threads: self.threads.map(NonZeroUsize::get),
@@ -137,8 +141,14 @@ impl ModelOptions {
             cache_budget: self.cache_budget,
             isa: self.isa,
             ..LoadOptions::default()
-        };
-        let model = Model::load(&located, options)?;
+        }
+    }
+
+    /// Finds and loads a model, and says what it is.
+    pub(crate) fn load(&self, name: &str, reporter: &mut Reporter) -> anyhow::Result<Model> {
+        let started = std::time::Instant::now();
+        let located = locate(name)?;
+        let model = Model::load(&located, self.load_options())?;
         reporter.watch(model.progress());
         let about = model.description();
         reporter.say(&format!(
@@ -166,10 +176,9 @@ impl ModelOptions {
 }
 
 /// How a model is run, for the manifest.
-pub(crate) fn in_force(model: &Model) -> Value {
-    let options = model.options();
+pub(crate) fn in_force(options: LoadOptions) -> Value {
     json!({
-        "precision": options.precision,
+        "precision": options.precision_in_force(),
         "device": options.device.to_string(),
         "threads": options.threads,
         "min_mass": options.min_mass,

@@ -17,7 +17,7 @@ use crate::progress::Reporter;
 use crate::terminal::{print, table, thousands, visible, visible_line};
 
 /// How a file is read.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct ReadArgs {
     /// Which column is which field; once for each. `probity help data` has examples
     ///
@@ -46,7 +46,7 @@ impl ReadArgs {
 }
 
 /// The samples of a run.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct DataArgs {
     /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input
     #[arg(long, value_name = "FILE", help_heading = "Data and output")]
@@ -162,7 +162,7 @@ impl CheckArgs {
         for path in &self.files {
             let checked = self.check(path)?;
             if checked.refused.is_some() || !checked.problems.is_empty() {
-                done = Done::BrokenInput;
+                done = Done::InPart;
             }
             print(&if self.json { checked.json().to_string() } else { checked.text() })?;
         }

@@ -17,7 +17,7 @@ use crate::args::Global;
 use crate::compute::ModelOptions;
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{close, execute, info, rows, show};
+use crate::method::{About, close, execute, rows, show, typed};
 use crate::model::{SourceArg, get};
 use crate::progress::Reporter;
 use crate::terminal::{print, table};
@@ -56,8 +56,11 @@ impl DemoArgs {
         let compare = method("compare").context("the method `compare` is not registered")?;
         let matches = compare.command().try_get_matches_from(["compare", "--attribute", ATTRIBUTE])?;
         let data = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
-        let info = info("demo", arguments, &compare.params_in_force(&matches)?, &data, &model);
-        let mut folder = RunFolder::create(&self.out, Existing::Replace, info)?;
+        let params = compare.params_in_force(&matches)?;
+        let arguments = &typed(arguments);
+        let about =
+            About { command: "demo", arguments, params: &params, data: &data, model: model.description(), options: model.options() };
+        let mut folder = RunFolder::create(&self.out, Existing::Replace, about.info())?;
         interrupt::catch();
         let result = (|| {
             self.compare(compare, &matches, &samples, &model, &mut folder, &mut reporter)?;

@@ -12,7 +12,7 @@ use crate::progress::{Reporter, seconds_text};
 use crate::terminal::{print, size, thousands};
 
 /// Takes rows and keeps none.
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Output for Nowhere {
     fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
@@ -74,6 +74,6 @@ pub(crate) fn show(model: &Model, plan: &Plan, reporter: &Reporter) -> anyhow::R
     if plan.lists > 1 || plan.has_verdicts {
         print("what is asked later depends on earlier answers, which a dry run does not have: it may come to more or to less")?;
     }
-    reporter.say(&format!("nothing was asked and nothing was written; the model would run with {}", in_force(model)));
+    reporter.say(&format!("nothing was asked and nothing was written; the model would run with {}", in_force(options)));
     Ok(())
 }

@@ -19,8 +19,8 @@ pub(crate) enum Done {
     Unscored,
     /// Scores that should be the same differ.
     Differs,
-    /// Lines of the input were refused; the others are answered.
-    BrokenInput,
+    /// Lines of the input were refused, or stages of a recipe failed, as was told; the others are done.
+    InPart,
 }
 
 const ERROR: u8 = 2;
@@ -31,7 +31,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
     let error = match result {
         Ok(Done::Success) => return ExitCode::SUCCESS,
         Ok(Done::Unscored | Done::Differs) => return ExitCode::from(1),
-        Ok(Done::BrokenInput) => return ExitCode::from(ERROR),
+        Ok(Done::InPart) => return ExitCode::from(ERROR),
         Err(error) => error,
     };
     if error.chain().any(closed_pipe) {
@@ -50,7 +50,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
 }
 
 /// Whether the reader of our output went away. Other pipes than standard output's are nobody's to close.
-fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
+pub(crate) fn closed_pipe(cause: &(dyn Error + 'static)) -> bool {
     cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 

@@ -4,6 +4,7 @@
 //! `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early ends the program with 0.
 
 mod args;
+mod check;
 mod compute;
 mod data;
 mod demo;
@@ -18,7 +19,10 @@ mod logprobs;
 mod method;
 mod model;
 mod output;
+mod plan;
+mod problems;
 mod progress;
+mod recipe;
 mod reference;
 mod show;
 mod terminal;

@@ -209,7 +209,7 @@ impl LogprobsArgs {
         if let Some(path) = &self.manifest {
             let arguments: Vec<_> = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).collect();
             let manifest = json!({
-                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": in_force(&model),
+                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": in_force(model.options()),
                 "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
                 "broken_lines": problems.count(), "usage": usage,
             });
@@ -235,7 +235,7 @@ fn told(problems: Problems) -> Option<Done> {
         return None;
     }
     eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
-    Some(Done::BrokenInput)
+    Some(Done::InPart)
 }
 
 /// What became of the requests.

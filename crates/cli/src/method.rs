@@ -7,60 +7,70 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, write_samples};
-use probity_lm::{LanguageModel, SinkError};
+use probity_lm::{LanguageModel, ModelDescription, SinkError};
 use probity_methods::{DynMethod, Output, Run, Section, Summary};
-use probity_runtime::Model;
-use probity_store::{ANSWERS, Answers, Existing, Recorded, RunFolder, RunInfo, SAMPLES, TableWriter};
+use probity_runtime::LoadOptions;
+use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::compute::{ModelArgs, in_force};
 use crate::data::DataArgs;
-use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
+use crate::plan::{Plan, Stage};
+use crate::problems::Problems;
 use crate::progress::{Reporter, seconds_text};
 use crate::terminal::{print, size, table, thousands, visible};
 
 /// Options of every run.
 #[derive(Debug, Args)]
-struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     #[command(flatten)]
-    data: DataArgs,
+    pub(crate) data: DataArgs,
     /// The folder for the manifest, the tables and the summary; made where it is not there
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run", help_heading = "Data and output")]
-    out: Option<PathBuf>,
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
-    #[arg(long, help_heading = "Data and output")]
-    dry_run: bool,
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    keep: KeepArgs,
+    pub(crate) ask: AskArgs,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+}
+
+/// How a run is gone about.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Data and output")]
+pub(crate) struct AskArgs {
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Exit with 1 where a sample could not be scored
-    #[arg(long, help_heading = "Data and output")]
-    strict: bool,
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// What becomes of an earlier run, and where answers are kept.
 #[derive(Debug, Args)]
-struct KeepArgs {
+#[command(next_help_heading = "Data and output")]
+pub(crate) struct KeepArgs {
     /// Replace an earlier run in that folder
-    #[arg(long, help_heading = "Data and output")]
-    overwrite: bool,
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     /// Go on with the run in that folder: what is answered there is not asked again
-    #[arg(long, conflicts_with = "overwrite", help_heading = "Data and output")]
-    resume: bool,
+    #[arg(long, conflicts_with = "overwrite")]
+    pub(crate) resume: bool,
     /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
-    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
-    cache: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
     /// Keep no answers: a run that is interrupted begins anew
-    #[arg(long, conflicts_with = "resume", help_heading = "Data and output")]
-    no_store: bool,
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) no_store: bool,
 }
 
 impl KeepArgs {
-    fn existing(&self) -> Existing {
+    pub(crate) fn existing(&self) -> Existing {
         match (self.overwrite, self.resume) {
             (true, _) => Existing::Replace,
             (_, true) => Existing::Resume,
@@ -69,7 +79,7 @@ impl KeepArgs {
     }
 
     /// The answers that runs share.
-    fn shared(&self) -> anyhow::Result<Option<Answers>> {
+    pub(crate) fn shared(&self) -> anyhow::Result<Option<Answers>> {
         let Some(cache) = &self.cache else { return Ok(None) };
         std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
         Ok(Some(Answers::open(&cache.join(ANSWERS))?))
@@ -77,8 +87,8 @@ impl KeepArgs {
 }
 
 /// Settings that an answer depends on besides the model.
-fn answer_settings(model: &Model) -> String {
-    format!("min_mass:{}", model.options().min_mass)
+pub(crate) fn answer_settings(options: LoadOptions) -> String {
+    format!("min_mass:{}", options.min_mass)
 }
 
 /// The method's command with the options of every run.
@@ -87,59 +97,44 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     RunArgs::augment_args(method.command()).about(method.about()).long_about(method.long_about())
 }
 
-/// Reads data, loads the model, judges, and shows the summary.
-pub(crate) fn run(method: &dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
-    let args = RunArgs::from_arg_matches(matches)?;
-    let global = Global::from_arg_matches(matches)?;
-    let params = method.params_in_force(matches)?;
-    let samples = args.data.samples()?;
-    let mut reporter = Reporter::new(global);
-    let model = args.model.load(&mut reporter)?;
-    let Some(out) = args.out.clone().filter(|_| !args.dry_run) else {
-        dry_run::method(method, matches, &samples, &model, &reporter)?;
-        return Ok(Done::Success);
-    };
-    let data = args.data.described(&samples)?;
-    let info = info(method.name(), arguments, &params, &data, &model);
-    let mut folder = RunFolder::create(&out, args.keep.existing(), info)?;
-    interrupt::catch();
-    let mut judge = || {
-        let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
-        let shared = args.keep.shared()?;
-        let recorded = Recorded::new(&model, &answer_settings(&model), own.as_ref(), shared.as_ref())?;
-        let summary = execute(method, matches, &samples, &recorded, &mut folder, &mut reporter)?;
-        recorded.finish()?;
-        if recorded.found() > 0 {
-            reporter.say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
-        }
-        Ok(summary)
-    };
-    let result = judge();
-    let summary = close(folder, result).inspect_err(|error| {
-        if was_interrupted(error) && !args.keep.no_store {
-            reporter.say("the same command with --resume goes on from here");
-        }
-    })?;
-    show(&summary)?;
-    reporter.say(&format!("results are in {}", out.display()));
-    let unscored = summary.outcomes.unscored();
-    if unscored > 0 {
-        let results = if unscored == 1 { "result" } else { "results" };
-        reporter.warn(&format!("{} {results} without a score; the outcomes say why", thousands(unscored as u64)));
-    }
-    Ok(if args.strict && unscored > 0 { Done::Unscored } else { Done::Success })
+/// A command line as a plan of one stage, run.
+pub(crate) fn run(method: &'static dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
+    let stage = Stage::new(method, matches.clone(), None)?;
+    let plan = Plan { stages: vec![stage], found: Problems::default(), recipe: None, arguments: typed(arguments) };
+    plan.run(&mut Reporter::new(Global::from_arg_matches(matches)?))
 }
 
-/// What the manifest says of a run when it begins.
-pub(crate) fn info(command: &str, arguments: &[OsString], params: &Value, data: &Value, model: &Model) -> RunInfo {
-    let seeds: BTreeMap<String, u64> = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed)).into_iter().collect();
-    RunInfo {
-        command: command.to_owned(),
-        arguments_given: arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        arguments_in_force: json!({"method": params, "model": in_force(model), "data": data}),
-        versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
-        model: json!(model.description()),
-        seeds,
+/// The arguments without the program's name.
+pub(crate) fn typed(arguments: &[OsString]) -> Vec<String> {
+    arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// What a run is, for its manifest.
+pub(crate) struct About<'a> {
+    /// The command's name.
+    pub(crate) command: &'a str,
+    /// The arguments as typed.
+    pub(crate) arguments: &'a [String],
+    /// The method's options in force.
+    pub(crate) params: &'a Value,
+    pub(crate) data: &'a Value,
+    pub(crate) model: &'a ModelDescription,
+    pub(crate) options: LoadOptions,
+}
+
+impl About<'_> {
+    /// What the manifest says of the run when it begins.
+    pub(crate) fn info(&self) -> RunInfo {
+        let seeds = self.params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed));
+        RunInfo {
+            command: self.command.to_owned(),
+            arguments_given: self.arguments.to_vec(),
+            arguments_in_force: json!({"method": self.params, "model": in_force(self.options), "data": self.data}),
+            versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            model: json!(self.model),
+            seeds: seeds.into_iter().collect(),
+            recipe: None,
+        }
     }
 }
 

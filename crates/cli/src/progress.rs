@@ -129,6 +129,11 @@ impl Reporter {
         self.tell("warning", text);
     }
 
+    /// An error that does not end the command; told as [`message`](crate::exit::message) words it.
+    pub(crate) fn error(&self, text: &str) {
+        self.tell("error", text);
+    }
+
     fn tell(&self, event: &str, text: &str) {
         if self.how == How::Json {
             return emit(&json!({"event": event, "text": text}));

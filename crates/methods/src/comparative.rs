@@ -22,7 +22,7 @@ use crate::pairs::Pairs;
 use crate::question::{MATERIAL, capitalised, word_settings};
 use crate::summary::number;
 use crate::template::{Builtin, DataSlot, Layout, Template, TemplateError};
-use crate::{Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
 use figures::CellFigures;
 use judge::{Judge, Judged};
 
@@ -180,8 +180,9 @@ fn report(
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
-    let (averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);
+    let (mut headline, averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);
     let preference = preference::figures(params, samples, &cells);
+    headline.extend(preference::headline(&preference));
     let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, &cells));
 
     let values = json!({
@@ -200,21 +201,21 @@ fn report(
     sections.push(preference::section(&preference));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes })
+    Ok(Report { values, sections, signature, outcomes, headline })
 }
 
-/// The agreement with gold: of each template's scores, their mean as the paper reports it, and of the averaged scores.
+/// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and of the averaged scores.
 fn against_gold(
     params: &ComparativeParams,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
-) -> (Vec<serde_json::Value>, [Section; 2]) {
+) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2]) {
     let mut table = gold::section();
     let mut accuracy =
         Section::new("Single comparisons against gold", ["attribute", "template", "accuracy as judged", "debiased", "comparisons"]);
-    let mut values = Vec::new();
+    let (mut headline, mut values) = (Vec::new(), Vec::new());
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
@@ -235,7 +236,8 @@ fn against_gold(
             averaged.push(one.attribute, "mean of templates' scores", &mut table);
             table.note(format!("{}: mean of the templates' Spearman {}", one.attribute, number(mean_of_templates)));
         }
+        headline.push(Headline::new("Spearman", Some(one.attribute), mean_of_templates));
         values.push(json!({ "attribute": one.attribute, "scores": averaged, "mean_spearman_of_templates": mean_of_templates }));
     }
-    (values, [table, accuracy])
+    (headline, values, [table, accuracy])
 }

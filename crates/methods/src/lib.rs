@@ -38,5 +38,5 @@ pub use question::{Format, LayoutOptions, SubjectOptions};
 pub use registry::{method, methods};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;
-pub use summary::{Outcomes, Report, Section, Signature, Summary, TemplateMark};
+pub use summary::{Headline, Outcomes, Report, Section, Signature, Summary, TemplateMark};
 pub use template::TemplateError;

@@ -13,7 +13,7 @@ use crate::question::material;
 use crate::run::write_row;
 use crate::summary::{Mass, mean, number};
 use crate::template::{Layout, Rendered, Template, TemplateError};
-use crate::{MethodError, Outcomes, Output, Report, Run, Section, Signature};
+use crate::{Headline, MethodError, Outcomes, Output, Report, Run, Section, Signature};
 
 /// The table of all scores.
 const SCORES: &str = "scores";
@@ -383,12 +383,13 @@ impl<'a> Pointwise<'a> {
             Section::new(&format!("Scores ({})", self.unit), ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"]);
         let mut gold_table = gold::section();
         let mut systems = gold::systems_section(self.unit);
-        let (mut groups, mut of_gold) = (Vec::new(), Vec::new());
+        let (mut groups, mut of_gold, mut headline, mut means) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for group in 0..self.templates.len() {
             let name = if self.other.is_none() { self.attributes[group].as_str() } else { "–" };
             let of_group: Vec<(&Place, &Row<'_>)> = places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
             let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
             figures.push(name, &mut scores_table);
+            means.push(Headline::new("mean", (name != "–").then_some(name), figures.mean));
             let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|s| vec![None; s.candidates.len()]).collect();
             for (place, row) in &of_group {
                 scores[place.item][place.candidate] = row.score;
@@ -397,6 +398,7 @@ impl<'a> Pointwise<'a> {
             for one in used {
                 let figures = gold::against(self.samples, one.attribute, &scores);
                 figures.push(one.attribute, "", &mut gold_table);
+                headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.mean));
                 of_gold.push(json!({ "attribute": one.attribute, "figures": figures }));
             }
             gold::push_systems(self.samples, name, &scores, &mut systems);
@@ -432,7 +434,8 @@ impl<'a> Pointwise<'a> {
             signature = signature.with("attributes", &self.attributes.join(","));
         }
         let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
-        Report { values, sections, signature, outcomes }
+        let headline = if headline.is_empty() { means } else { headline };
+        Report { values, sections, signature, outcomes, headline }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a method concludes: values for machines and tables for people.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use probity_lm::{LanguageModel, ModelDescription, Outcome};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::run::Cost;
@@ -105,6 +106,31 @@ impl Section {
     }
 }
 
+/// A figure that stands for a run where there is room for one line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Headline {
+    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no gold.
+    pub figure: Cow<'static, str>,
+    /// What was judged; absent where the method asks for no attribute.
+    pub attribute: Option<String>,
+    /// The figure; null where it is not defined.
+    pub value: Option<f64>,
+}
+
+impl Headline {
+    pub(crate) fn new(figure: &'static str, attribute: Option<&str>, value: Option<f64>) -> Self {
+        Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
+    }
+}
+
+/// `Spearman 0.412 (coherence)`, with a dash for what is not defined.
+impl std::fmt::Display for Headline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.figure, number(self.value))?;
+        self.attribute.as_ref().map_or(Ok(()), |attribute| write!(f, " ({attribute})"))
+    }
+}
+
 /// What [`Method::run`](crate::Method::run) returns.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -116,6 +142,8 @@ pub struct Report {
     pub signature: Signature,
     /// How many answers ended how, by [`Outcome::name`].
     pub outcomes: Outcomes,
+    /// Agreement with gold, or what there is instead: a figure for each attribute.
+    pub headline: Vec<Headline>,
 }
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
@@ -129,6 +157,8 @@ pub struct Summary {
     pub signature: Signature,
     /// How many answers ended how. All is well where only `scored` and `tie` occur.
     pub outcomes: Outcomes,
+    /// Agreement with gold, or what there is instead: a figure for each attribute.
+    pub headline: Vec<Headline>,
     /// The method's own figures.
     pub values: Value,
     /// Tokens and time, which differ when a run is repeated or resumed: they belong into the manifest.
@@ -140,15 +170,15 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
-        let Report { values, sections, signature, outcomes } = report;
-        Self { method, signature_line: signature.to_string(), signature, outcomes, values, cost, sections }
+        let Report { values, sections, signature, outcomes, headline } = report;
+        Self { method, signature_line: signature.to_string(), signature, outcomes, headline, values, cost, sections }
     }
 }
 
 /// Counts of outcomes by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Outcomes(BTreeMap<&'static str, usize>);
+pub struct Outcomes(BTreeMap<Cow<'static, str>, usize>);
 
 impl Outcomes {
     pub(crate) fn add(&mut self, outcome: &Outcome) {
@@ -156,7 +186,7 @@ impl Outcomes {
     }
 
     pub(crate) fn add_named(&mut self, name: &'static str) {
-        *self.0.entry(name).or_default() += 1;
+        *self.0.entry(name.into()).or_default() += 1;
     }
 
     /// How many answers ended so.
@@ -166,14 +196,14 @@ impl Outcomes {
 
     /// Answers that gave no number: everything but `scored`, `low_mass` and `tie`.
     pub fn unscored(&self) -> usize {
-        self.0.iter().filter(|(name, _)| !matches!(**name, "scored" | "low_mass" | "tie")).map(|(_, count)| count).sum()
+        self.0.iter().filter(|(name, _)| !matches!(name.as_ref(), "scored" | "low_mass" | "tie")).map(|(_, count)| count).sum()
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
     pub(crate) fn notes(&self, model: &ModelDescription, table: &mut Section) {
         table.note(format!("outcomes: {}", self.line()));
         for name in self.0.keys() {
-            let hint = match *name {
+            let hint = match name.as_ref() {
                 "too_long" => format!(
                     "the prompt does not fit the model's context of {} tokens; shorten the context or use a model with a longer one",
                     model.context_length
@@ -192,7 +222,7 @@ impl Outcomes {
     }
 
     /// `4 scored, 1 too_long`; `none` where nothing was asked.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         if self.0.is_empty() {
             return "none".to_owned();
         }

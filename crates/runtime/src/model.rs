@@ -65,6 +65,42 @@ impl Default for LoadOptions {
     }
 }
 
+impl LoadOptions {
+    /// The instruction set to compute with, or why this machine or build cannot run a model so: all that can be told without one.
+    pub(crate) fn check(&self) -> Result<Isa, LoadError> {
+        if self.device != DeviceChoice::Cpu && matches!(self.precision, Precision::Dots | Precision::Tiles) {
+            return Err(LoadError::Precision { device: self.device, precision: self.precision });
+        }
+        self.device.check()?;
+        available(self.isa)
+    }
+
+    /// The arithmetic that they mean on this machine: never [`Precision::Fast`] on the CPU.
+    pub fn precision_in_force(&self) -> Precision {
+        match (self.precision, Arithmetic::fastest()) {
+            (Precision::Fast, Arithmetic::Tiles) if self.device == DeviceChoice::Cpu => Precision::Tiles,
+            (Precision::Fast, _) if self.device == DeviceChoice::Cpu => Precision::Dots,
+            (precision, _) => precision,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// What a record must say about the model when it is loaded so. The fingerprint is that of [its files](Checkpoint::files).
+    pub fn describe(&self, located: &Located, options: LoadOptions, fingerprint: String) -> ModelDescription {
+        ModelDescription {
+            name: located.name.clone(),
+            architecture: self.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
+            fingerprint,
+            precision: options.precision_in_force(),
+            device: options.device.to_string(),
+            weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
+            context_length: self.config.context_length,
+            has_chat_template: self.encoder.chat().is_some(),
+        }
+    }
+}
+
 /// A loaded model.
 pub struct Model {
     decoder: Pooled,
@@ -109,10 +145,7 @@ impl Decoder for Pooled {
 impl Model {
     /// Loads a model that lies on this machine.
     pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
-        if options.device != DeviceChoice::Cpu && matches!(options.precision, Precision::Dots | Precision::Tiles) {
-            return Err(LoadError::Precision { device: options.device, precision: options.precision });
-        }
-        let isa = available(options.isa)?;
+        let isa = options.check()?;
         let threads = Threads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let arithmetic = match options.precision {
@@ -121,22 +154,12 @@ impl Model {
             Precision::Dots => Arithmetic::Dots,
             Precision::Tiles => Arithmetic::Tiles,
         };
-        let types = weight_types(&*checkpoint.source);
-        let description = ModelDescription {
-            name: located.name.clone(),
-            architecture: checkpoint.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
-            fingerprint: fingerprint(&checkpoint.files)?,
-            precision: in_force(options),
-            device: options.device.to_string(),
-            weights: types.iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
-            context_length: checkpoint.config.context_length,
-            has_chat_template: checkpoint.encoder.chat().is_some(),
-        };
+        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let decoder = threads.load(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
-        let weight_bytes = types.iter().map(|(_, bytes)| *bytes as u64).sum();
+        let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
-        model.set_options(LoadOptions { isa: Some(isa), precision: in_force(options), ..options });
+        model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }
 
@@ -206,15 +229,6 @@ impl Model {
             share_prefixes: self.options.share_prefixes,
             progress: &self.decoder.progress,
         }
-    }
-}
-
-/// The arithmetic that an option means on this machine.
-fn in_force(options: LoadOptions) -> Precision {
-    match (options.precision, Arithmetic::fastest()) {
-        (Precision::Fast, Arithmetic::Tiles) if options.device == DeviceChoice::Cpu => Precision::Tiles,
-        (Precision::Fast, _) if options.device == DeviceChoice::Cpu => Precision::Dots,
-        (precision, _) => precision,
     }
 }
 

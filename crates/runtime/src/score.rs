@@ -5,7 +5,7 @@ use std::sync::Arc;
 use probity_lm::{Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
-use crate::encoder::EncodeError;
+use crate::encoder::{EncodeError, Encoder};
 use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::window::Held;
@@ -83,27 +83,13 @@ impl Model {
 
     /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the same error.
     pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
-        self.encode(request).map(|_| ())
+        check(self.encoder(), request)
     }
 
     fn encode(&self, request: &ScoreRequest) -> Result<Encoded, LmError> {
-        let fail = |error| encode_error(&request.id, error);
-        let (prefix, labels) = match &request.ask {
-            Ask::Labels(set) => {
-                let encoded = self.encoder().encode_labels(&request.prompt, set).map_err(fail)?;
-                (encoded.prefix, encoded.labels)
-            }
-            Ask::Continuation(text) => {
-                let encoded = self.encoder().encode_continuation(&request.prompt, text).map_err(fail)?;
-                (encoded.prefix, vec![vec![encoded.continuation]])
-            }
-        };
+        let (prefix, labels) = sequences(self.encoder(), request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
-        if prompt_tokens == 0 && !self.encoder().encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
-            let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
-            return Err(LmError::Request { id: request.id.clone(), why: why.into() });
-        }
         let (tokens_needed, limit) = (prompt_tokens + longest, self.token_limit());
         let outcome = if prompt_tokens == 0 || longest == 0 {
             Some(Outcome::Empty)
@@ -164,6 +150,33 @@ fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = logs.collect();
     let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if max.is_finite() { max + libm::log(logs.iter().map(|l| libm::exp(l - max)).sum()) } else { max }
+}
+
+/// The tokens that the request is conditioned on, and those of each label's variants.
+type Sequences = (Vec<u32>, Vec<Vec<Vec<u32>>>);
+
+fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmError> {
+    let fail = |error| encode_error(&request.id, error);
+    let (prefix, labels) = match &request.ask {
+        Ask::Labels(set) => {
+            let encoded = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
+            (encoded.prefix, encoded.labels)
+        }
+        Ask::Continuation(text) => {
+            let encoded = encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
+            (encoded.prefix, vec![vec![encoded.continuation]])
+        }
+    };
+    if prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
+        let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
+        return Err(LmError::Request { id: request.id.clone(), why: why.into() });
+    }
+    Ok((prefix, labels))
+}
+
+/// Whether a request can be asked of a model that encodes so.
+pub(crate) fn check(encoder: &Encoder, request: &ScoreRequest) -> Result<(), LmError> {
+    sequences(encoder, request).map(drop)
 }
 
 /// The error of a request that cannot be encoded.

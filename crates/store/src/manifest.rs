@@ -30,6 +30,20 @@ pub struct RunInfo {
     pub model: Value,
     /// Seeds by what they are for.
     pub seeds: BTreeMap<String, u64>,
+    /// The recipe that the run is a stage of; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<RecipeMark>,
+}
+
+/// A recipe and a stage of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecipeMark {
+    /// The recipe's file, as it was given.
+    pub path: String,
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+    /// The stage's name.
+    pub stage: String,
 }
 
 /// Settings that change no result.
@@ -61,6 +75,12 @@ impl RunInfo {
         let mut found = Vec::new();
         differences("", &form(self), &form(other), &mut found);
         found
+    }
+
+    /// The first setting in which another run differs so that its answers may; `None` where they would be the same. Data may differ:
+    /// answers belong to what was asked.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        self.differences(other).into_iter().map(|found| found.setting).find(|setting| !setting.starts_with("arguments.data."))
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::atomic::{overwrite_json, temporary, write_json, write_whole};
-use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, SettingDifference, Status, StoreError, TableWriter};
+use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
@@ -59,9 +59,7 @@ impl RunFolder {
                     return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
                 }
                 Existing::Resume => {
-                    // Data may differ: answers belong to what was asked.
-                    let differs = manifest.info.differences(&old.info).into_iter().find(|d| !d.setting.starts_with("arguments.data."));
-                    if let Some(SettingDifference { setting: what, .. }) = differs {
+                    if let Some(what) = manifest.info.difference(&old.info) {
                         return Err(StoreError::Different { path: path.to_owned(), what });
                     }
                     manifest.resume(&old);
@@ -76,6 +74,30 @@ impl RunFolder {
         let run = Self { path: path.to_owned(), manifest, _lock: lock };
         run.write_manifest()?;
         Ok(run)
+    }
+
+    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error. Nothing is written.
+    ///
+    /// What this cannot tell: whether the system lets the folder be written to, and whether a run that is to be resumed is the same
+    /// ([`RunInfo::difference`]).
+    pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
+        let there = path.ancestors().find(|part| part.exists());
+        if there.is_some_and(|part| !part.is_dir()) {
+            return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
+        }
+        if there != Some(path) {
+            return Ok(None);
+        }
+        let old = earlier_run(path)?;
+        if path.join(LOCK).exists() {
+            drop(lock(path)?);
+        }
+        match old {
+            Some(old) if existing == Existing::Refuse && !failed_without_a_row(path, &old) => {
+                Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
+            }
+            old => Ok(old),
+        }
     }
 
     /// The run's answers.
@@ -293,6 +315,24 @@ mod tests {
         assert!(!path.join("scores.jsonl").exists() && !path.join(SUMMARY).exists());
         assert_eq!(fs::read_to_string(path.join("notes.txt")).expect("left"), "mine");
         assert!(matches!(second.table("notes.txt"), Err(StoreError::FileExists { .. })));
+    }
+
+    #[test]
+    fn looking_says_what_creating_would_and_writes_nothing() {
+        let (folder, path) = temporary();
+        let look = |existing| RunFolder::look(&path, existing).map(|run| run.map(|run| run.status));
+        assert!(matches!(look(Existing::Refuse), Ok(None)) && !path.exists());
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        assert!(matches!(look(Existing::Replace), Err(StoreError::Busy { .. })));
+        run.write_summary(&1).expect("written");
+        run.finish().expect("written");
+        assert!(matches!(look(Existing::Refuse), Err(StoreError::Exists { status: "finished", .. })));
+        assert!(matches!(look(Existing::Resume), Ok(Some(Status::Finished))));
+        assert!(matches!(look(Existing::Replace), Ok(Some(Status::Finished))) && path.join(SUMMARY).exists());
+        let below_a_file = path.join(SUMMARY).join("run");
+        let error = RunFolder::look(&below_a_file, Existing::Refuse).expect_err("a file").to_string();
+        assert!(error.contains("summary.json/run could not be created"), "{error}");
+        assert!(matches!(RunFolder::look(folder.path(), Existing::Replace), Err(StoreError::NotOurs { .. })));
     }
 
     #[test]

@@ -99,6 +99,11 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
+    /// Whether this build and this machine have it; the error says what is missing.
+    pub fn check(self) -> Result<(), DeviceError> {
+        self.open().map(drop)
+    }
+
     /// Candle's handle of the device.
     fn open(self) -> Result<Device, DeviceError> {
         let opened = match self {

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::figures::{Cell, agreements};
 use super::options::ComparativeParams;
-use crate::Section;
 use crate::summary::{mean, number};
+use crate::{Headline, Section};
 
 /// Accuracy on items with two candidates and a preference between them, for one attribute and template.
 #[derive(Debug, Clone, Serialize)]
@@ -46,6 +46,15 @@ pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[C
         all
     };
     cells.iter().flat_map(of_cell).collect()
+}
+
+/// The accuracy over both orders for each attribute and template, debiased where that is in force.
+pub(super) fn headline(figures: &[PreferenceFigures]) -> impl Iterator<Item = Headline> {
+    let in_force = |index: usize, one: &PreferenceFigures| {
+        figures.get(index + 1).is_none_or(|next| (&next.attribute, &next.template) != (&one.attribute, &one.template))
+    };
+    let last = figures.iter().enumerate().filter(move |(index, one)| in_force(*index, one));
+    last.map(|(_, one)| Headline::new("accuracy", Some(&one.attribute), one.both_orders.accuracy))
 }
 
 fn cell_figures(params: &ComparativeParams, samples: &[Sample], cell: &Cell, debiased: bool) -> PreferenceFigures {

@@ -1,0 +1,260 @@
+//! What is to be run: a method, data, a model and a folder, once for a command line and once for each stage of a recipe.
+
+use std::path::Path;
+
+use anyhow::Context;
+use clap::{ArgMatches, FromArgMatches};
+use probity_lm::LanguageModel;
+use probity_methods::{DynMethod, Headline, Outcomes, Summary};
+use probity_runtime::Model;
+use probity_store::{RecipeMark, Recorded, RunFolder, RunInfo, SUMMARY};
+
+use serde::Deserialize;
+
+use crate::check::{Checker, Ready};
+use crate::compute::ModelArgs;
+use crate::dry_run;
+use crate::exit::{Done, closed_pipe, message};
+use crate::interrupt::{self, was_interrupted};
+use crate::method::{About, RunArgs, answer_settings, close, execute, show};
+use crate::problems::{Lines, Problems};
+use crate::progress::Reporter;
+use crate::terminal::{print, table, thousands, visible_line};
+
+/// A method with its options, over data, asked of a model, into a folder.
+pub(crate) struct Stage {
+    pub(crate) method: &'static dyn DynMethod,
+    /// The options of the method.
+    pub(crate) matches: ArgMatches,
+    /// Those of every run.
+    pub(crate) args: RunArgs,
+    /// Where it comes from; absent where it was typed as a command.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// Where a stage of a recipe comes from.
+pub(crate) struct Origin {
+    pub(crate) mark: RecipeMark,
+    pub(crate) lines: Lines,
+}
+
+impl Stage {
+    /// A stage of options that clap has read.
+    pub(crate) fn new(method: &'static dyn DynMethod, matches: ArgMatches, origin: Option<Origin>) -> Result<Self, clap::Error> {
+        let args = RunArgs::from_arg_matches(&matches)?;
+        Ok(Self { method, matches, args, origin })
+    }
+
+    /// What the manifest says of the recipe.
+    pub(crate) fn mark(&self) -> Option<RecipeMark> {
+        self.origin.as_ref().map(|origin| origin.mark.clone())
+    }
+
+    /// What messages call it.
+    pub(crate) fn name(&self) -> &str {
+        self.origin.as_ref().map_or(self.method.name(), |origin| &origin.mark.stage)
+    }
+}
+
+/// Stages, and the arguments that they were asked for with.
+pub(crate) struct Plan {
+    pub(crate) stages: Vec<Stage>,
+    /// What is wrong with stages that are not among them.
+    pub(crate) found: Problems,
+    /// The recipe's file; absent where there is none.
+    pub(crate) recipe: Option<String>,
+    /// As typed, the program's name left out.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// How a stage ended.
+enum Ended {
+    Finished(Conclusion),
+    /// It had been finished before, just so.
+    Before(Conclusion),
+    /// Only planned.
+    Planned,
+    Failed,
+}
+
+impl Ended {
+    fn conclusion(&self) -> Option<&Conclusion> {
+        match self {
+            Self::Finished(conclusion) | Self::Before(conclusion) => Some(conclusion),
+            Self::Planned | Self::Failed => None,
+        }
+    }
+
+    fn row(&self, stage: &Stage) -> Vec<String> {
+        let status = match self {
+            Self::Finished(_) => "finished",
+            Self::Before(_) => "finished before",
+            Self::Planned => "planned",
+            Self::Failed => "failed",
+        };
+        let outcomes = self.conclusion().map(|told| told.outcomes.line());
+        let headline = self.conclusion().map(|told| told.headline.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        let out = stage.args.out.as_ref().map(|out| out.display().to_string());
+        vec![
+            stage.name().to_owned(),
+            status.to_owned(),
+            outcomes.unwrap_or_default(),
+            headline.unwrap_or_default(),
+            out.unwrap_or_default(),
+        ]
+    }
+}
+
+/// What `summary.json` says in short.
+#[derive(Debug, Deserialize)]
+struct Conclusion {
+    outcomes: Outcomes,
+    #[serde(default)]
+    headline: Vec<Headline>,
+}
+
+impl Conclusion {
+    fn read(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(SUMMARY);
+        let text = std::fs::read(&path).with_context(|| format!("{} could not be read", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not a summary of probity", path.display()))
+    }
+}
+
+/// A model that is loaded, or why it cannot be.
+struct Loaded {
+    args: ModelArgs,
+    model: Result<Model, String>,
+}
+
+impl Plan {
+    /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written.
+    pub(crate) fn check(&self) -> anyhow::Result<Vec<Ready<'_>>> {
+        let mut problems = self.found.clone();
+        let mut checker = Checker::new(self);
+        let ready: Vec<Ready<'_>> = self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
+        problems.into_result(self.recipe.as_deref())?;
+        Ok(ready)
+    }
+
+    /// Checks all stages, then runs them, those of one model one after another. A stage of a recipe that fails does not stop the others.
+    pub(crate) fn run(&self, reporter: &mut Reporter) -> anyhow::Result<Done> {
+        let mut ready = self.check()?;
+        by_model(&mut ready);
+        let mut loaded = None;
+        let mut ended = Vec::with_capacity(ready.len());
+        for ready in ready {
+            let stage = ready.stage;
+            let end = match self.run_stage(&ready, &mut loaded, reporter) {
+                Err(error) if self.recipe.is_some() && !was_interrupted(&error) && !error.chain().any(closed_pipe) => {
+                    let told = message(error.as_ref());
+                    reporter.error(&format!("error: run `{}`: {}", stage.name(), told.strip_prefix("error: ").unwrap_or(&told)));
+                    Ended::Failed
+                }
+                end => end.inspect_err(|error| {
+                    if was_interrupted(error) && !stage.args.keep.no_store && !stage.args.ask.dry_run {
+                        reporter.say("the same command with --resume goes on from here");
+                    }
+                })?,
+            };
+            ended.push((stage, end));
+        }
+        self.conclude(&ended)
+    }
+
+    fn run_stage(&self, ready: &Ready<'_>, loaded: &mut Option<Loaded>, reporter: &mut Reporter) -> anyhow::Result<Ended> {
+        let Ready { stage, samples, .. } = ready;
+        let args = &stage.args;
+        if let Some(out) = args.out.as_ref().filter(|_| ready.finished) {
+            return Ok(Ended::Before(Conclusion::read(out)?));
+        }
+        interrupt::check()?;
+        let model = model(loaded, &args.model, reporter)?;
+        if self.recipe.is_some() {
+            print(&format!("\n── {} ──", visible_line(stage.name())))?;
+        }
+        let Some(out) = args.out.as_ref().filter(|_| !args.ask.dry_run) else {
+            dry_run::method(stage.method, &stage.matches, samples, model, reporter)?;
+            return Ok(Ended::Planned);
+        };
+        let Summary { outcomes, headline, .. } = self.judge(ready, model, out, reporter)?;
+        reporter.say(&format!("results are in {}", out.display()));
+        let unscored = outcomes.unscored();
+        if unscored > 0 {
+            let results = if unscored == 1 { "result" } else { "results" };
+            reporter.warn(&format!("{} {results} without a score; the outcomes say why", thousands(unscored as u64)));
+        }
+        Ok(Ended::Finished(Conclusion { outcomes, headline }))
+    }
+
+    /// Fills the run folder, and shows the summary.
+    fn judge(&self, ready: &Ready<'_>, model: &Model, out: &Path, reporter: &mut Reporter) -> anyhow::Result<Summary> {
+        let Ready { stage: Stage { method, matches, args, .. }, samples, data, .. } = ready;
+        let (params, options) = (method.params_in_force(matches)?, model.options());
+        let command = method.name();
+        let about = About { command, arguments: &self.arguments, params: &params, data, model: model.description(), options };
+        let info = RunInfo { recipe: ready.stage.mark(), ..about.info() };
+        let mut folder = RunFolder::create(out, args.keep.existing(), info)?;
+        interrupt::catch();
+        let mut judge = || {
+            let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
+            let shared = args.keep.shared()?;
+            let recorded = Recorded::new(model, &answer_settings(options), own.as_ref(), shared.as_ref())?;
+            let summary = execute(*method, matches, samples, &recorded, &mut folder, reporter)?;
+            recorded.finish()?;
+            if recorded.found() > 0 {
+                reporter.say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
+            }
+            Ok(summary)
+        };
+        let result = judge();
+        let summary = close(folder, result)?;
+        show(&summary)?;
+        Ok(summary)
+    }
+
+    /// The table of a recipe's stages, and what the plan comes to.
+    fn conclude(&self, ended: &[(&Stage, Ended)]) -> anyhow::Result<Done> {
+        if self.recipe.is_some() {
+            let columns = ["stage", "status", "outcomes", "result", "folder"].map(str::to_owned);
+            let rows: Vec<Vec<String>> = ended.iter().map(|(stage, end)| end.row(stage)).collect();
+            print(&format!("\n{}", table(&columns, &rows)))?;
+        }
+        let unscored = |(stage, end): &(&Stage, Ended)| {
+            stage.args.ask.strict && end.conclusion().is_some_and(|conclusion| conclusion.outcomes.unscored() > 0)
+        };
+        Ok(match () {
+            () if ended.iter().any(|(_, end)| matches!(end, Ended::Failed)) => Done::InPart,
+            () if ended.iter().any(unscored) => Done::Unscored,
+            () => Done::Success,
+        })
+    }
+}
+
+/// Puts stages of one model together, in the order in which each model comes first.
+fn by_model(ready: &mut Vec<Ready<'_>>) {
+    let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(ready.len());
+    for stage in ready.drain(..) {
+        let of_model = |other: &Ready<'_>| other.stage.args.model.has_weights_of(&stage.stage.args.model);
+        let place = sorted.iter().rposition(of_model).map_or(sorted.len(), |last| last + 1);
+        sorted.insert(place, stage);
+    }
+    *ready = sorted;
+}
+
+/// The model, loaded unless it is the one that is loaded; the other is let go first.
+fn model<'m>(loaded: &'m mut Option<Loaded>, args: &ModelArgs, reporter: &mut Reporter) -> anyhow::Result<&'m Model> {
+    if loaded.as_ref().is_none_or(|loaded| !loaded.args.has_weights_of(args)) {
+        *loaded = None;
+        let model = args.load(reporter).map_err(|error| message(error.as_ref()));
+        *loaded = Some(Loaded { args: args.clone(), model });
+    }
+    let loaded = loaded.as_mut().expect("just filled");
+    if loaded.args != *args {
+        if let Ok(model) = &mut loaded.model {
+            model.run_with(args.options.load_options())?;
+        }
+        loaded.args = args.clone();
+    }
+    loaded.model.as_ref().map_err(|told| anyhow::anyhow!("{}", told.strip_prefix("error: ").unwrap_or(told)))
+}

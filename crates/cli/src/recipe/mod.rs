@@ -1,0 +1,186 @@
+//! `probity run` and `probity recipe`: runs that are written down.
+
+mod keys;
+mod read;
+mod schema;
+mod template;
+mod value;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use probity_methods::{method, methods};
+use probity_store::write_whole;
+
+use crate::args::Global;
+use crate::exit::Done;
+use crate::method::{AskArgs, KeepArgs, typed};
+use crate::plan::Plan;
+use crate::progress::Reporter;
+use crate::terminal::{print, table, thousands};
+use read::{Given, stages};
+
+/// The help of `run`.
+pub(crate) const RUN_ABOUT: &str = "\
+Do what a recipe says: data, models, methods and folders in one file.
+
+A recipe is TOML. Each [run.NAME] is a command line: its `method`, and that method's options by their long names. Options that several runs share \
+stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a list, the run is done for each of them:
+
+  [data.news]
+  data = \"summeval.jsonl\"
+  limit = 20
+
+  [model.small]
+  model = \"smollm2-135m-instruct\"
+
+  [model.judge]
+  model = \"qwen2.5-coder-1.5b-instruct\"
+  precision = \"fast\"
+
+  [run.pairs]
+  method = \"compare\"
+  model = [\"small\", \"judge\"]
+  attribute = [\"coherence\", \"fluency\"]
+  out = \"runs/{run}-{model}\"
+
+Paths are relative to the recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
+
+Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed with its line. Then each \
+model is loaded once and its runs are done one after another; one that fails does not stop the others. An interrupted recipe goes on with \
+--resume: what is finished is passed over.";
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunCommand {
+    #[command(flatten)]
+    given: RecipeArgs,
+    #[command(flatten)]
+    ask: AskArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+/// Which recipe, and which of its runs.
+#[derive(Debug, Args)]
+pub(crate) struct RecipeArgs {
+    /// The recipe
+    #[arg(value_name = "RECIPE")]
+    recipe: PathBuf,
+    /// Do only this run; may be given several times
+    #[arg(long, value_name = "RUN", help_heading = "Data and output")]
+    only: Vec<String>,
+}
+
+/// Recipes: write one, check one, describe them all.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecipeCommand {
+    /// Write a recipe for a method, with every option, its help and its default
+    New(NewArgs),
+    /// Check a recipe as `probity run` does before it loads a model, and show its stages
+    Check(RecipeArgs),
+    /// Print the JSON schema of recipes, by which an editor completes and checks them
+    ///
+    /// With the schema in recipe.schema.json, an editor that knows TOML (taplo, Even Better TOML) uses it for a recipe whose first line is
+    /// `#:schema ./recipe.schema.json`.
+    Schema(SchemaArgs),
+}
+
+/// Options of `recipe new`.
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    /// The method
+    #[arg(value_parser = PossibleValuesParser::new(methods().iter().map(|method| method.name())))]
+    method: String,
+    /// Write here instead of to standard output; a file that is there stays as it is
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Options of `recipe schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Write here instead of to standard output; the file is replaced whole or not at all
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl RunCommand {
+    pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+        let plan = self.given.plan(&self.flags(), typed(arguments))?;
+        plan.run(&mut Reporter::new(global))
+    }
+
+    /// The options that every stage gets, as arguments.
+    fn flags(&self) -> Vec<OsString> {
+        let KeepArgs { overwrite, resume, cache, no_store } = &self.keep;
+        let AskArgs { dry_run, strict } = self.ask;
+        let switches =
+            [(*overwrite, "--overwrite"), (*resume, "--resume"), (*no_store, "--no-store"), (dry_run, "--dry-run"), (strict, "--strict")];
+        let mut flags: Vec<OsString> = switches.into_iter().filter(|(given, _)| *given).map(|(_, name)| name.into()).collect();
+        if let Some(cache) = cache {
+            flags.extend(["--cache".into(), cache.into()]);
+        }
+        flags
+    }
+}
+
+impl RecipeArgs {
+    fn plan(&self, flags: &[OsString], arguments: Vec<String>) -> anyhow::Result<Plan> {
+        let given = Given { path: &self.recipe, only: &self.only, flags };
+        let (stages, found) = stages(&given)?;
+        Ok(Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments })
+    }
+}
+
+impl RecipeCommand {
+    pub(crate) fn run(&self, global: Global) -> anyhow::Result<Done> {
+        match self {
+            Self::New(args) => new(args, global),
+            Self::Check(args) => check(args, global),
+            Self::Schema(SchemaArgs { out }) => {
+                let schema = format!("{:#}", schema::schema());
+                match out {
+                    Some(path) => write_whole(path, |writer| anyhow::Ok(writeln!(writer, "{schema}")?))?,
+                    None => print(&schema)?,
+                }
+                Ok(Done::Success)
+            }
+        }
+    }
+}
+
+fn new(args: &NewArgs, global: Global) -> anyhow::Result<Done> {
+    let method = method(&args.method).context("clap lets only names of methods through")?;
+    let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
+    let text = template::recipe(method, &file);
+    let Some(path) = &args.out else {
+        print(text.trim_end())?;
+        return Ok(Done::Success);
+    };
+    if path.symlink_metadata().is_ok() {
+        anyhow::bail!("{file} exists already\n\nhint: give another file with --out");
+    }
+    write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?))?;
+    Reporter::new(global).say(&format!("{file} is there; fill in data and model, then: probity run {file}"));
+    Ok(Done::Success)
+}
+
+fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
+    // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
+    let plan = args.plan(&["--overwrite".into()], Vec::new())?;
+    let ready = plan.check()?;
+    let columns = ["stage", "method", "model", "samples", "folder"].map(str::to_owned);
+    let rows = ready.iter().map(|ready| {
+        let args = &ready.stage.args;
+        let out = args.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
+        let samples = thousands(ready.samples.len() as u64);
+        vec![ready.stage.name().to_owned(), ready.stage.method.name().to_owned(), args.model.model.clone(), samples, out]
+    });
+    print(&table(&columns, &rows.collect::<Vec<_>>()))?;
+    Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
+    Ok(Done::Success)
+}

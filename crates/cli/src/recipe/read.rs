@@ -1,0 +1,433 @@
+//! From a recipe's text to stages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{Arg, Command};
+use probity_lm::nearest;
+use probity_methods::{DynMethod, method, methods};
+use probity_runtime::hub::known_model;
+use probity_runtime::weights::sha256_file;
+use probity_store::RecipeMark;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{keys, value};
+use crate::method::command;
+use crate::plan::{Origin, Stage};
+use crate::problems::{Lines, Problems};
+
+/// A recipe, and how it is gone about.
+pub(super) struct Given<'a> {
+    pub(super) path: &'a Path,
+    /// The runs to do; all where there is none.
+    pub(super) only: &'a [String],
+    /// Options that every stage gets, as arguments.
+    pub(super) flags: &'a [OsString],
+}
+
+/// The stages, in the order of the file, and what is wrong with others. A file that cannot be read or is no TOML is an error.
+pub(super) fn stages(given: &Given<'_>) -> anyhow::Result<(Vec<Stage>, Problems)> {
+    let file = given.path.display().to_string();
+    let text = std::fs::read_to_string(given.path).map_err(|error| {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        let hint = if missing { format!("\n\nhint: probity recipe new compare --out {file} writes one") } else { String::new() };
+        anyhow::Error::from(error).context(format!("{file} could not be read{hint}"))
+    })?;
+    let (table, errors) = DeTable::parse_recoverable(&text);
+    let mut problems = Problems::default();
+    for error in errors {
+        let (line, column) = error.span().map_or((1, 1), |span| position(&text, span.start));
+        problems.at(line, format!("column {column}: {}", error.message().replace('\n', ", ")));
+    }
+    problems.into_result(Some(&file))?;
+    let mut reader = Reader { given, text: &text, sha256: sha256_file(given.path)?, problems: Problems::default() };
+    let stages = reader.read(table.get_ref());
+    Ok((stages, reader.problems))
+}
+
+/// Line and column of a byte, from 1.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    (before.matches('\n').count() + 1, before.chars().rev().take_while(|c| *c != '\n').count() + 1)
+}
+
+/// A value and the line of its key.
+#[derive(Clone, Copy)]
+struct Entry<'t> {
+    line: usize,
+    value: &'t DeValue<'t>,
+}
+
+/// Values by key.
+type Entries<'t> = BTreeMap<&'t str, Entry<'t>>;
+
+/// A `[run.NAME]`, `[model.NAME]` or `[data.NAME]`.
+struct Named<'t> {
+    name: &'t str,
+    line: usize,
+    entries: Entries<'t>,
+}
+
+/// One of the models or data that a run is done with.
+#[derive(Clone)]
+struct Choice<'t> {
+    name: String,
+    entries: Entries<'t>,
+}
+
+struct Reader<'a> {
+    given: &'a Given<'a>,
+    text: &'a str,
+    sha256: String,
+    problems: Problems,
+}
+
+/// What runs share.
+struct Common<'t> {
+    defaults: Entries<'t>,
+    models: Vec<Named<'t>>,
+    data: Vec<Named<'t>>,
+}
+
+impl Reader<'_> {
+    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> Vec<Stage> {
+        let top = self.entries(table);
+        for (key, entry) in top.iter().filter(|(key, _)| !matches!(**key, "defaults" | "data" | "model" | "run")) {
+            self.problems.at(entry.line, keys::unknown(key, ["defaults", "data", "model", "run"]));
+        }
+        let defaults = top.get("defaults").map(|entry| self.table(*entry, "defaults")).unwrap_or_default();
+        let models = self.named(top.get("model").copied(), "model", &keys::of_model());
+        let data = self.named(top.get("data").copied(), "data", &keys::of_data());
+        let common = Common { defaults, models, data };
+        self.check_defaults(&common.defaults);
+        let runs = self.tables(top.get("run").copied(), "run");
+        if runs.is_empty() {
+            let what = "there is no run\n\nhint: add [run.NAME] with method = \"compare\"; probity recipe new compare shows one";
+            self.problems.at(1, what);
+        }
+        self.check_only(&runs);
+        let mut stages = Vec::new();
+        for run in &runs {
+            self.run(run, &common, &mut stages);
+        }
+        stages
+    }
+
+    fn line(&self, byte: usize) -> usize {
+        position(self.text, byte).0
+    }
+
+    fn entries<'t>(&self, table: &'t DeTable<'t>) -> Entries<'t> {
+        let entry = |(key, value): (&'t Spanned<_>, &'t Spanned<DeValue<'t>>)| {
+            let name: &std::borrow::Cow<'t, str> = key.get_ref();
+            (name.as_ref(), Entry { line: self.line(key.span().start), value: value.get_ref() })
+        };
+        table.iter().map(entry).collect()
+    }
+
+    /// The entries of what must be a table.
+    fn table<'t>(&mut self, entry: Entry<'t>, name: &str) -> Entries<'t> {
+        if let Some(table) = entry.value.as_table() {
+            return self.entries(table);
+        }
+        self.problems.at(entry.line, format!("`{}` must be a table\n\nhint: write it as [{name}]", name.escape_debug()));
+        Entries::new()
+    }
+
+    /// The tables below `[kind.NAME]`, in the order of the file.
+    fn tables<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str) -> Vec<Named<'t>> {
+        let Some(entry) = entry else { return Vec::new() };
+        let Some(table) = entry.value.as_table() else {
+            let what = format!("`{kind}` must be tables with names\n\nhint: write [{kind}.NAME]; what all runs share stands in [defaults]");
+            self.problems.at(entry.line, what);
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (name, below) in self.entries(table) {
+            match below.value.as_table() {
+                Some(table) => tables.push(Named { name, line: below.line, entries: self.entries(table) }),
+                None => self.problems.at(
+                    below.line,
+                    format!(
+                        "`{}` stands in no table with a name\n\nhint: write [{kind}.NAME] above it; what all runs share stands in [defaults]",
+                        name.escape_debug()
+                    ),
+                ),
+            }
+        }
+        tables.sort_by_key(|table| table.line);
+        tables
+    }
+
+    /// Tables of options of their own kind.
+    fn named<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str, options: &[Arg]) -> Vec<Named<'t>> {
+        let tables = self.tables(entry, kind);
+        for table in &tables {
+            self.check_keys(&table.entries, options, &[]);
+            self.check_values(&table.entries, options, &command(methods()[0]));
+            if !table.entries.contains_key(kind) {
+                self.problems.at(table.line, format!("[{kind}.{}]: `{kind}` is missing", table.name.escape_debug()));
+            }
+        }
+        tables
+    }
+
+    fn check_keys(&mut self, entries: &Entries<'_>, options: &[Arg], more: &[&str]) {
+        for (key, entry) in entries.iter().filter(|(key, _)| !more.contains(key) && keys::find(options, key).is_none()) {
+            self.problems.at(entry.line, keys::unknown(key, more.iter().copied().chain(options.iter().filter_map(Arg::get_long))));
+        }
+    }
+
+    /// Values that no option takes.
+    fn check_values(&mut self, entries: &Entries<'_>, options: &[Arg], command: &Command) {
+        for (key, entry) in entries {
+            let Some(option) = keys::find(options, key) else { continue };
+            let arguments = value::arguments(option, entry.value, self.folder());
+            if let Err(why) = arguments.and_then(|arguments| value::check(command, &arguments)) {
+                self.problems.at(entry.line, format!("`{key}`: {why}"));
+            }
+        }
+    }
+
+    /// A default is an option of some method.
+    fn check_defaults(&mut self, defaults: &Entries<'_>) {
+        let all: Vec<Arg> = methods().iter().flat_map(|method| keys::of_run(*method)).collect();
+        let known: BTreeSet<&str> = all.iter().filter_map(Arg::get_long).collect();
+        for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(*key)) {
+            self.problems.at(entry.line, keys::unknown(key, known.iter().copied()));
+        }
+    }
+
+    fn check_only(&mut self, runs: &[Named<'_>]) {
+        let names: Vec<&str> = runs.iter().map(|run| run.name).collect();
+        for only in self.given.only.iter().filter(|only| !names.contains(&only.as_str())) {
+            let near = nearest(only, names.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let what = format!("there is no [run.{}]{near}\n\nhint: the runs are {}", only.escape_debug(), names.join(", "));
+            self.problems.anywhere(format!("--only: {what}"));
+        }
+    }
+
+    /// The stages of a run.
+    fn run(&mut self, run: &Named<'_>, common: &Common<'_>, stages: &mut Vec<Stage>) {
+        let Some(method) = self.method(run) else { return };
+        let options = keys::of_run(method);
+        self.check_keys(&run.entries, &options, &["method"]);
+        let own: Entries<'_> =
+            run.entries.iter().filter(|(key, _)| !matches!(**key, "model" | "data")).map(|(key, entry)| (*key, *entry)).collect();
+        self.check_values(&own, &options, &command(method));
+        let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
+        let models = self.choices("model", given("model"), &common.models, run);
+        let data = self.choices("data", given("data"), &common.data, run);
+        if !self.given.only.is_empty() && !self.given.only.iter().any(|only| only == run.name) {
+            return;
+        }
+        for model in &models {
+            for of in &data {
+                let mut entries = common.defaults.clone();
+                entries.extend(run.entries.clone());
+                for (kind, choice) in [("model", model), ("data", of)] {
+                    entries.remove(kind);
+                    // What the run says for itself counts, then what its model and data say, then the defaults.
+                    entries.extend(choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind));
+                }
+                entries.retain(|key, _| keys::find(&options, key).is_some());
+                let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
+                let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
+                let names = [("run", run.name), ("method", method.name()), ("model", model.name.as_str()), ("data", of.name.as_str())];
+                let known = options.iter().filter_map(|option| option.get_long().map(str::to_owned)).collect();
+                let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
+                let lines = Lines { stage: run.line, options: of_options, known };
+                stages.extend(self.stage(method, &options, &entries, name, &names, lines));
+            }
+        }
+    }
+
+    fn method(&mut self, run: &Named<'_>) -> Option<&'static dyn DynMethod> {
+        let names = || methods().iter().map(|method| method.name());
+        let listed = names().collect::<Vec<_>>().join(", ");
+        let Some(entry) = run.entries.get("method") else {
+            self.problems.at(run.line, format!("run `{}`: `method` is missing\n\nhint: one of {listed}", run.name.escape_debug()));
+            return None;
+        };
+        let found = entry.value.as_str().and_then(method);
+        if found.is_none() {
+            let given = entry.value.as_str().unwrap_or("what is given");
+            let near = nearest(given, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            self.problems.at(entry.line, format!("`method`: `{}` is none of {listed}{near}", given.escape_debug()));
+        }
+        found
+    }
+
+    /// The models or data that a run names; where it names none, the only one there is.
+    fn choices<'t>(&mut self, kind: &str, given: Option<Entry<'t>>, tables: &[Named<'t>], run: &Named<'_>) -> Vec<Choice<'t>> {
+        let of_table = |table: &Named<'t>| Choice { name: plain(table.name), entries: table.entries.clone() };
+        let Some(entry) = given else {
+            return match tables {
+                [] => vec![Choice { name: kind.to_owned(), entries: Entries::new() }],
+                [only] if only.entries.contains_key(kind) => vec![of_table(only)],
+                [_] => Vec::new(),
+                several => {
+                    let names = several.iter().map(|table| table.name).collect::<Vec<_>>().join(", ");
+                    let name = run.name.escape_debug();
+                    self.problems.at(run.line, format!("run `{name}`: `{kind}` is missing\n\nhint: one or a list of {names}"));
+                    Vec::new()
+                }
+            };
+        };
+        let values: Vec<&'t DeValue<'t>> = match entry.value {
+            DeValue::Array(list) => list.iter().map(Spanned::get_ref).collect(),
+            value => vec![value],
+        };
+        let mut choices: Vec<Choice<'t>> = Vec::new();
+        for value in values {
+            let Some(name) = value.as_str() else {
+                self.problems.at(entry.line, format!("`{kind}`: expected a name, or a list of names"));
+                continue;
+            };
+            let table = tables.iter().find(|table| table.name == name);
+            if table.is_none()
+                && !self.stands_for_itself(name)
+                && let Some(near) = nearest(name, tables.iter().map(|table| table.name))
+            {
+                let name = name.escape_debug();
+                self.problems.at(entry.line, format!("`{kind}`: there is no [{kind}.{name}]; did you mean `{near}`?"));
+                continue;
+            }
+            let direct = || Choice {
+                name: plain(name),
+                entries: [(if kind == "model" { "model" } else { "data" }, Entry { value, ..entry })].into(),
+            };
+            // What is missing in a table has been told there.
+            if table.is_none_or(|table| table.entries.contains_key(kind)) {
+                choices.push(table.map_or_else(direct, of_table));
+            }
+        }
+        choices
+    }
+
+    /// Whether it is a model or a file, without a table.
+    fn stands_for_itself(&self, name: &str) -> bool {
+        known_model(name).is_some() || self.folder().join(name).exists()
+    }
+
+    fn folder(&self) -> &Path {
+        self.given.path.parent().unwrap_or(Path::new(""))
+    }
+
+    fn stage(
+        &mut self,
+        method: &'static dyn DynMethod,
+        options: &[Arg],
+        entries: &Entries<'_>,
+        stage: String,
+        names: &[(&str, &str)],
+        lines: Lines,
+    ) -> Option<Stage> {
+        let command = command(method);
+        let mut all: Vec<OsString> = Vec::new();
+        let mut right = true;
+        for option in options {
+            let key = option.get_long().unwrap_or_default();
+            let Some(entry) = entries.get(key) else { continue };
+            if self.given.flags.iter().any(|flag| *flag == *format!("--{key}")) {
+                continue;
+            }
+            let arguments = value::arguments(option, entry.value, self.folder()).and_then(|arguments| {
+                let arguments = if key == "out" { expand(arguments, names)? } else { arguments };
+                value::check(&command, &arguments)?;
+                Ok(arguments)
+            });
+            match arguments {
+                Ok(arguments) => all.extend(arguments.into_iter().map(Into::into)),
+                Err(why) => {
+                    self.problems.at(entry.line, format!("`{key}`: {why}"));
+                    right = false;
+                }
+            }
+        }
+        if !right {
+            return None;
+        }
+        let mark = RecipeMark { path: self.given.path.display().to_string(), sha256: self.sha256.clone(), stage };
+        let line = lines.stage;
+        let name = mark.stage.clone();
+        let matches = command.no_binary_name(true).try_get_matches_from(all.iter().chain(self.given.flags));
+        match matches.and_then(|matches| Stage::new(method, matches, Some(Origin { mark, lines }))) {
+            Ok(stage) => Some(stage),
+            Err(error) => {
+                self.problems.at(line, format!("run `{}`: {}", name.escape_debug(), value::told(&error)));
+                None
+            }
+        }
+    }
+}
+
+/// Ends of files' names that are no part of what they are called.
+const ENDS: [&str; 8] = [".gguf", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".zst"];
+
+/// A name as a part of a path: of a file the last part of its path without its end.
+fn plain(name: &str) -> String {
+    let (mut stem, mut is_path) = (name, name.starts_with(['/', '.']));
+    while let Some(shorter) = ENDS.iter().find_map(|end| stem.strip_suffix(end)) {
+        (stem, is_path) = (shorter, true);
+    }
+    let last = if is_path { stem.trim_end_matches('/').rsplit('/').next().unwrap_or(stem) } else { stem };
+    last.replace(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_')), "-").trim_matches(['-', '.']).to_owned()
+}
+
+/// Puts names in the places of `{run}` and the like.
+fn expand(arguments: Vec<String>, names: &[(&str, &str)]) -> Result<Vec<String>, String> {
+    let one = |text: String| {
+        let mut full = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, (word, after))) = rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?))) {
+            let known = || names.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
+            let found = names.iter().find(|(name, _)| *name == word);
+            let (_, value) = found.ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
+            full.push_str(before);
+            full.push_str(&plain(value));
+            rest = after;
+        }
+        full.push_str(rest);
+        Ok(full)
+    };
+    arguments.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_parts_of_paths() {
+        let known = [
+            ("judge", "judge"),
+            ("llama-3.2-1b", "llama-3.2-1b"),
+            ("org/name-7B", "org-name-7B"),
+            ("data/news.jsonl.gz", "news"),
+            ("./models/tiny/", "tiny"),
+            ("/models/a b.gguf", "a-b"),
+            ("..", ""),
+            ("\u{1b}[2J", "2J"),
+        ];
+        for (name, expected) in known {
+            assert_eq!(plain(name), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_in_braces_stands_for_a_name_or_is_refused() {
+        let names = [("run", "a"), ("model", "m/n")];
+        let one = |text: &str| expand(vec![text.to_owned()], &names).map(|texts| texts.concat());
+        assert_eq!(one("x/{run}-{model}{run}"), Ok("x/a-m-na".to_owned()));
+        assert_eq!(one("x{"), Ok("x{".to_owned()));
+        assert!(one("{rum}").is_err_and(|why| why.contains("`{rum}`") && why.contains("{run}, {model}")));
+    }
+
+    #[test]
+    fn columns_are_counted_in_characters() {
+        assert_eq!([position("é = x", 5), position("a\nb", 2), position("", 7)], [(1, 5), (2, 1), (1, 1)]);
+    }
+}

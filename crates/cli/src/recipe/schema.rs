@@ -1,0 +1,95 @@
+//! The JSON schema of recipes, made from the options of the command line.
+
+use clap::Arg;
+use probity_methods::{DynMethod, methods};
+use serde_json::{Map, Value, json};
+
+use super::keys::{self, Kind, default, form, help, is_list, kind};
+
+/// Draft 7: what editors of TOML read.
+pub(super) fn schema() -> Value {
+    let named = |description: &str, options: &[Arg], needed: &str| {
+        json!({
+            "description": description,
+            "type": "object",
+            "additionalProperties": {"type": "object", "properties": properties(options), "required": [needed], "additionalProperties": false},
+        })
+    };
+    let mut all = Map::new();
+    for option in methods().iter().flat_map(|method| keys::of_run(*method)) {
+        let (key, mut value) = property(&option, true);
+        // What a default is may differ from method to method.
+        value.as_object_mut().map(|value| value.remove("default"));
+        all.entry(key).or_insert(value);
+    }
+    let definitions: Map<String, Value> = methods().iter().map(|method| (method.name().to_owned(), run(*method))).collect();
+    let runs: Vec<Value> = methods().iter().map(|method| json!({"$ref": format!("#/definitions/{}", method.name())})).collect();
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "A recipe of probity",
+        "type": "object",
+        "required": ["run"],
+        "additionalProperties": false,
+        "properties": {
+            "defaults": {
+                "description": "Options of every run that has them and does not set them itself.",
+                "type": "object", "properties": all, "additionalProperties": false,
+            },
+            "model": named("Models by name: a run that names one gets its options.", &keys::of_model(), "model"),
+            "data": named("Data by name: a run that names them gets their options.", &keys::of_data(), "data"),
+            "run": {
+                "description": "The runs, by name; each is a command line.",
+                "type": "object", "minProperties": 1, "additionalProperties": {"oneOf": runs},
+            },
+        },
+        "definitions": definitions,
+    })
+}
+
+/// A `[run.NAME]` of the method.
+fn run(method: &dyn DynMethod) -> Value {
+    let mut properties = Map::from_iter([("method".to_owned(), json!({"description": method.about(), "const": method.name()}))]);
+    properties.extend(keys::of_run(method).iter().map(|option| property(option, true)));
+    json!({
+        "title": method.name(), "description": method.about(), "type": "object",
+        "properties": properties, "required": ["method"], "additionalProperties": false,
+    })
+}
+
+fn properties(options: &[Arg]) -> Map<String, Value> {
+    options.iter().map(|option| property(option, false)).collect()
+}
+
+/// An option. In a run, `model` and `data` may be lists.
+fn property(option: &Arg, in_run: bool) -> (String, Value) {
+    let key = option.get_long().unwrap_or_default();
+    let one = scalar(option);
+    let form = form(option);
+    let mut value = match () {
+        () if is_list(option) && form.contains('=') => {
+            let pairs = json!({"type": "object", "additionalProperties": {"type": ["string", "number"]}});
+            json!({"anyOf": [pairs, one, {"type": "array", "items": one}]})
+        }
+        () if is_list(option) || form.contains(',') || (in_run && matches!(key, "model" | "data")) => {
+            json!({"anyOf": [one, {"type": "array", "items": one}]})
+        }
+        () => one,
+    };
+    value["description"] = json!(help(option));
+    if let Some(default) = default(option) {
+        value["default"] = default;
+    }
+    (key.to_owned(), value)
+}
+
+fn scalar(option: &Arg) -> Value {
+    let names: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    match kind(option) {
+        Kind::Flag => json!({"type": "boolean"}),
+        Kind::Integer => json!({"type": "integer", "minimum": 0}),
+        Kind::Number => json!({"type": "number"}),
+        Kind::Size => json!({"type": ["integer", "string"]}),
+        Kind::Text if names.is_empty() => json!({"type": "string"}),
+        Kind::Text => json!({"enum": names}),
+    }
+}

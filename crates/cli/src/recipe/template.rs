@@ -1,0 +1,73 @@
+//! A recipe to begin with: every option of a method with its help and its default.
+
+use std::fmt::Write as _;
+
+use clap::Arg;
+use probity_methods::DynMethod;
+use probity_runtime::hub::known_models;
+use serde_json::{Value, json};
+
+use super::keys::{self, default, form, help};
+
+/// Columns of a comment.
+const WIDTH: usize = 100;
+
+/// A recipe of one run of the method; `file` is where it is going to be.
+pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
+    let name = method.name();
+    let about = format!("{}. probity help {name} says more.", method.about());
+    let how = "What is commented out is the default, or has none: take the # away to set it. Paths are relative to this file. What may be given several \
+               times is a list; where `model` or `data` is one, the run is done for each; what several runs share can stand in [defaults], [model.NAME] and [data.NAME].";
+    let mut text = format!("# A recipe of probity\n#\n#   probity recipe check {file}\n#   probity run {file}\n#\n");
+    comment(&mut text, how);
+    let _ = write!(text, "\n[run.{name}]\n");
+    comment(&mut text, &about);
+    let _ = writeln!(text, "method = {}", json!(name));
+    let mut options = keys::of_run(method);
+    // What must be given comes first, then what is the method's own.
+    options.sort_by_key(|option| (needed(option).is_none(), option.get_help_heading().is_some()));
+    for option in &options {
+        text.push('\n');
+        comment(&mut text, &help(option));
+        let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        if !values.is_empty() && keys::kind(option) != keys::Kind::Flag {
+            comment(&mut text, &format!("One of: {}", values.join(", ")));
+        }
+        let key = option.get_long().unwrap_or_default();
+        let _ = match (needed(option), default(option)) {
+            (Some(value), _) => writeln!(text, "{key} = {value}"),
+            (None, Some(value)) => writeln!(text, "# {key} = {value}"),
+            (None, None) => writeln!(text, "# {key} = <{}>", form(option)),
+        };
+    }
+    text
+}
+
+/// The value of an option that must be given: one that works, where the samples and the model are there.
+fn needed(option: &Arg) -> Option<Value> {
+    match option.get_long()? {
+        "data" => Some(json!("samples.jsonl")),
+        "model" => Some(json!(known_models()[0].name)),
+        "out" => Some(json!("runs/{run}")),
+        "attribute" if option.is_required_set() => Some(json!(["coherence"])),
+        _ => option.is_required_set().then(|| json!(form(option))),
+    }
+}
+
+/// Text as comment lines.
+fn comment(into: &mut String, text: &str) {
+    for paragraph in text.lines() {
+        let mut line = "#".to_owned();
+        for word in paragraph.split_whitespace() {
+            if line.chars().count() + 1 + word.chars().count() > WIDTH {
+                into.push_str(&line);
+                into.push('\n');
+                "#".clone_into(&mut line);
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        into.push_str(line.trim_end());
+        into.push('\n');
+    }
+}

@@ -1,0 +1,58 @@
+//! What is wrong with a question, found out without loading weights.
+
+use probity_lm::{
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, Usage,
+};
+
+use crate::hub::Located;
+use crate::score::{check, encode_error};
+use crate::{Checkpoint, LoadError, LoadOptions};
+
+/// A language model that looks at the first request of a work list as the model itself would, and ends there with [`Rehearsed`].
+///
+/// It is made from a model's files alone: configuration, tokenizer, chat template and the names of the tensors. Whoever asks it learns
+/// whether all that comes before the first answer is right.
+pub struct Rehearsal {
+    checkpoint: Checkpoint,
+    description: ModelDescription,
+}
+
+/// The first request is right; nothing was asked. It comes as [`LmError::Sink`].
+#[derive(Debug, thiserror::Error)]
+#[error("nothing is answered in a rehearsal")]
+pub struct Rehearsed;
+
+impl Rehearsal {
+    /// Opens the model's files. The fingerprint of its description says that the files were not hashed.
+    pub fn open(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+        options.check()?;
+        let checkpoint = Checkpoint::open(located)?;
+        let description = checkpoint.describe(located, options, "not hashed".to_owned());
+        Ok(Self { checkpoint, description })
+    }
+
+    /// The model's files.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+}
+
+impl LanguageModel for Rehearsal {
+    fn description(&self) -> &ModelDescription {
+        &self.description
+    }
+
+    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, _: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        if let Some(request) = requests.next() {
+            check(&self.checkpoint.encoder, &request)?;
+        }
+        Err(LmError::Sink(Box::new(Rehearsed)))
+    }
+
+    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        if let Some(request) = requests.next() {
+            self.checkpoint.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
+        }
+        Err(LmError::Sink(Box::new(Rehearsed)))
+    }
+}
