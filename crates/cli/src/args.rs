@@ -7,7 +7,7 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{data, demo, determinism, diff, import, logprobs, method, model, recipe, reference, show};
+use crate::{data, demo, determinism, diff, import, logprobs, method, model, recipe, reference, report, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// Check and convert files of samples
     #[command(subcommand, long_about = data::LONG_ABOUT)]
     Data(data::DataCommand),
+    /// Make a report of runs: one HTML file, tables, plots
+    #[command(long_about = report::LONG_ABOUT, after_help = report::AFTER_HELP)]
+    Report(report::ReportArgs),
     /// See it work: fetch a small model, rank the sample that comes with probity, explain the numbers
     ///
     /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, runs `compare` on five short texts with
@@ -155,6 +158,7 @@ impl Invocation {
             Command::Diff(args) => args.run(),
             Command::Import(args) => args.run(global),
             Command::Data(command) => command.run(global),
+            Command::Report(args) => args.run(global),
             Command::Demo(args) => args.run(global, arguments),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),

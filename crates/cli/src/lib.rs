@@ -24,6 +24,7 @@ mod problems;
 mod progress;
 mod recipe;
 mod reference;
+mod report;
 mod show;
 mod terminal;
 

@@ -9,6 +9,7 @@ mod debias;
 #[cfg(test)]
 mod golden;
 mod ranking;
+mod resample;
 
 pub use agreement::{
     PairwiseAccuracy, PerContext, SystemLevel, SystemScore, comparison_accuracy, pairwise_accuracy, per_context_spearman,
@@ -20,3 +21,4 @@ pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparison, Comparisons, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod, RankingError,
     UnknownRankMethod,
 };
+pub use resample::{Interval, PairedBootstrap, Resampling, quantile};

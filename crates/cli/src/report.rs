@@ -1,0 +1,138 @@
+//! `probity report`: what runs came to, for people and for other programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use probity_report::{Options, Report, Run, Table};
+use probity_stats::Resampling;
+use probity_store::write_whole;
+
+use crate::args::Global;
+use crate::exit::Done;
+use crate::progress::Reporter;
+use crate::terminal::{print, size, table, visible};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Make a report of runs: one HTML file, tables, plots
+
+The HTML file is complete in itself: figures, tables and samples, which can be searched, filtered and opened to their prompts and probabilities.
+It asks the network for nothing and can be sent or archived. With several runs it has them side by side and tests their differences over the
+samples that they share. Without any output the tables are printed.";
+
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  probity report run --html report.html
+  probity report run-a run-b --html report.html --csv tables
+  probity report run --latex tables.tex --svg figures
+  probity report run | less";
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Folders of runs, finished or not
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Write the page here
+    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    html: Option<PathBuf>,
+    /// Write each table into this folder as comma-separated values
+    #[arg(long, value_name = "DIR", help_heading = "Outputs")]
+    csv: Option<PathBuf>,
+    /// Write all tables here as JSON, numbers unrounded
+    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    json: Option<PathBuf>,
+    /// Write all tables here as Markdown
+    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    markdown: Option<PathBuf>,
+    /// Write all tables here as LaTeX (package booktabs)
+    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    latex: Option<PathBuf>,
+    /// Write each plot into this folder as SVG
+    #[arg(long, value_name = "DIR", help_heading = "Outputs")]
+    svg: Option<PathBuf>,
+    /// The page's title
+    #[arg(long, default_value = "probity report")]
+    title: String,
+    /// How many samples the page holds, over all runs; figures and tables are over all
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    samples: usize,
+    /// Resamples behind every interval and p-value
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rounds: u32,
+    /// Seed of the resamples
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+impl ReportArgs {
+    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+        let reporter = Reporter::new(global.quiet);
+        let runs = self.runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
+        let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
+        let report = Report::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;
+        for (run, note) in report.notes() {
+            reporter.say(&visible(&format!("{run}: {note}")));
+        }
+        if let Some(path) = &self.html {
+            write_whole(path, |writer| anyhow::Ok(report.write_html(writer)?))?;
+            let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
+            reporter.say(&format!("{} ({})", path.display(), size(bytes)));
+        }
+        self.write_tables(&report)?;
+        if let Some(folder) = &self.svg {
+            for figure in report.figures() {
+                write_file(folder, &figure.id, "svg", &figure.standalone())?;
+            }
+        }
+        if !self.has_output() {
+            report.tables().try_for_each(print_table)?;
+        }
+        Ok(Done::Success)
+    }
+
+    fn has_output(&self) -> bool {
+        [&self.html, &self.csv, &self.json, &self.markdown, &self.latex, &self.svg].into_iter().any(Option::is_some)
+    }
+
+    fn write_tables(&self, report: &Report) -> anyhow::Result<()> {
+        if let Some(folder) = &self.csv {
+            for table in report.tables() {
+                write_file(folder, &table.id, "csv", &table.csv())?;
+            }
+        }
+        let joined = |form: fn(&Table) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
+        let write = |path: &Path, text: &str| write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?));
+        if let Some(path) = &self.json {
+            let tables: Vec<&Table> = report.tables().collect();
+            write(path, &(serde_json::to_string_pretty(&tables)? + "\n"))?;
+        }
+        if let Some(path) = &self.markdown {
+            write(path, &joined(Table::markdown))?;
+        }
+        if let Some(path) = &self.latex {
+            write(path, &joined(Table::latex))?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder is made where it is missing; files of these names are replaced.
+fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("{} could not be created", folder.display()))?;
+    write_whole(&folder.join(format!("{name}.{extension}")), |writer| anyhow::Ok(writer.write_all(text.as_bytes())?))
+}
+
+fn print_table(shown: &Table) -> anyhow::Result<()> {
+    let rows: Vec<Vec<String>> = shown.rows.iter().map(|row| row.iter().map(probity_report::Cell::shown).collect()).collect();
+    print(&visible(&shown.title))?;
+    if !shown.columns.is_empty() {
+        print(&table(&shown.columns, &rows))?;
+    }
+    for note in &shown.notes {
+        print(&visible(note))?;
+    }
+    print("")?;
+    Ok(())
+}

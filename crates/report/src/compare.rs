@@ -1,0 +1,207 @@
+//! Several runs side by side, and whether their differences are more than chance.
+
+use std::collections::BTreeMap;
+
+use probity_stats::Resampling;
+
+use crate::measures::{Attribute, Measure, Of, Unit, ratio};
+use crate::plot::{Estimate, Figure, forest};
+use crate::report::Part;
+use crate::table::{Cell, Table, thousands};
+use crate::tables;
+use crate::text::visible_line;
+
+/// More runs than this are compared with the first alone.
+const ALL_PAIRS: usize = 5;
+
+/// Tables and plots about several runs; nothing for one.
+pub(crate) fn compare(parts: &[Part], resampling: &Resampling) -> (Vec<Table>, Vec<Figure>) {
+    if parts.len() < 2 {
+        return (Vec::new(), Vec::new());
+    }
+    let mut tables = vec![overview(parts)];
+    tables.push(differences(parts, resampling));
+    (tables, figures(parts, resampling))
+}
+
+fn overview(parts: &[Part]) -> Table {
+    let mut table = Table::new("runs", "Runs", ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"]);
+    for part in parts {
+        let text = |pointer: &str| part.run.text(pointer).map_or(Cell::Missing, Cell::text);
+        let answers = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
+        table.rows.push(vec![
+            Cell::text(part.run.name()),
+            Cell::text(part.run.method()),
+            text("/model/name"),
+            text("/model/precision"),
+            Cell::Count(part.facts.samples.len() as u64),
+            Cell::Count(answers),
+            Cell::number(part.facts.mass.mean()),
+            Cell::Text(tables::state(&part.run)),
+        ]);
+    }
+    table
+}
+
+/// Two runs' measures over the samples that both have.
+struct Pair {
+    first: Vec<Unit>,
+    second: Vec<Unit>,
+}
+
+impl Pair {
+    /// `shared` maps the second run's samples to the first's.
+    fn new(first: &Measure, second: &Measure, shared: &BTreeMap<u32, u32>) -> Self {
+        let by_sample: BTreeMap<u32, Unit> = first.units.iter().map(|unit| (unit.sample, *unit)).collect();
+        let both = second.units.iter().filter_map(|unit| Some((*by_sample.get(shared.get(&unit.sample)?)?, *unit)));
+        let (first, second) = both.unzip();
+        Self { first, second }
+    }
+
+    fn drawn(&self, drawn: &[usize]) -> Option<f64> {
+        let over = |units: &[Unit]| ratio(drawn.iter().map(|i| &units[*i]));
+        Some(over(&self.first)? - over(&self.second)?)
+    }
+
+    fn swapped(&self, swapped: &[bool]) -> Option<f64> {
+        let pick = |turned: bool| {
+            let units = self.first.iter().zip(&self.second).zip(swapped);
+            ratio(units.map(move |((first, second), swap)| if *swap == turned { first } else { second }))
+        };
+        Some(pick(false)? - pick(true)?)
+    }
+}
+
+/// The samples that two runs share: one id and, where both kept their samples, one content. Also how many share the id alone.
+fn shared(first: &Part, second: &Part) -> (BTreeMap<u32, u32>, usize) {
+    let (mut same, mut other) = (BTreeMap::new(), 0);
+    for number in second.facts.sample_numbers() {
+        let Some(there) = first.facts.ids.find(second.facts.ids.text(number)) else { continue };
+        let digests = (first.facts.samples[there as usize].digest, second.facts.samples[number as usize].digest);
+        match digests {
+            (Some(a), Some(b)) if a != b => other += 1,
+            _ => {
+                same.insert(number, there);
+            }
+        }
+    }
+    (same, other)
+}
+
+/// Runs without their samples can only be told apart by the hash of the data they name.
+fn data_unknown(first: &Part, second: &Part) -> bool {
+    let hash = |part: &Part| part.run.text("/arguments_in_force/data/sha256").map(str::to_owned);
+    let kept = first.facts.with_texts > 0 && second.facts.with_texts > 0;
+    !kept && (hash(first).is_none() || hash(first) != hash(second))
+}
+
+fn differences(parts: &[Part], resampling: &Resampling) -> Table {
+    let columns =
+        ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (bootstrap)", "p (randomisation)", "shared samples"];
+    let mut table = Table::new("differences", "Differences between runs", columns);
+    for (a, first) in parts.iter().enumerate() {
+        let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
+        for second in parts.iter().take(to).skip(a + 1) {
+            pair(first, second, resampling, &mut table);
+        }
+    }
+    table.note(tables::interval_note(resampling));
+    table.note(
+        "Both tests are paired over shared samples and two-sided. Bootstrap: how often a resampled difference lies as far from its mean as the observed one from 0. \
+         Randomisation: how often swapping the runs' results sample by sample gives a difference as large. They are not corrected for the number of comparisons.",
+    );
+    table
+}
+
+fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table) {
+    let names = format!("{} and {}", first.run.name(), second.run.name());
+    if data_unknown(first, second) {
+        table.note(format!("{names} are not compared: a run did not keep its samples, and the manifests name different data."));
+        return;
+    }
+    let (shared, changed) = shared(first, second);
+    if changed > 0 {
+        table.note(format!("{names}: {} samples have one id and different content; they are left out.", thousands(changed as u64)));
+    }
+    if shared.is_empty() {
+        table.note(format!("{names} are not compared: they share no sample."));
+        return;
+    }
+    let named = |attributes: &[Attribute]| attributes.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
+    let mut any = false;
+    for one in &first.attributes {
+        let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
+        for of in Of::ALL {
+            // Scores of different methods have different units.
+            if of == Of::Score && first.run.method() != second.run.method() {
+                continue;
+            }
+            let (Some(a), Some(b)) = (one.measures.get(&of), other.measures.get(&of)) else { continue };
+            let pair = Pair::new(a, b, &shared);
+            any |= row(&one.name, of, (first, second), &pair, resampling, table);
+        }
+    }
+    if !any {
+        let lists = [named(&first.attributes).join(", "), named(&second.attributes).join(", ")];
+        table.note(format!("{names} have no attribute in common that could be compared ({}; {}).", lists[0], lists[1]));
+    }
+}
+
+fn row(attribute: &str, of: Of, parts: (&Part, &Part), pair: &Pair, resampling: &Resampling, table: &mut Table) -> bool {
+    let units = pair.first.len();
+    let all: Vec<usize> = (0..units).collect();
+    let over = |units: &[Unit]| ratio(all.iter().map(|i| &units[*i]));
+    let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
+    let bootstrap = resampling.paired_bootstrap(units, |drawn| pair.drawn(drawn));
+    let randomised = resampling.approximate_randomisation(units, |swapped| pair.swapped(swapped));
+    table.rows.push(vec![
+        Cell::text(attribute),
+        Cell::text(of.title()),
+        Cell::text(parts.0.run.name()),
+        Cell::text(parts.1.run.name()),
+        Cell::Number(a, 3),
+        Cell::Number(b, 3),
+        Cell::Interval(a - b, bootstrap.map(|b| (b.interval.low, b.interval.high))),
+        Cell::number(bootstrap.map(|b| b.p)),
+        Cell::number(randomised),
+        Cell::Count(units as u64),
+    ]);
+    true
+}
+
+/// A plot for each attribute and measure that two runs at least have.
+fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
+    let mut names: Vec<&str> = Vec::new();
+    for attribute in parts.iter().flat_map(|part| &part.attributes) {
+        if !names.contains(&attribute.name.as_str()) {
+            names.push(&attribute.name);
+        }
+    }
+    let mut figures = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        for of in [Of::Spearman, Of::Pairwise, Of::Preference] {
+            let estimates: Vec<Estimate> = parts.iter().filter_map(|part| estimate(part, name, of, resampling)).collect();
+            if estimates.len() > 1 {
+                figures.push(estimates_figure(format!("runs-{number}-{}", of as usize), name, of, &estimates, resampling));
+            }
+        }
+    }
+    figures
+}
+
+fn estimate(part: &Part, name: &str, of: Of, resampling: &Resampling) -> Option<Estimate> {
+    let measure = part.attributes.iter().find(|a| a.name == name)?.measures.get(&of)?;
+    let interval = measure.interval(resampling).map(|i| (i.low, i.high));
+    Some(Estimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
+}
+
+fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resampling: &Resampling) -> Figure {
+    let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
+    let caption = format!(
+        "Each run over all its own samples, with {} % bootstrap intervals over samples; the broken line is guessing. Whether two runs differ is in the table: intervals \
+         that overlap do not say.",
+        crate::table::fixed(resampling.confidence * 100.0, 0)
+    );
+    let title = if name.is_empty() { of.title().to_owned() } else { format!("{}, {}", of.title(), visible_line(name)) };
+    forest(id, title, caption, of.title(), estimates, reference)
+}

@@ -1,0 +1,53 @@
+//! Why a report could not be made.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a run could not be read, or a report not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The folder holds no manifest of a run.
+    #[error("{} holds no probity run: {why}\n\nhint: give the folder that a run's --out named; it holds {}", path.display(), probity_store::MANIFEST)]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// A file could not be read.
+    #[error("{} could not be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of a table or of the samples is broken, and it is not the unfinished last one.
+    #[error("line {line} of {} could not be read: {why}\n\nhint: tables of a run are not for editing; make the run again with --resume", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// The database of answers could not be read.
+    #[error(transparent)]
+    Store(#[from] probity_store::StoreError),
+    /// The report could not be written.
+    #[error("the report could not be written: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl ReportError {
+    pub(crate) fn read(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Read { path, source }
+    }
+
+    /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Write(source) if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,336 @@
+//! The samples in the page: blocks of compressed JSON that its script opens one at a time, and an index that lists them all.
+//!
+//! A block is gzip in base64 in a script element of a type that browsers do not run. Texts and details lie in blocks of their own, so that a search
+//! opens texts alone. A sample is read, written and let go: memory is bounded by one block.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use probity_data::Sample;
+use probity_lm::Prompt;
+use probity_store::{Answers, AnyAnswer, Asked};
+use serde_json::{Map, Value, json};
+
+use crate::ReportError;
+use crate::measures::Of;
+use crate::report::{Part, Report};
+use crate::run::Kind;
+use crate::text::shortened;
+
+/// A block ends with the sample that reaches one of these.
+const BLOCK_SAMPLES: usize = 100;
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// So many prompts in the whole page; a sample has its share, and some at least.
+const PROMPTS: usize = 100_000;
+const PROMPTS_AT_LEAST: usize = 16;
+
+/// Characters of a sample that stand in the list.
+const START: usize = 140;
+
+/// How many of each run's samples the page holds.
+pub(crate) fn held(report: &Report) -> Vec<usize> {
+    let share = report.options.samples.div_ceil(report.parts.len().max(1));
+    report.parts.iter().map(|part| part.facts.samples.len().min(share)).collect()
+}
+
+/// Writes all blocks, the index last.
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportError> {
+    let held = held(report);
+    let prompts = (PROMPTS / held.iter().sum::<usize>().max(1)).max(PROMPTS_AT_LEAST);
+    let mut blocks = Blocks { out, texts: Vec::new(), details: Vec::new(), samples: 0, first: Vec::new() };
+    let mut index = Index::default();
+    for (number, part) in report.parts.iter().enumerate() {
+        let mut reader = Reader::open(part)?;
+        let agreement = Agreement::new(part);
+        for sample in 0..held[number] as u32 {
+            let (text, detail) = reader.sample(sample, prompts)?;
+            index.push(number, part, sample, &text, &agreement);
+            blocks.push(&text, &detail)?;
+        }
+    }
+    blocks.flush()?;
+    let Blocks { out, first, .. } = blocks;
+    let names: Vec<&str> = report.parts.iter().map(|part| part.run.name()).collect();
+    let lists = |names: &crate::names::Names| (0..names.len() as u32).map(|n| names.text(n).to_owned()).collect::<Vec<_>>();
+    let index = json!({
+        "runs": names,
+        "outcomes": report.parts.iter().map(|part| lists(&part.facts.outcomes)).collect::<Vec<_>>(),
+        "attributes": report.parts.iter().map(|part| lists(&part.facts.attributes)).collect::<Vec<_>>(),
+        "first": first,
+        "columns": index.columns,
+    });
+    block(out, "index", index.to_string().as_bytes())?;
+    Ok(())
+}
+
+/// One block. Base64 has no character that could end the element.
+fn block(out: &mut dyn Write, id: &str, json: &[u8]) -> io::Result<()> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::new(6));
+    gzip.write_all(json)?;
+    let packed = STANDARD.encode(gzip.finish()?);
+    writeln!(out, "<script type=\"application/gzip\" id=\"{id}\">{packed}</script>")
+}
+
+/// Samples that wait until their block is full.
+struct Blocks<'a> {
+    out: &'a mut dyn Write,
+    texts: Vec<u8>,
+    details: Vec<u8>,
+    samples: usize,
+    /// The first sample of each block.
+    first: Vec<usize>,
+}
+
+impl Blocks<'_> {
+    fn push(&mut self, text: &Value, detail: &Value) -> io::Result<()> {
+        let opened = self.texts.is_empty();
+        if opened {
+            self.first.push(self.samples);
+        }
+        for (buffer, value) in [(&mut self.texts, text), (&mut self.details, detail)] {
+            buffer.push(if opened { b'[' } else { b',' });
+            serde_json::to_writer(&mut *buffer, value)?;
+        }
+        self.samples += 1;
+        let full = self.samples - self.first.last().copied().unwrap_or(0) >= BLOCK_SAMPLES;
+        if full || self.texts.len() + self.details.len() >= BLOCK_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.texts.is_empty() {
+            return Ok(());
+        }
+        let number = self.first.len() - 1;
+        for (name, buffer) in [("t", &mut self.texts), ("d", &mut self.details)] {
+            buffer.push(b']');
+            block(self.out, &format!("{name}{number}"), buffer)?;
+            buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+/// How a sample's scores agree with gold.
+struct Agreement {
+    /// Sum and number of Spearman coefficients, over attributes.
+    rho: BTreeMap<u32, (f64, f64)>,
+    preference: BTreeMap<u32, (f64, f64)>,
+}
+
+impl Agreement {
+    fn new(part: &Part) -> Self {
+        let sums = |of: Of| {
+            let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+            for unit in part.attributes.iter().filter_map(|a| a.measures.get(&of)).flat_map(|m| &m.units) {
+                let sum = sums.entry(unit.sample).or_default();
+                *sum = (sum.0 + unit.sum, sum.1 + unit.weight);
+            }
+            sums
+        };
+        Self { rho: sums(Of::Spearman), preference: sums(Of::Preference) }
+    }
+}
+
+/// The list of samples, column by column.
+#[derive(Default)]
+struct Index {
+    columns: BTreeMap<&'static str, Vec<Value>>,
+}
+
+impl Index {
+    fn push(&mut self, run: usize, part: &Part, sample: u32, text: &Value, agreement: &Agreement) {
+        let facts = &part.facts.samples[sample as usize];
+        let mean = |sums: &BTreeMap<u32, (f64, f64)>| sums.get(&sample).map(|(sum, weight)| short(sum / weight));
+        let start = text["c"].as_str().filter(|c| !c.trim().is_empty()).or_else(|| text["k"][0][1].as_str()).unwrap_or_default();
+        let cells = [
+            ("run", json!(run)),
+            ("id", json!(part.facts.ids.text(sample))),
+            ("start", json!(shortened(start.trim(), START))),
+            ("outcomes", json!(facts.outcomes)),
+            ("attributes", json!(facts.attributes)),
+            ("answers", json!(facts.judgements)),
+            ("mass", json!(facts.least_mass.map(short))),
+            ("gap", json!((facts.gaps > 0).then(|| short(facts.gap_sum / f64::from(facts.gaps))))),
+            ("best", json!(facts.best.map(short))),
+            ("rho", json!(mean(&agreement.rho))),
+            ("preference", json!(mean(&agreement.preference))),
+        ];
+        for (name, cell) in cells {
+            self.columns.entry(name).or_default().push(cell);
+        }
+    }
+}
+
+/// Six significant digits: what a page shows; the run's own tables have all.
+fn short(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Number(number) if !number.is_u64() && !number.is_i64() => {
+            if let Some(float) = number.as_f64() {
+                *value = json!(short(float));
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(shorten),
+        Value::Object(map) => map.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
+
+/// The files of one run.
+struct Reader<'a> {
+    part: &'a Part,
+    samples: Option<File>,
+    tables: Vec<File>,
+    answers: Option<Answers>,
+}
+
+impl<'a> Reader<'a> {
+    fn open(part: &'a Part) -> Result<Self, ReportError> {
+        let open = |path: &Path| File::open(path).map_err(ReportError::read(path));
+        Ok(Self {
+            part,
+            samples: part.run.samples().map(|path| open(&path)).transpose()?,
+            tables: part.run.tables.iter().map(|table| open(&table.path)).collect::<Result<_, _>>()?,
+            answers: part.run.answers().map(|path| Answers::open_read_only(&path)).transpose()?,
+        })
+    }
+
+    /// The sample's texts, and the rest of it.
+    fn sample(&mut self, number: u32, prompts: usize) -> Result<(Value, Value), ReportError> {
+        let id = self.part.facts.ids.text(number);
+        let asked = self.answers.as_ref().map(|answers| answers.named(id)).transpose()?.unwrap_or_default();
+        let text = self.texts(number, &asked)?;
+        let mut detail = Map::new();
+        detail.insert("tables".into(), self.rows(number)?);
+        let mut lines = Lines::default();
+        let shown: Vec<Value> = asked.iter().take(prompts).map(|asked| lines.request(id, asked)).collect();
+        detail.insert("asked".into(), json!(asked.len()));
+        detail.insert("requests".into(), Value::Array(shown));
+        detail.insert("lines".into(), json!(lines.texts));
+        Ok((text, Value::Object(detail)))
+    }
+
+    fn texts(&mut self, number: u32, asked: &[Asked]) -> Result<Value, ReportError> {
+        let outputs: Vec<&str> = asked
+            .iter()
+            .filter_map(|asked| match &asked.answer {
+                AnyAnswer::Generate(result) => Some(result.text.as_str()),
+                AnyAnswer::Score(_) => None,
+            })
+            .collect();
+        let place = self.part.facts.samples[number as usize].text;
+        let (Some((start, end)), Some(file)) = (place, &mut self.samples) else { return Ok(json!({"o": outputs})) };
+        let path = self.part.run.path.join(probity_store::SAMPLES);
+        let line = stretch(file, start, end).map_err(ReportError::read(&path))?;
+        let sample: Sample = serde_json::from_slice(&line).map_err(|e| ReportError::read(&path)(e.into()))?;
+        let candidates: Vec<Value> = sample.candidates.iter().map(|c| json!([c.id, c.text, c.scores])).collect();
+        Ok(json!({
+            "c": sample.context,
+            "i": sample.instruction,
+            "k": candidates,
+            "r": sample.references,
+            "p": sample.preference,
+            "o": outputs,
+        }))
+    }
+
+    /// The sample's rows, table by table: columns once, then values.
+    fn rows(&mut self, number: u32) -> Result<Value, ReportError> {
+        let mut tables: BTreeMap<u16, (Vec<String>, Vec<Value>)> = BTreeMap::new();
+        for place in &self.part.facts.samples[number as usize].rows {
+            let path = &self.part.run.tables[place.table as usize].path;
+            let bytes = stretch(&mut self.tables[place.table as usize], place.start, place.end).map_err(ReportError::read(path))?;
+            let (columns, rows) = tables.entry(place.table).or_default();
+            for line in bytes.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+                let row: Map<String, Value> = serde_json::from_slice(line).map_err(|e| ReportError::read(path)(e.into()))?;
+                rows.push(values(row, columns));
+            }
+        }
+        let table = |(number, (columns, rows)): (u16, (Vec<String>, Vec<Value>))| {
+            let table = &self.part.run.tables[number as usize];
+            let kind = match table.kind {
+                Kind::Comparisons => "comparisons",
+                Kind::Scores => "scores",
+                Kind::Other => "other",
+            };
+            json!({"name": table.name, "kind": kind, "columns": columns, "rows": rows})
+        };
+        Ok(Value::Array(tables.into_iter().map(table).collect()))
+    }
+}
+
+/// A row's values in the order of the columns; new names become columns.
+fn values(row: Map<String, Value>, columns: &mut Vec<String>) -> Value {
+    let mut values = vec![Value::Null; columns.len()];
+    for (name, mut value) in row.into_iter().filter(|(name, _)| name != "item") {
+        shorten(&mut value);
+        if let Some(column) = columns.iter().position(|column| *column == name) {
+            values[column] = value;
+        } else {
+            columns.push(name);
+            values.push(value);
+        }
+    }
+    Value::Array(values)
+}
+
+fn stretch(file: &mut File, start: u64, end: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; (end - start) as usize];
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Lines of prompts, each once: the prompts of a sample have most of them in common.
+#[derive(Default)]
+struct Lines {
+    texts: Vec<String>,
+    numbers: std::collections::HashMap<String, usize>,
+}
+
+impl Lines {
+    /// `[name, [[role, [line …]] …], answer]`.
+    fn request(&mut self, id: &str, asked: &Asked) -> Value {
+        let name = asked.request.strip_prefix(id).map_or(asked.request.as_str(), |rest| rest.trim_start_matches('/'));
+        let messages = match &asked.prompt {
+            Prompt::Text(text) => vec![json!(["text", self.split(text)])],
+            Prompt::Tokens(ids) => vec![json!(["tokens", self.split(&format!("{ids:?}"))])],
+            Prompt::Chat { messages, answer_prefix } => {
+                let mut all: Vec<Value> = messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
+                if !answer_prefix.is_empty() {
+                    all.push(json!(["answer begins", self.split(answer_prefix)]));
+                }
+                all
+            }
+        };
+        let answer = match &asked.answer {
+            AnyAnswer::Score(result) => serde_json::to_value(result),
+            AnyAnswer::Generate(result) => serde_json::to_value(result),
+        };
+        let mut answer = answer.unwrap_or_default();
+        shorten(&mut answer);
+        json!([name, messages, answer])
+    }
+
+    fn split(&mut self, text: &str) -> Vec<usize> {
+        let number = |line: &str| {
+            if let Some(number) = self.numbers.get(line) {
+                return *number;
+            }
+            self.texts.push(line.to_owned());
+            self.numbers.insert(line.to_owned(), self.texts.len() - 1);
+            self.texts.len() - 1
+        };
+        text.split('\n').map(number).collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! One pass over a run's tables: what figures, tables and the list of samples need, in memory that grows with scores and not with prompts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use probity_data::{Preference, Sample};
+use sha2::{Digest, Sha256};
+
+use crate::histogram::Histogram;
+use crate::names::Names;
+use crate::rows::{Comparison, Item, Score, Stretch, each_line};
+use crate::run::{Kind, Run};
+use crate::ReportError;
+
+/// A gold score of a candidate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gold {
+    candidate: u32,
+    attribute: u32,
+    score: f64,
+}
+
+/// A candidate's score.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scored {
+    pub(crate) sample: u32,
+    pub(crate) attribute: u32,
+    pub(crate) candidate: u32,
+    pub(crate) score: f64,
+    pub(crate) gold: Option<f64>,
+}
+
+/// What is known of a sample besides its texts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SampleFacts {
+    /// Where it stands in the samples' file.
+    pub(crate) text: Option<(u64, u64)>,
+    /// SHA-256 of its line, shortened; of the whole sample.
+    pub(crate) digest: Option<[u8; 16]>,
+    /// Where its rows are.
+    pub(crate) rows: Vec<Stretch>,
+    pub(crate) gold: Vec<Gold>,
+    /// The candidate that people preferred; `Some(None)` is a tie.
+    pub(crate) preference: Option<Option<u32>>,
+    /// Outcomes that occur, as bits over [`Facts::outcomes`].
+    pub(crate) outcomes: u32,
+    /// Attributes that occur, as bits; the last bit stands for all beyond.
+    pub(crate) attributes: u32,
+    pub(crate) judgements: u32,
+    pub(crate) least_mass: Option<f64>,
+    pub(crate) gap_sum: f64,
+    pub(crate) gaps: u32,
+    pub(crate) best: Option<f64>,
+}
+
+/// What comparisons of one attribute say.
+#[derive(Debug, Clone)]
+pub(crate) struct Pairs {
+    /// Of p, the first place's probability.
+    pub(crate) p: Histogram,
+    /// Of |p_ij − (1 − p_ji)|.
+    pub(crate) gaps: Histogram,
+    pub(crate) first_wins: f64,
+    /// Sum and number of P(row beats column), both orders.
+    pub(crate) cells: BTreeMap<(u32, u32), (f64, u32)>,
+}
+
+/// The order gap lies in [0, 1], p too.
+const BINS: usize = 20;
+
+impl Pairs {
+    fn new() -> Self {
+        Self { p: Histogram::new(0.0, 1.0, BINS), gaps: Histogram::new(0.0, 1.0, BINS), first_wins: 0.0, cells: BTreeMap::new() }
+    }
+}
+
+/// All of a run that figures are made of.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) ids: Names,
+    pub(crate) candidates: Names,
+    pub(crate) attributes: Names,
+    pub(crate) templates: Names,
+    pub(crate) outcomes: Names,
+    pub(crate) samples: Vec<SampleFacts>,
+    pub(crate) scores: Vec<Scored>,
+    pub(crate) pairs: BTreeMap<u32, Pairs>,
+    pub(crate) outcome_counts: BTreeMap<String, u64>,
+    pub(crate) mass: Histogram,
+    /// Samples in the run's own file.
+    pub(crate) with_texts: usize,
+}
+
+/// The comparisons of one sample, attribute and template that wait for their other order.
+#[derive(Default)]
+struct Waiting {
+    at: Option<(u32, u32, u32)>,
+    p: HashMap<(u32, u32), f64>,
+}
+
+impl Facts {
+    /// Reads the samples and then every table, a line at a time.
+    pub(crate) fn read(run: &Run) -> Result<Self, ReportError> {
+        let mut facts = Self {
+            ids: Names::default(),
+            candidates: Names::default(),
+            attributes: Names::default(),
+            templates: Names::default(),
+            outcomes: Names::default(),
+            samples: Vec::new(),
+            scores: Vec::new(),
+            pairs: BTreeMap::new(),
+            outcome_counts: BTreeMap::new(),
+            mass: Histogram::new(0.0, 1.0, BINS),
+            with_texts: 0,
+        };
+        if let Some(path) = run.samples() {
+            each_line(&path, |line, start, end| facts.sample(line, start, end))?;
+            facts.with_texts = facts.samples.len();
+        }
+        let compared = run.tables.iter().any(|table| table.kind == Kind::Comparisons);
+        for (number, table) in run.tables.iter().enumerate() {
+            let mut waiting = Waiting::default();
+            each_line(&table.path, |line, start, end| {
+                let stretch = Stretch { table: number as u16, start, end };
+                match table.kind {
+                    Kind::Comparisons => facts.comparison(line, stretch, &mut waiting),
+                    Kind::Scores => facts.score(line, stretch, compared),
+                    Kind::Other => facts.other(line, stretch),
+                }
+            })?;
+        }
+        Ok(facts)
+    }
+
+    /// Samples of which anything is known, in the order of the data or, without them, of the tables.
+    pub(crate) fn sample_numbers(&self) -> std::ops::Range<u32> {
+        0..self.samples.len() as u32
+    }
+
+    fn sample(&mut self, line: &str, start: u64, end: u64) -> Result<(), String> {
+        let sample: Sample = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let number = self.at(&sample.id);
+        let mut facts = SampleFacts { text: Some((start, end)), ..SampleFacts::default() };
+        facts.digest = Sha256::digest(line.as_bytes())[..16].try_into().ok();
+        for candidate in &sample.candidates {
+            let named = self.candidates.number(&candidate.id);
+            for (attribute, score) in &candidate.scores {
+                facts.gold.push(Gold { candidate: named, attribute: self.attributes.number(attribute), score: *score });
+            }
+        }
+        facts.preference = sample.preference.as_ref().map(|preference| match preference {
+            Preference::Candidate(id) => self.candidates.find(id),
+            Preference::Tie => None,
+        });
+        self.samples[number as usize] = facts;
+        Ok(())
+    }
+
+    fn at(&mut self, id: &str) -> u32 {
+        let number = self.ids.number(id);
+        if number as usize == self.samples.len() {
+            self.samples.push(SampleFacts::default());
+        }
+        number
+    }
+
+    /// Notes a row's place, outcome and mass; gives its sample.
+    fn note(&mut self, item: &str, stretch: Stretch) -> u32 {
+        let number = self.at(item);
+        let rows = &mut self.samples[number as usize].rows;
+        match rows.last_mut() {
+            Some(last) if last.table == stretch.table && last.end == stretch.start => last.end = stretch.end,
+            _ => rows.push(stretch),
+        }
+        number
+    }
+
+    fn judged(&mut self, sample: u32, outcome: &str, mass: Option<f64>) {
+        let bit = self.outcomes.number(outcome).min(31);
+        if let Some(count) = self.outcome_counts.get_mut(outcome) {
+            *count += 1;
+        } else {
+            self.outcome_counts.insert(outcome.to_owned(), 1);
+        }
+        let facts = &mut self.samples[sample as usize];
+        facts.outcomes |= 1 << bit;
+        facts.judgements += 1;
+        if let Some(mass) = mass {
+            self.mass.add(mass);
+            facts.least_mass = Some(facts.least_mass.map_or(mass, |least| least.min(mass)));
+        }
+    }
+
+    fn attribute(&mut self, sample: u32, attribute: &str) -> u32 {
+        let number = self.attributes.number(attribute);
+        self.samples[sample as usize].attributes |= 1 << number.min(31);
+        number
+    }
+
+    fn comparison(&mut self, line: &str, stretch: Stretch, waiting: &mut Waiting) -> Result<(), String> {
+        let row: Comparison<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let sample = self.note(&row.item, stretch);
+        self.judged(sample, &row.outcome, row.mass);
+        let attribute = self.attribute(sample, &row.attribute);
+        let template = self.templates.number(&row.template);
+        let (i, j) = (self.candidates.number(&row.candidate_i), self.candidates.number(&row.candidate_j));
+        let Some(p) = row.p else { return Ok(()) };
+        let pairs = self.pairs.entry(attribute).or_insert_with(Pairs::new);
+        pairs.p.add(p);
+        pairs.first_wins += if p == 0.5 { 0.5 } else { f64::from(u8::from(p > 0.5)) };
+        for (cell, value) in [((i, j), p), ((j, i), 1.0 - p)] {
+            let cell = pairs.cells.entry(cell).or_default();
+            *cell = (cell.0 + value, cell.1 + 1);
+        }
+        if waiting.at != Some((sample, attribute, template)) {
+            *waiting = Waiting { at: Some((sample, attribute, template)), p: HashMap::new() };
+        }
+        if let Some(other) = waiting.p.remove(&(j, i)) {
+            let gap = (p - (1.0 - other)).abs();
+            pairs.gaps.add(gap);
+            let facts = &mut self.samples[sample as usize];
+            facts.gap_sum += gap;
+            facts.gaps += 1;
+        } else {
+            waiting.p.insert((i, j), p);
+        }
+        Ok(())
+    }
+
+    /// A score. Where there are comparisons too, those are the judgements and scores only follow from them.
+    fn score(&mut self, line: &str, stretch: Stretch, compared: bool) -> Result<(), String> {
+        let row: Score<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let sample = self.note(&row.item, stretch);
+        let attribute = self.attribute(sample, &row.attribute);
+        let candidate = self.candidates.number(&row.candidate);
+        if !compared && row.answers.is_empty() {
+            self.judged(sample, &row.outcome, row.mass);
+        } else if !compared {
+            row.answers.iter().for_each(|answer| self.judged(sample, &answer.outcome, answer.mass));
+        }
+        let facts = &mut self.samples[sample as usize];
+        let gold = facts.gold.iter().find(|g| g.candidate == candidate && g.attribute == attribute).map(|g| g.score);
+        if let Some(score) = row.score {
+            facts.best = Some(facts.best.map_or(score, |best| best.max(score)));
+            self.scores.push(Scored { sample, attribute, candidate, score, gold });
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, line: &str, stretch: Stretch) -> Result<(), String> {
+        let row: Item<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        self.note(&row.item, stretch);
+        Ok(())
+    }
+}

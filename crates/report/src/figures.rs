@@ -1,0 +1,216 @@
+//! Which plots a run's tables allow, and what is said below them.
+
+use std::collections::BTreeMap;
+
+use probity_stats::{Resampling, quantile};
+use serde_json::Value;
+
+use crate::facts::{Facts, Pairs};
+use crate::histogram::{Histogram, range};
+use crate::measures::{self, Attribute};
+use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
+use crate::run::Run;
+use crate::table::{fixed, thousands};
+use crate::text::visible_line;
+
+/// More systems than this make a matrix that nobody can read.
+const MATRIX_LIMIT: usize = 60;
+/// More candidates than this are left to the tables.
+const BOXES_LIMIT: usize = 30;
+/// Bins of the histogram of scores.
+const BINS: usize = 24;
+
+/// The plots of a run, and why others are missing.
+pub(crate) struct Plots {
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// `prefix` begins every id.
+pub(crate) fn plots(prefix: &str, run: &Run, facts: &Facts, attributes: &[Attribute], resampling: &Resampling) -> Plots {
+    let mut plots = Plots { figures: Vec::new(), notes: Vec::new() };
+    plots.figures.extend(position_bias(prefix, run));
+    for (number, pairs) in &facts.pairs {
+        let name = facts.attributes.text(*number);
+        let id = |what: &str| format!("{prefix}-{what}-{number}");
+        plots.figures.push(preferences(id("p"), name, pairs));
+        plots.figures.extend(order_gap(id("gap"), name, pairs));
+        match matrix(id("matrix"), name, facts, pairs) {
+            Ok(figure) => plots.figures.push(figure),
+            Err(why) => plots.notes.push(why),
+        }
+    }
+    for (number, attribute) in attributes.iter().enumerate() {
+        let id = |what: &str| format!("{prefix}-{what}-{number}");
+        plots.figures.extend(against_gold(id("gold"), attribute, resampling));
+        plots.figures.extend(score_histogram(id("scores"), run, attribute));
+        plots.figures.extend(by_candidate(id("systems"), facts, attribute));
+    }
+    if facts.mass.total > 0 {
+        plots.figures.push(mass(format!("{prefix}-mass"), &facts.mass));
+    }
+    plots
+}
+
+fn of(attribute: &str) -> String {
+    if attribute.is_empty() { String::new() } else { format!(", {}", visible_line(attribute)) }
+}
+
+fn position_bias(prefix: &str, run: &Run) -> Option<Figure> {
+    let prompts = run.summary.pointer("/values/prompts")?.as_array()?;
+    let share = |prompt: &Value, when: &str| prompt[when]["p_a"].as_f64();
+    let text = |prompt: &Value, field: &str| prompt[field].as_str().unwrap_or_default().to_owned();
+    let rows: Vec<(String, f64, Option<f64>)> = prompts
+        .iter()
+        .filter_map(|p| Some((format!("{}, template {}", text(p, "attribute"), text(p, "template")), share(p, "before")?, share(p, "after"))))
+        .collect();
+    let comparisons: u64 = prompts.iter().filter_map(|p| p["before"]["comparisons"].as_u64()).sum();
+    let furthest = rows.iter().map(|r| r.1).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
+    let caption = format!(
+        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons where it is furthest from that; the \
+         debiased threshold τ is chosen so that both places win equally often. n = {} comparisons.",
+        percent(furthest),
+        thousands(comparisons)
+    );
+    (!rows.is_empty()).then(|| bias(format!("{prefix}-bias"), "Position bias, before and after".into(), caption, &rows))
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", fixed(share * 100.0, 1))
+}
+
+fn preferences(id: String, attribute: &str, pairs: &Pairs) -> Figure {
+    let n = pairs.p.total;
+    let caption = format!(
+        "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the model is sure; a heap on one side is a \
+         preference for a place. The first place wins {} of n = {} comparisons.",
+        percent(pairs.first_wins / n.max(1) as f64),
+        thousands(n)
+    );
+    let title = format!("Verdicts{}", of(attribute));
+    let words = Bars { id, title, caption, x: "p, the first is better", y: "comparisons", reference: Some(0.5) };
+    histogram(&pairs.p, words)
+}
+
+fn order_gap(id: String, attribute: &str, pairs: &Pairs) -> Option<Figure> {
+    let mean = pairs.gaps.mean()?;
+    let caption = format!(
+        "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 for one that sees nothing else. Mean {} \
+         over n = {} pairs.",
+        fixed(mean, 3),
+        thousands(pairs.gaps.total)
+    );
+    let words = Bars { id, title: format!("Order gap{}", of(attribute)), caption, x: "order gap of a pair", y: "pairs", reference: None };
+    Some(histogram(&pairs.gaps, words))
+}
+
+fn mass(id: String, mass: &Histogram) -> Figure {
+    let caption = format!(
+        "Probability that the model gives to all offered labels together, under its full vocabulary. Near 1 the model wanted to answer so; near 0 it wanted to \
+         say something else. Mean {} over n = {} answers.",
+        fixed(mass.mean().unwrap_or(0.0), 3),
+        thousands(mass.total)
+    );
+    histogram(mass, Bars { id, title: "Label mass".into(), caption, x: "mass of the labels", y: "answers", reference: None })
+}
+
+/// Candidates that are systems: they recur in samples, and there are three at least.
+fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<Figure, String> {
+    let mut means: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+    for ((row, _), (sum, n)) in &pairs.cells {
+        let mean = means.entry(*row).or_default();
+        *mean = (mean.0 + sum, mean.1 + n);
+    }
+    let (systems, cells) = (means.len(), pairs.cells.len());
+    let met: u32 = pairs.cells.values().map(|cell| cell.1).sum();
+    let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
+    if systems < 3 {
+        return Err(format!("No comparison matrix{named}: with {systems} candidate ids there is nothing but the order in which a sample names them."));
+    }
+    let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
+    if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
+        return Err(format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems."));
+    }
+    let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();
+    order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));
+    let left_out = order.len().saturating_sub(MATRIX_LIMIT);
+    order.truncate(MATRIX_LIMIT);
+    let names: Vec<&str> = order.iter().map(|(system, _)| facts.candidates.text(*system)).collect();
+    let cell = |row: u32, column: u32| pairs.cells.get(&(row, column)).map(|(sum, n)| sum / f64::from(*n));
+    let values: Vec<Vec<Option<f64>>> = order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
+    let mut caption = format!(
+        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. \
+         {} comparisons of {} samples.",
+        thousands(u64::from(met / 2)),
+        thousands(samples as u64)
+    );
+    if left_out > 0 {
+        caption += &format!(" The {left_out} lowest candidates are left out.");
+    }
+    Ok(heat(id, format!("Who beats whom{}", of(attribute)), caption, &names, &values))
+}
+
+fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> Option<Figure> {
+    let groups = attribute.with_gold();
+    let points: Vec<(f64, f64)> = groups.iter().flatten().copied().collect();
+    let (low, high) = range(&points.iter().map(|p| p.1).collect::<Vec<_>>())?;
+    let line = measures::line(&groups, low, high, resampling);
+    let measure = attribute.measures.get(&measures::Of::Spearman);
+    let per_context = measure.and_then(measures::Measure::value).map_or_else(
+        || "not defined".to_owned(),
+        |rho| format!("{} over {} contexts", fixed(rho, 3), measure.map_or(0, |m| m.units.len())),
+    );
+    let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
+    let mut caption = format!(
+        "Each point is a candidate: its gold score and what the judge gave it. Spearman per context, averaged: {per_context}; pooled over all n = {}: {pooled}.",
+        thousands(points.len() as u64)
+    );
+    if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
+        caption += &format!(
+            " The line is least squares; the band holds {} of {} lines over resampled samples.",
+            percent(resampling.confidence),
+            thousands(resampling.rounds as u64)
+        );
+    }
+    if points.len() > crate::plot::POINTS_DRAWN {
+        caption += " Points are thinned evenly.";
+    }
+    scatter(id, format!("Against gold{}", of(&attribute.name)), caption, ("gold score", "score"), &points, line.as_ref())
+}
+
+fn score_histogram(id: String, run: &Run, attribute: &Attribute) -> Option<Figure> {
+    let values: Vec<f64> = attribute.scores.iter().map(|s| s.score).collect();
+    let bins = Histogram::of(&values, BINS)?;
+    let caption = format!(
+        "Scores that {} gave to n = {} candidates of {} samples; mean {}.",
+        visible_line(run.method()),
+        thousands(values.len() as u64),
+        thousands(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count() as u64),
+        fixed(bins.mean().unwrap_or(0.0), 3)
+    );
+    let words = Bars { id, title: format!("Scores{}", of(&attribute.name)), caption, x: "score", y: "candidates", reference: None };
+    Some(histogram(&bins, words))
+}
+
+/// Candidates whose ids recur, the best mean first.
+fn by_candidate(id: String, facts: &Facts, attribute: &Attribute) -> Option<Figure> {
+    let mut by_candidate: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for score in &attribute.scores {
+        by_candidate.entry(score.candidate).or_default().push(score.score);
+    }
+    by_candidate.retain(|_, scores| scores.len() > 1);
+    if by_candidate.len() < 2 || by_candidate.len() > BOXES_LIMIT {
+        return None;
+    }
+    let mut spreads: Vec<Spread> = by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();
+    spreads.sort_by(|a, b| b.mean.total_cmp(&a.mean).then_with(|| a.name.cmp(&b.name)));
+    let caption = "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the median, the dot the mean. The best mean is on top.";
+    Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption.into(), "score", &spreads))
+}
+
+fn spread(name: &str, mut scores: Vec<f64>) -> Spread {
+    let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+    scores.sort_by(f64::total_cmp);
+    let quantiles = [0.05, 0.25, 0.5, 0.75, 0.95].map(|share| quantile(&scores, share).unwrap_or(mean));
+    Spread { name: name.to_owned(), quantiles, mean, n: scores.len() }
+}

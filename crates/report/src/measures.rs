@@ -1,0 +1,242 @@
+//! Figures with intervals: each is a ratio of sums over samples, so that resampling whole samples gives its interval and a paired test.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use probity_stats::{Interval, Resampling, SystemScore, pairwise_accuracy, per_context_spearman, spearman, system_level_spearman};
+use serde::Serialize;
+
+use crate::facts::{Facts, Scored};
+
+/// More scores than this get no interval for the pooled correlation: it would take minutes.
+const POOLED_LIMIT: usize = 20_000;
+
+/// A system counts at system level where it has scores in this share of the contexts.
+const SYSTEM_COVERAGE: f64 = 0.5;
+
+/// A sample's part in a measure: Σ `sum` / Σ `weight` over samples is the measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Unit {
+    pub(crate) sample: u32,
+    pub(crate) sum: f64,
+    pub(crate) weight: f64,
+}
+
+/// A measure over samples.
+#[derive(Debug, Clone)]
+pub(crate) struct Measure {
+    pub(crate) units: Vec<Unit>,
+}
+
+impl Measure {
+    /// Over the samples that `unit` has something for.
+    fn new(units: impl Iterator<Item = Unit>) -> Self {
+        Self { units: units.filter(|unit| unit.weight > 0.0).collect() }
+    }
+
+    pub(crate) fn value(&self) -> Option<f64> {
+        ratio(self.units.iter())
+    }
+
+    pub(crate) fn interval(&self, resampling: &Resampling) -> Option<Interval> {
+        resampling.interval(self.units.len(), |drawn| ratio(drawn.iter().map(|index| &self.units[*index])))
+    }
+}
+
+pub(crate) fn ratio<'a>(units: impl Iterator<Item = &'a Unit>) -> Option<f64> {
+    let (sum, weight) = units.fold((0.0, 0.0), |(sum, weight), unit| (sum + unit.sum, weight + unit.weight));
+    (weight > 0.0).then(|| sum / weight)
+}
+
+/// What a measure says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum Of {
+    /// Spearman between score and gold over a sample's candidates.
+    Spearman,
+    /// Pairs of a sample whose gold differs, ordered as gold orders them.
+    Pairwise,
+    /// The candidate that people preferred has the best score.
+    Preference,
+    /// The score itself.
+    Score,
+}
+
+impl Of {
+    pub(crate) const ALL: [Self; 4] = [Self::Spearman, Self::Pairwise, Self::Preference, Self::Score];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Spearman => "Spearman per context",
+            Self::Pairwise => "pairwise accuracy",
+            Self::Preference => "preference accuracy",
+            Self::Score => "mean score",
+        }
+    }
+
+    /// What counts as one of its `n`.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Spearman => "contexts",
+            Self::Pairwise => "pairs",
+            Self::Preference => "samples",
+            Self::Score => "scores",
+        }
+    }
+}
+
+/// One attribute of one run.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    pub(crate) name: String,
+    pub(crate) scores: Vec<Scored>,
+    pub(crate) measures: BTreeMap<Of, Measure>,
+    pub(crate) pooled: Option<f64>,
+    pub(crate) pooled_interval: Option<Interval>,
+    pub(crate) system: Option<f64>,
+    pub(crate) systems: usize,
+}
+
+/// The attributes that have scores, in the order of the data.
+pub(crate) fn attributes(facts: &Facts, resampling: &Resampling) -> Vec<Attribute> {
+    let mut by_attribute: BTreeMap<u32, Vec<Scored>> = BTreeMap::new();
+    for score in &facts.scores {
+        by_attribute.entry(score.attribute).or_default().push(*score);
+    }
+    by_attribute.into_iter().map(|(number, scores)| Attribute::new(facts, number, scores, resampling)).collect()
+}
+
+impl Attribute {
+    fn new(facts: &Facts, number: u32, mut scores: Vec<Scored>, resampling: &Resampling) -> Self {
+        scores.sort_by_key(|score| score.sample);
+        let groups: Vec<&[Scored]> = scores.chunk_by(|a, b| a.sample == b.sample).collect();
+        let measure = |unit: &dyn Fn(&[Scored]) -> (f64, f64)| {
+            Measure::new(groups.iter().map(|group| {
+                let (sum, weight) = unit(group);
+                Unit { sample: group[0].sample, sum, weight }
+            }))
+        };
+        let mut measures = BTreeMap::new();
+        measures.insert(Of::Spearman, measure(&spearman_unit));
+        measures.insert(Of::Pairwise, measure(&pairwise_unit));
+        measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
+        measures.insert(Of::Score, measure(&|group| (group.iter().map(|s| s.score).sum(), group.len() as f64)));
+        measures.retain(|_, measure| !measure.units.is_empty());
+        let with_gold: Vec<Vec<(f64, f64)>> = groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
+        let (pooled, pooled_interval) = pooled(&with_gold, resampling);
+        let (system, systems) = system_level(facts, &groups);
+        Self { name: facts.attributes.text(number).to_owned(), measures, pooled, pooled_interval, system, systems, scores }
+    }
+
+    /// `(score, gold)` of each sample that has any, sample by sample.
+    pub(crate) fn with_gold(&self) -> Vec<Vec<(f64, f64)>> {
+        self.scores.chunk_by(|a, b| a.sample == b.sample).map(both).filter(|both| !both.is_empty()).collect()
+    }
+}
+
+fn both(group: &[Scored]) -> Vec<(f64, f64)> {
+    group.iter().filter_map(|s| Some((s.score, s.gold?))).filter(|(score, gold)| score.is_finite() && gold.is_finite()).collect()
+}
+
+/// As METHODS: a context whose gold is constant is no context, one whose scores are counts as 0.
+fn spearman_unit(group: &[Scored]) -> (f64, f64) {
+    let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
+    let result = per_context_spearman([(scores.as_slice(), golds.as_slice())]);
+    result.mean.map_or((0.0, 0.0), |rho| (rho, 1.0))
+}
+
+fn pairwise_unit(group: &[Scored]) -> (f64, f64) {
+    let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
+    let result = pairwise_accuracy([(scores.as_slice(), golds.as_slice())]);
+    (result.correct as f64 + result.tied as f64 / 2.0, (result.correct + result.wrong + result.tied) as f64)
+}
+
+/// Two candidates at least, one of them preferred; equal with the best of the others counts as half.
+fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
+    let preferred = facts.samples[group[0].sample as usize].preference.flatten();
+    let Some(own) = preferred.and_then(|id| group.iter().find(|s| s.candidate == id)) else { return (0.0, 0.0) };
+    let others = group.iter().filter(|s| s.candidate != own.candidate).map(|s| s.score);
+    match others.reduce(f64::max).map(|best| own.score.total_cmp(&best)) {
+        None => (0.0, 0.0),
+        Some(Ordering::Greater) => (1.0, 1.0),
+        Some(Ordering::Equal) => (0.5, 1.0),
+        Some(Ordering::Less) => (0.0, 1.0),
+    }
+}
+
+fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Option<Interval>) {
+    let rho = |groups: &mut dyn Iterator<Item = &Vec<(f64, f64)>>| {
+        let (scores, golds): (Vec<f64>, Vec<f64>) = groups.flatten().copied().unzip();
+        spearman(&scores, &golds)
+    };
+    let all: usize = groups.iter().map(Vec::len).sum();
+    let value = rho(&mut groups.iter());
+    let few = value.is_some() && all <= POOLED_LIMIT && groups.len() > 1;
+    (value, few.then(|| resampling.interval(groups.len(), |drawn| rho(&mut drawn.iter().map(|i| &groups[*i])))).flatten())
+}
+
+fn system_level(facts: &Facts, groups: &[&[Scored]]) -> (Option<f64>, usize) {
+    let contexts: Vec<Vec<SystemScore<'_>>> = groups
+        .iter()
+        .map(|group| {
+            let scores = group.iter().filter_map(|s| Some((s, s.gold?)));
+            scores.map(|(s, gold)| SystemScore { system: facts.candidates.text(s.candidate), predicted: s.score, gold }).collect()
+        })
+        .collect();
+    let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
+    if with_scores < 2 {
+        return (None, 0);
+    }
+    let level = system_level_spearman(&contexts, SYSTEM_COVERAGE.max(2.0 / with_scores as f64));
+    // Two systems correlate with ±1 whatever they are.
+    (level.spearman.filter(|_| level.systems > 2), level.systems)
+}
+
+/// A straight line through `(gold, score)` with a band around it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) intercept: f64,
+    pub(crate) slope: f64,
+    /// `(gold, low, high)` from left to right; empty where there are too few samples to resample.
+    pub(crate) band: Vec<(f64, f64, f64)>,
+}
+
+/// Places along the axis at which the band is known.
+const BAND_STEPS: usize = 40;
+
+/// Least squares of score on gold, with the percentile band of lines over resampled samples. `None` where gold is constant.
+pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<Line> {
+    let sums: Vec<[f64; 5]> = groups.iter().map(|group| sums(group, low)).collect();
+    let fit = |drawn: &mut dyn Iterator<Item = &[f64; 5]>| {
+        let total = drawn.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
+        let [n, x, y, xx, xy] = total;
+        let spread = n * xx - x * x;
+        (spread > 1e-9 * n * xx).then(|| {
+            let slope = (n * xy - x * y) / spread;
+            ((y - slope * x) / n, slope)
+        })
+    };
+    let (at_low, slope) = fit(&mut sums.iter())?;
+    let mut band = Vec::new();
+    if groups.len() > 2 {
+        let lines: Vec<(f64, f64)> =
+            resampling.distribution(groups.len(), |drawn| fit(&mut drawn.iter().map(|i| &sums[*i]))).into_iter().flatten().collect();
+        for step in 0..=BAND_STEPS {
+            let along = (high - low) * step as f64 / BAND_STEPS as f64;
+            let mut at: Vec<f64> = lines.iter().map(|(start, slope)| start + slope * along).collect();
+            at.sort_by(f64::total_cmp);
+            let tail = (1.0 - resampling.confidence) / 2.0;
+            if let (Some(l), Some(h)) = (probity_stats::quantile(&at, tail), probity_stats::quantile(&at, 1.0 - tail)) {
+                band.push((low + along, l, h));
+            }
+        }
+    }
+    Some(Line { intercept: at_low - slope * low, slope, band })
+}
+
+/// n, Σx, Σy, Σx², Σxy with x counted from `low`, which keeps the sums small.
+fn sums(group: &[(f64, f64)], low: f64) -> [f64; 5] {
+    group.iter().fold([0.0; 5], |[n, sx, sy, sxx, sxy], (y, gold)| {
+        let x = gold - low;
+        [n + 1.0, sx + x, sy + y, sxx + x * x, sxy + x * y]
+    })
+}

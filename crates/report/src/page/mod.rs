@@ -1,0 +1,174 @@
+//! The page: one file, which any browser shows without asking for anything else.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
+
+use crate::plot::{Figure, palette};
+use crate::report::{Part, Report};
+use crate::table::{Table, thousands};
+use crate::text::{visible, visible_line};
+use crate::{ReportError, explorer, tables};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// Tables that belong to the head of a run, by the ends of their ids.
+const HEAD: [&str; 2] = ["-about", "-outcomes"];
+
+impl Report {
+    /// Writes the page, samples last and one block at a time. The same runs give the same bytes.
+    pub fn write_html(&self, out: &mut dyn Write) -> Result<(), ReportError> {
+        let style = format!("{}{STYLE}", palette::page_style());
+        let policy = format!(
+            "default-src 'none'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; form-action 'none'",
+            hash(&style),
+            hash(SCRIPT)
+        );
+        let head = html! {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(policy);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="referrer" content="no-referrer";
+            meta name="color-scheme" content="light dark";
+            title { (visible_line(&self.options.title)) }
+            style { (PreEscaped(&style)) }
+        };
+        write!(out, "{}<html lang=\"en\"><head>{}</head><body>", DOCTYPE.into_string(), head.into_string())?;
+        write!(out, "{}", self.body().into_string())?;
+        explorer::write(self, out)?;
+        write!(out, "<script>{SCRIPT}</script></body></html>")?;
+        Ok(out.flush()?)
+    }
+
+    fn body(&self) -> Markup {
+        html! {
+            a.skip href="#main" { "Skip to the figures" }
+            header.top {
+                div.wide {
+                    h1 { (visible_line(&self.options.title)) }
+                    (self.navigation())
+                    button #theme type="button" hidden { "Theme: system" }
+                }
+            }
+            main #main .wide {
+                @if self.parts.len() > 1 {
+                    section #across aria-labelledby="across-h" {
+                        h2 #across-h { "Runs side by side" }
+                        @for table in &self.across { (show_table(table, 3)) }
+                        (figures(&self.across_figures))
+                    }
+                }
+                @for (number, part) in self.parts.iter().enumerate() { (run(number + 1, part)) }
+                (self.samples())
+            }
+            footer.wide { p { "Made by probity. The file is complete: it asks the network for nothing." } }
+        }
+    }
+
+    fn navigation(&self) -> Markup {
+        html! {
+            nav aria-label="Sections" {
+                @if self.parts.len() > 1 { a href="#across" { "Side by side" } }
+                @for (number, part) in self.parts.iter().enumerate() {
+                    a href=(format!("#run{}", number + 1)) { bdi { (visible_line(part.run.name())) } }
+                }
+                a href="#samples" { "Samples" }
+            }
+        }
+    }
+
+    fn samples(&self) -> Markup {
+        let held: usize = explorer::held(self).iter().sum();
+        let all: usize = self.parts.iter().map(|part| part.facts.samples.len()).sum();
+        html! {
+            section #samples aria-labelledby="samples-h" {
+                h2 #samples-h { "Samples" }
+                @if held < all {
+                    p.note { "The page holds the first " (thousands(held as u64)) " of " (thousands(all as u64)) " samples; --samples decides how many. Figures and tables are over all." }
+                }
+                noscript { p.note { "Samples are listed by the script in this page. Figures and tables need none." } }
+                p.print-only { "Samples can be opened in the page, not on paper." }
+                div #explorer hidden {}
+            }
+        }
+    }
+}
+
+/// `sha256-…`, as a policy names a text that may be run or applied.
+fn hash(text: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
+}
+
+fn run(number: usize, part: &Part) -> Markup {
+    let is_head = |table: &&Table| HEAD.iter().any(|end| table.id.ends_with(end));
+    let signature = part.run.summary["signature_line"].as_str();
+    let heading = format!("run{number}-h");
+    html! {
+        section.run id=(format!("run{number}")) aria-labelledby=(heading) {
+            h2 id=(heading) { bdi { (visible_line(part.run.name())) } span.kind { (visible_line(part.run.method())) } }
+            @if !tables::is_finished(&part.run) { p.warning role="note" { strong { "Not finished. " } (visible_line(&tables::state(&part.run))) } }
+            @if let Some(signature) = signature {
+                p.signature { span.soft { "Signature " } code { (visible_line(signature)) } }
+            }
+            div.pair { @for table in part.tables.iter().filter(is_head) { (show_table(table, 3)) } }
+            @for table in part.tables.iter().filter(|table| table.id.ends_with("-figures")) { (show_table(table, 3)) }
+            (figures(&part.figures))
+            @if !part.notes.is_empty() { ul.notes { @for note in &part.notes { li { (visible(note)) } } } }
+            @let others: Vec<&Table> = part.tables.iter().filter(|table| !is_head(table) && !table.id.ends_with("-figures")).collect();
+            @if !others.is_empty() {
+                h3 { "What the method says" }
+                @for table in others { (show_table(table, 4)) }
+            }
+        }
+    }
+}
+
+fn figures(figures: &[Figure]) -> Markup {
+    html! {
+        @if !figures.is_empty() {
+            div.figures {
+                @for figure in figures {
+                    figure.large[figure.width > 470.0] {
+                        div.drawing { (figure.inline()) }
+                        figcaption { strong { (visible_line(&figure.title)) ". " } (visible_line(&figure.caption)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn show_table(table: &Table, level: u8) -> Markup {
+    let id = format!("{}-h", table.id);
+    let narrow = table.columns.first().is_some_and(String::is_empty);
+    html! {
+        div.table {
+            @if level == 3 { h3 id=(id) { (visible_line(&table.title)) } } @else { h4 id=(id) { (visible_line(&table.title)) } }
+            @if !table.columns.is_empty() {
+                div.scroll role="region" aria-labelledby=(id) tabindex="0" {
+                    table.facts[narrow] {
+                        @if !narrow {
+                            thead { tr { @for (column, name) in table.columns.iter().enumerate() {
+                                th scope="col" .number[table.is_numeric(column)] { (visible_line(name)) }
+                            } } }
+                        }
+                        tbody { @for row in &table.rows { tr {
+                            @for (column, cell) in row.iter().enumerate() {
+                                @if column == 0 {
+                                    th scope="row" .number[table.is_numeric(0)] { bdi { (visible_line(&cell.shown())) } }
+                                } @else {
+                                    td .number[table.is_numeric(column)] { bdi { (visible_line(&cell.shown())) } }
+                                }
+                            }
+                        } } }
+                    }
+                }
+            }
+            @for note in &table.notes { p.note { (visible_line(note)) } }
+        }
+    }
+}

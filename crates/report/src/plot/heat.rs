@@ -1,0 +1,65 @@
+//! A matrix of probabilities as coloured cells with their numbers.
+
+use maud::html;
+
+use super::{Figure, label, palette, unit};
+use crate::table::fixed;
+
+/// `cells[row][column]`: P(row beats column); `None` where the two never met. Rows and columns carry the same names in the same order.
+pub(crate) fn heat(id: String, title: String, caption: String, names: &[&str], cells: &[Vec<Option<f64>>]) -> Figure {
+    let n = names.len();
+    let longest = names.iter().map(|name| label(name, 16).chars().count()).max().unwrap_or(0) as f64;
+    let left = longest * 6.6 + 12.0;
+    // Few systems get large cells; many get small ones without numbers.
+    let side = (420.0 / n as f64).clamp(11.0, 46.0);
+    let numbers = side >= 21.0;
+    let every = if side >= 11.5 { 1 } else { 2 };
+    let top = longest.min(16.0) * 5.2 + 14.0;
+    let size = side * n as f64;
+    let centre = |index: usize| index as f64 * side + side / 2.0;
+    let body = html! {
+        @for (row, name) in names.iter().enumerate().filter(|(row, _)| row % every == 0) {
+            text.tick x=(unit(left - 6.0)) y=(unit(top + centre(row) + 4.0)) text-anchor="end" { (label(name, 16)) }
+            @let (x, y) = (left + centre(row) + 4.0, top - 6.0);
+            text.tick x=(unit(x)) y=(unit(y)) transform=(format!("rotate(-50 {} {})", unit(x), unit(y))) { (label(name, 16)) }
+        }
+        @for (row, values) in cells.iter().enumerate() {
+            @for (column, value) in values.iter().enumerate() {
+                @let (x, y) = (left + column as f64 * side, top + row as f64 * side);
+                @if let Some(p) = value {
+                    @let step = palette::step(*p);
+                    rect class=(format!("h{step}")) x=(unit(x)) y=(unit(y)) width=(unit(side - 1.0)) height=(unit(side - 1.0)) {
+                        title { (label(names[row], 40)) " beats " (label(names[column], 40)) ": " (fixed(*p, 3)) }
+                    }
+                    @if numbers {
+                        text class=(format!("cell i{step}")) x=(unit(x + side / 2.0 - 0.5)) y=(unit(y + side / 2.0 + 3.0)) text-anchor="middle" { (short(*p)) }
+                    }
+                } @else {
+                    rect.empty x=(unit(x)) y=(unit(y)) width=(unit(side - 1.0)) height=(unit(side - 1.0)) {}
+                }
+            }
+        }
+        (legend(left, top + size + 16.0, size.max(160.0)))
+    };
+    let width = (left + size.max(160.0)).max(left + size + longest.min(16.0) * 4.5) + 8.0;
+    Figure { id, title, caption, width, height: top + size + 58.0, body }
+}
+
+/// `.53`, `1.0`.
+fn short(p: f64) -> String {
+    let text = fixed(p, 2);
+    text.strip_prefix('0').map_or_else(|| "1.0".to_owned(), str::to_owned)
+}
+
+/// The scale, named at its ends and its middle.
+fn legend(left: f64, top: f64, width: f64) -> maud::Markup {
+    let step = width / palette::STEPS as f64;
+    html! {
+        @for k in 0..palette::STEPS {
+            rect class=(format!("h{k}")) x=(unit(left + k as f64 * step)) y=(unit(top)) width=(unit(step + 0.3)) height="9" {}
+        }
+        text.tick x=(unit(left)) y=(unit(top + 24.0)) { "0 row loses" }
+        text.tick x=(unit(left + width / 2.0)) y=(unit(top + 24.0)) text-anchor="middle" { "0.5" }
+        text.tick x=(unit(left + width)) y=(unit(top + 24.0)) text-anchor="end" { "row wins 1" }
+    }
+}

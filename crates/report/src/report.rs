@@ -1,0 +1,110 @@
+//! A report: what is computed of its runs, before any of it is written.
+
+use probity_stats::Resampling;
+
+use crate::compare::compare;
+use crate::facts::Facts;
+use crate::figures::plots;
+use crate::measures::{Attribute, attributes};
+use crate::run::Run;
+use crate::table::Table;
+use crate::{Figure, ReportError, tables};
+
+/// What a report is made with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The page's title.
+    pub title: String,
+    /// How many samples the page holds, over all runs.
+    pub samples: usize,
+    /// Intervals and tests.
+    pub resampling: Resampling,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { title: "probity report".into(), samples: 10_000, resampling: Resampling::default() }
+    }
+}
+
+/// One run of a report.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) run: Run,
+    pub(crate) facts: Facts,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) figures: Vec<Figure>,
+    /// Why plots are missing, and what the run did not keep.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Runs with their figures, ready to be written in any form.
+#[derive(Debug)]
+pub struct Report {
+    pub(crate) parts: Vec<Part>,
+    /// About several runs.
+    pub(crate) across: Vec<Table>,
+    pub(crate) across_figures: Vec<Figure>,
+    pub(crate) options: Options,
+}
+
+impl Report {
+    /// Reads the runs' tables and computes everything but the list of samples, which is read while the page is written. Runs that share a name are
+    /// told apart by a number.
+    pub fn new(runs: Vec<Run>, options: Options) -> Result<Self, ReportError> {
+        let mut parts: Vec<Part> = Vec::new();
+        for mut run in runs {
+            let same = parts.iter().filter(|part| part.run.path.file_name() == run.path.file_name() && part.run.name.starts_with(&run.name)).count();
+            if same > 0 {
+                run.rename(format!("{} ({})", run.name, same + 1));
+            }
+            let prefix = format!("run{}", parts.len() + 1);
+            parts.push(Part::new(&prefix, run, &options.resampling)?);
+        }
+        let (across, across_figures) = compare(&parts, &options.resampling);
+        Ok(Self { parts, across, across_figures, options })
+    }
+
+    /// All tables: those about several runs, then each run's.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.across.iter().chain(self.parts.iter().flat_map(|part| &part.tables))
+    }
+
+    /// All plots, in the same order.
+    pub fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.across_figures.iter().chain(self.parts.iter().flat_map(|part| &part.figures))
+    }
+
+    /// Each run's name, with what its report is missing.
+    pub fn notes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parts.iter().flat_map(|part| part.notes.iter().map(|note| (part.run.name(), note.as_str())))
+    }
+}
+
+impl Part {
+    fn new(prefix: &str, run: Run, resampling: &Resampling) -> Result<Self, ReportError> {
+        let facts = Facts::read(&run)?;
+        let attributes = attributes(&facts, resampling);
+        let plots = plots(prefix, &run, &facts, &attributes, resampling);
+        let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];
+        tables.extend(tables::figures(prefix, &attributes, resampling));
+        tables.extend(tables::sections(prefix, &run));
+        tables.iter_mut().for_each(|table| table.run = Some(run.name.clone()));
+        let mut notes = Vec::new();
+        if !tables::is_finished(&run) {
+            notes.push(format!("This run is not finished ({}): its figures are over what there is so far.", tables::state(&run)));
+        }
+        if run.summary.is_null() {
+            notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
+        }
+        if run.samples().is_none() {
+            notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());
+        }
+        if run.answers().is_none() {
+            notes.push("The run kept no answers (--no-store, or an older version): prompts and raw outputs are missing.".to_owned());
+        }
+        notes.extend(plots.notes);
+        Ok(Self { run, facts, attributes, tables, figures: plots.figures, notes })
+    }
+}

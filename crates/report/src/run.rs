@@ -1,0 +1,126 @@
+//! A run folder as it lies there: what it says of itself, and which files it has.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use probity_store::{ANSWERS, MANIFEST, SAMPLES, SUMMARY};
+use serde_json::Value;
+
+use crate::ReportError;
+
+/// A run that a report is made of. Its tables are read as they are needed.
+#[derive(Debug)]
+pub struct Run {
+    /// The folder.
+    pub(crate) path: PathBuf,
+    /// How the report calls it.
+    pub(crate) name: String,
+    /// The manifest, of whatever version.
+    pub(crate) manifest: Value,
+    /// The summary; null where the run has none yet.
+    pub(crate) summary: Value,
+    /// Tables in the manifest's order.
+    pub(crate) tables: Vec<TableFile>,
+}
+
+/// A table of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct TableFile {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+/// What the rows of a table are, told by their fields and not by the method's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Rows with `item`, `candidate_i`, `candidate_j`.
+    Comparisons,
+    /// Rows with `item`, `candidate`, `score`.
+    Scores,
+    /// Rows with `item` and anything else.
+    Other,
+}
+
+impl Run {
+    /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be missing.
+    pub fn open(path: &Path) -> Result<Self, ReportError> {
+        let refuse = |why: String| ReportError::NotARun { path: path.to_owned(), why };
+        let text = fs::read_to_string(path.join(MANIFEST)).map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
+        let manifest: Value = serde_json::from_str(&text).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
+        if manifest["probity_run"].is_null() {
+            return Err(refuse(format!("{MANIFEST} is not one of probity's")));
+        }
+        let summary = match fs::read_to_string(path.join(SUMMARY)) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| refuse(format!("{SUMMARY} is not JSON: {e}")))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Value::Null,
+            Err(e) => return Err(ReportError::read(&path.join(SUMMARY))(e)),
+        };
+        let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let mut run = Self { path: path.to_owned(), name, manifest, summary, tables: Vec::new() };
+        run.tables = run.find_tables()?;
+        Ok(run)
+    }
+
+    /// How the report calls the run: the folder's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls it otherwise, where two folders have one name.
+    pub fn rename(&mut self, name: impl Into<String>) {
+        self.name = name.into();
+    }
+
+    /// The samples' file, where the run kept it.
+    pub(crate) fn samples(&self) -> Option<PathBuf> {
+        Some(self.path.join(SAMPLES)).filter(|path| path.is_file())
+    }
+
+    /// The database of answers, where the run kept one.
+    pub(crate) fn answers(&self) -> Option<PathBuf> {
+        Some(self.path.join(ANSWERS)).filter(|path| path.is_file())
+    }
+
+    /// A text of the manifest, or of the summary where the manifest has none.
+    pub(crate) fn text(&self, pointer: &str) -> Option<&str> {
+        self.manifest.pointer(pointer).or_else(|| self.summary.pointer(pointer)).and_then(Value::as_str)
+    }
+
+    /// The method.
+    pub(crate) fn method(&self) -> &str {
+        self.text("/command").or_else(|| self.text("/method")).unwrap_or("unknown")
+    }
+
+    fn find_tables(&self) -> Result<Vec<TableFile>, ReportError> {
+        let mut tables = Vec::new();
+        for name in self.manifest["files"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let plain = !name.contains(['/', '\\']) && !name.starts_with('.');
+            let path = self.path.join(name);
+            if !plain || name == SAMPLES || !path.is_file() || path.extension().is_none_or(|e| e != "jsonl") {
+                continue;
+            }
+            if let Some(kind) = kind(&path)? {
+                tables.push(TableFile { path, name: name.to_owned(), kind });
+            }
+        }
+        Ok(tables)
+    }
+}
+
+/// Told by the first row; `None` where there is no whole row, or its rows belong to no sample.
+fn kind(path: &Path) -> Result<Option<Kind>, ReportError> {
+    let mut line = String::new();
+    let file = File::open(path).map_err(ReportError::read(path))?;
+    BufReader::new(file).read_line(&mut line).map_err(ReportError::read(path))?;
+    let row: Value = serde_json::from_str(&line).unwrap_or_default();
+    let has = |field: &str| row.get(field).is_some();
+    Ok(match (has("item"), has("candidate_i") && has("candidate_j"), has("candidate") && has("score")) {
+        (false, ..) => None,
+        (true, true, _) => Some(Kind::Comparisons),
+        (true, false, true) => Some(Kind::Scores),
+        (true, false, false) => Some(Kind::Other),
+    })
+}

@@ -1,0 +1,144 @@
+//! Tables: what is in the page, on the terminal, and in CSV, JSON, Markdown and LaTeX.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// A table with a title, and lines below it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// Names files and anchors: lower-case letters, digits and hyphens.
+    pub id: String,
+    /// The run it belongs to; `None` where it is about several.
+    pub run: Option<String>,
+    /// What it shows.
+    pub title: String,
+    /// Column heads.
+    pub columns: Vec<String>,
+    /// Cells by row, as many as columns.
+    pub rows: Vec<Vec<Cell>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+}
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// Text, verbatim. It may come from data and be hostile: each form of a table escapes it.
+    Text(String),
+    /// A whole number.
+    Count(u64),
+    /// A number, with the decimals that people are shown; machines get all of it.
+    Number(f64, usize),
+    /// A number with its interval.
+    Interval(f64, Option<(f64, f64)>),
+    /// Nothing, because it is not defined or not there.
+    Missing,
+}
+
+impl Cell {
+    /// A number with three decimals, or nothing.
+    pub(crate) fn number(value: Option<f64>) -> Self {
+        value.filter(|v| v.is_finite()).map_or(Self::Missing, |v| Self::Number(v, 3))
+    }
+
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Whether it is set flush right.
+    pub fn is_numeric(&self) -> bool {
+        !matches!(self, Self::Text(_))
+    }
+
+    /// As people read it: text verbatim, numbers rounded, a dash for nothing.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Count(count) => thousands(*count),
+            Self::Number(value, decimals) => fixed(*value, *decimals),
+            Self::Interval(value, None) => fixed(*value, 3),
+            Self::Interval(value, Some((low, high))) => format!("{} [{}, {}]", fixed(*value, 3), fixed(*low, 3), fixed(*high, 3)),
+            Self::Missing => "–".to_owned(),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Text(text) => json!(text),
+            Self::Count(count) => json!(count),
+            Self::Number(value, _) | Self::Interval(value, None) => json!(value),
+            Self::Interval(value, Some((low, high))) => json!({"value": value, "low": low, "high": high}),
+            Self::Missing => Value::Null,
+        }
+    }
+}
+
+impl From<String> for Cell {
+    /// What a method wrote for people: a number where it is one.
+    fn from(text: String) -> Self {
+        let trimmed = text.trim();
+        if matches!(trimmed, "–" | "-" | "") {
+            return Self::Missing;
+        }
+        let plain = trimmed.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
+        match trimmed.parse::<f64>() {
+            Ok(value) if plain => Self::Number(value, trimmed.split_once('.').map_or(0, |(_, decimals)| decimals.len())),
+            _ => Self::Text(text),
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn new<S: Into<String>>(id: &str, title: impl Into<String>, columns: impl IntoIterator<Item = S>) -> Self {
+        let columns = columns.into_iter().map(Into::into).collect();
+        Self { id: id.to_owned(), title: title.into(), columns, ..Self::default() }
+    }
+
+    pub(crate) fn note(&mut self, line: impl Into<String>) {
+        self.notes.push(line.into());
+    }
+
+    /// Whether all of a column's cells are numbers.
+    pub fn is_numeric(&self, column: usize) -> bool {
+        self.rows.iter().all(|row| row.get(column).is_none_or(Cell::is_numeric))
+    }
+
+    /// As JSON: columns by name, numbers unrounded, intervals as objects.
+    pub fn json(&self) -> Value {
+        let row = |row: &Vec<Cell>| Value::Array(row.iter().map(Cell::json).collect());
+        let mut object = Map::new();
+        object.insert("id".into(), json!(self.id));
+        object.insert("run".into(), json!(self.run));
+        object.insert("title".into(), json!(self.title));
+        object.insert("columns".into(), json!(self.columns));
+        object.insert("rows".into(), Value::Array(self.rows.iter().map(row).collect()));
+        object.insert("notes".into(), json!(self.notes));
+        Value::Object(object)
+    }
+}
+
+impl Serialize for Table {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json().serialize(serializer)
+    }
+}
+
+/// With so many decimals, a true minus sign, and no minus before zeros.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
+    if zero { text.trim_start_matches('-').to_owned() } else { text.replace('-', "−") }
+}
+
+/// `12,345`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}

@@ -1,0 +1,159 @@
+//! Tables of one run: what it is, what it came to, its figures with intervals, and what its method says.
+
+use probity_stats::Resampling;
+use serde_json::Value;
+
+use crate::facts::Facts;
+use crate::measures::{Attribute, Of};
+use crate::run::Run;
+use crate::table::{Cell, Table, fixed, thousands};
+
+/// What the run is: model, data, machine, cost, state.
+pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
+    let mut table = Table::new(&format!("{prefix}-about"), "The run", ["", "value"]);
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            table.rows.push(vec![Cell::text(name), Cell::Text(value)]);
+        }
+    };
+    let text = |pointer: &str| run.text(pointer).map(str::to_owned);
+    add("method", Some(run.method().to_owned()));
+    add("state", Some(state(run)));
+    add("model", text("/model/name"));
+    add("architecture", text("/model/architecture"));
+    add("weights", text("/model/weights"));
+    add("fingerprint", text("/model/fingerprint"));
+    add("precision, device", text("/model/precision").map(|p| format!("{p}, {}", run.text("/model/device").unwrap_or("–"))));
+    add("data", text("/arguments_in_force/data/path"));
+    add("data SHA-256", text("/arguments_in_force/data/sha256"));
+    add("samples", Some(thousands(facts.samples.len() as u64)));
+    add("machine", machine(&run.manifest["machine"]));
+    add("version", text("/versions/probity"));
+    add("started", text("/started"));
+    add("resumed", run.manifest["resumed"].as_array().filter(|r| !r.is_empty()).map(|r| format!("{} times", r.len())));
+    add("finished", text("/finished"));
+    add("cost", cost(run));
+    table
+}
+
+/// `finished`, or what is wrong.
+pub(crate) fn state(run: &Run) -> String {
+    let status = run.text("/status").unwrap_or("unknown");
+    match run.text("/why") {
+        Some(why) => format!("{status}: {why}"),
+        None => status.to_owned(),
+    }
+}
+
+pub(crate) fn is_finished(run: &Run) -> bool {
+    run.text("/status") == Some("finished")
+}
+
+fn machine(machine: &Value) -> Option<String> {
+    let processors = machine["cpus"].as_u64().map(|cpus| format!(", {cpus} processors")).unwrap_or_default();
+    Some(format!("{} {}{processors}", machine["os"].as_str()?, machine["arch"].as_str()?))
+}
+
+fn cost(run: &Run) -> Option<String> {
+    let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
+    let whole = |name: &str| cost[name].as_u64().map(thousands);
+    let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
+    let questions = format!("{} questions{seconds}", whole("requests")?);
+    let tokens = whole("tokens_computed").zip(whole("tokens_unshared"));
+    Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {computed} tokens computed of {all}")))
+}
+
+/// How answers ended, and how probable the labels were.
+pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
+    let mut table = Table::new(&format!("{prefix}-outcomes"), "Outcomes", ["outcome", "answers", "share"]);
+    let counted = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
+    let counts: Vec<(String, u64)> = match counted {
+        Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
+        None => facts.outcome_counts.iter().map(|(name, count)| (name.clone(), *count)).collect(),
+    };
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    for (name, count) in counts {
+        table.rows.push(vec![Cell::Text(name), Cell::Count(count), Cell::Number(count as f64 / all.max(1) as f64, 3)]);
+    }
+    if let Some(mean) = facts.mass.mean() {
+        let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
+        table.note(format!("Label mass: {} on average, {} at least, over {} answers.", fixed(mean, 3), fixed(least, 3), thousands(facts.mass.total)));
+    }
+    table
+}
+
+/// Figures by attribute, with their intervals.
+pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
+    let used: Vec<Of> = Of::ALL.into_iter().filter(|of| attributes.iter().any(|a| a.measures.contains_key(of))).collect();
+    let gold = attributes.iter().any(|a| a.pooled.is_some());
+    let system = attributes.iter().any(|a| a.system.is_some());
+    let mut columns = vec!["attribute".to_owned(), "scores".to_owned()];
+    for of in &used {
+        columns.push(of.title().to_owned());
+        if *of != Of::Score {
+            columns.push(of.unit().to_owned());
+        }
+    }
+    columns.extend(gold.then(|| "Spearman pooled".to_owned()));
+    columns.extend(system.then(|| "Spearman of systems".to_owned()));
+    columns.extend(system.then(|| "systems".to_owned()));
+    let mut table = Table::new(&format!("{prefix}-figures"), "Figures by attribute", columns);
+    for attribute in attributes {
+        let mut row = vec![Cell::text(attribute.name.as_str()), Cell::Count(attribute.scores.len() as u64)];
+        for of in &used {
+            let measure = attribute.measures.get(of);
+            let interval = measure.and_then(|m| m.interval(resampling)).map(|i| (i.low, i.high));
+            row.push(measure.and_then(super::measures::Measure::value).map_or(Cell::Missing, |value| Cell::Interval(value, interval)));
+            if *of != Of::Score {
+                row.push(measure.map_or(Cell::Count(0), |m| Cell::Count(m.units.iter().map(|u| u.weight).sum::<f64>() as u64)));
+            }
+        }
+        if gold {
+            let interval = attribute.pooled_interval.map(|i| (i.low, i.high));
+            row.push(attribute.pooled.map_or(Cell::Missing, |value| Cell::Interval(value, interval)));
+        }
+        if system {
+            row.extend([Cell::number(attribute.system), Cell::Count(attribute.systems as u64)]);
+        }
+        table.rows.push(row);
+    }
+    table.note(interval_note(resampling));
+    if used.contains(&Of::Spearman) {
+        table.note("Spearman per context: mean over samples; those whose gold is constant are left out, those whose scores are constant count as 0.");
+    }
+    if used.contains(&Of::Preference) {
+        table.note("Preference accuracy: the candidate that people preferred has the best score; a tie with the best counts as half. Guessing has 0.5 for pairs.");
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+pub(crate) fn interval_note(resampling: &Resampling) -> String {
+    format!(
+        "In brackets: {} % percentile bootstrap intervals over {} resamples of whole samples (seed {}).",
+        fixed(resampling.confidence * 100.0, 0),
+        thousands(resampling.rounds as u64),
+        resampling.seed
+    )
+}
+
+/// Tables that the method made for people, as they are in the summary.
+pub(crate) fn sections(prefix: &str, run: &Run) -> Vec<Table> {
+    let texts = |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
+    let sections = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let table = |(number, section): (usize, &Value)| {
+        let mut table = Table::new(&format!("{prefix}-section-{number}"), shown(&section["title"]), texts(&section["columns"]));
+        let width = table.columns.len();
+        for row in section["rows"].as_array().into_iter().flatten() {
+            let mut cells: Vec<Cell> = texts(row).into_iter().map(Cell::from).collect();
+            cells.resize(width, Cell::Missing);
+            table.rows.push(cells);
+        }
+        table.notes = texts(&section["notes"]);
+        table
+    };
+    sections.iter().enumerate().map(table).collect()
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, str::to_owned)
+}
