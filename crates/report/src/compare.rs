@@ -200,7 +200,7 @@ fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resa
     let caption = format!(
         "Each run over all its own samples, with {} % bootstrap intervals over samples; the broken line is guessing. Whether two runs differ is in the table: intervals \
          that overlap do not say.",
-        crate::table::fixed(resampling.confidence * 100.0, 0)
+        tables::confidence(resampling)
     );
     let title = if name.is_empty() { of.title().to_owned() } else { format!("{}, {}", of.title(), visible_line(name)) };
     forest(id, title, caption, of.title(), estimates, reference)

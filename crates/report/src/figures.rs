@@ -11,6 +11,7 @@ use crate::measures::{self, Attribute};
 use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
 use crate::run::Run;
 use crate::table::{fixed, thousands};
+use crate::tables;
 use crate::text::visible_line;
 
 /// More systems than this make a matrix that nobody can read.
@@ -139,8 +140,8 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let cell = |row: u32, column: u32| pairs.cells.get(&(row, column)).map(|(sum, n)| sum / f64::from(*n));
     let values: Vec<Vec<Option<f64>>> = order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
-        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. \
-         {} comparisons of {} samples.",
+        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. Mind \
+         how far the colours reach. {} comparisons of {} samples.",
         thousands(u64::from(met / 2)),
         thousands(samples as u64)
     );
@@ -167,8 +168,8 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
         caption += &format!(
-            " The line is least squares; the band holds {} of {} lines over resampled samples.",
-            percent(resampling.confidence),
+            " The line is least squares; the band holds {} % of {} lines over resampled samples.",
+            tables::confidence(resampling),
             thousands(resampling.rounds as u64)
         );
     }

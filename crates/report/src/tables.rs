@@ -1,6 +1,6 @@
 //! Tables of one run: what it is, what it came to, its figures with intervals, and what its method says.
 
-use probity_stats::Resampling;
+use probity_stats::{Interval, Resampling};
 use serde_json::Value;
 
 use crate::facts::Facts;
@@ -84,53 +84,45 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
 
 /// Figures by attribute, with their intervals.
 pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
-    let used: Vec<Of> = Of::ALL.into_iter().filter(|of| attributes.iter().any(|a| a.measures.contains_key(of))).collect();
-    let gold = attributes.iter().any(|a| a.pooled.is_some());
-    let system = attributes.iter().any(|a| a.system.is_some());
-    let mut columns = vec!["attribute".to_owned(), "scores".to_owned()];
-    for of in &used {
-        columns.push(of.title().to_owned());
-        if *of != Of::Score {
-            columns.push(of.unit().to_owned());
-        }
-    }
-    columns.extend(gold.then(|| "Spearman pooled".to_owned()));
-    columns.extend(system.then(|| "Spearman of systems".to_owned()));
-    columns.extend(system.then(|| "systems".to_owned()));
-    let mut table = Table::new(&format!("{prefix}-figures"), "Figures by attribute", columns);
+    let mut table = Table::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
     for attribute in attributes {
-        let mut row = vec![Cell::text(attribute.name.as_str()), Cell::Count(attribute.scores.len() as u64)];
-        for of in &used {
-            let measure = attribute.measures.get(of);
-            let interval = measure.and_then(|m| m.interval(resampling)).map(|i| (i.low, i.high));
-            row.push(measure.and_then(super::measures::Measure::value).map_or(Cell::Missing, |value| Cell::Interval(value, interval)));
-            if *of != Of::Score {
-                row.push(measure.map_or(Cell::Count(0), |m| Cell::Count(m.units.iter().map(|u| u.weight).sum::<f64>() as u64)));
-            }
+        let mut add = |title: &str, value: Option<f64>, interval: Option<Interval>, n: usize, unit: &str| {
+            let value = value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.map(|i| (i.low, i.high))));
+            table.rows.push(vec![Cell::text(attribute.name.as_str()), Cell::text(title), value, Cell::Count(n as u64), Cell::text(unit)]);
+        };
+        for (of, measure) in &attribute.measures {
+            let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
+            add(of.title(), measure.value(), measure.interval(resampling), n, of.unit());
         }
-        if gold {
-            let interval = attribute.pooled_interval.map(|i| (i.low, i.high));
-            row.push(attribute.pooled.map_or(Cell::Missing, |value| Cell::Interval(value, interval)));
+        let with_gold = attribute.scores.iter().filter(|score| score.gold.is_some()).count();
+        if with_gold > 0 {
+            add("Spearman, pooled", attribute.pooled, attribute.pooled_interval, with_gold, "scores");
         }
-        if system {
-            row.extend([Cell::number(attribute.system), Cell::Count(attribute.systems as u64)]);
+        if attribute.systems > 0 {
+            add("Spearman of systems", attribute.system, None, attribute.systems, "systems");
         }
-        table.rows.push(row);
     }
     table.note(interval_note(resampling));
-    if used.contains(&Of::Spearman) {
+    let used = |of: Of| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
+    if used(Of::Spearman) {
         table.note("Spearman per context: mean over samples; those whose gold is constant are left out, those whose scores are constant count as 0.");
     }
-    if used.contains(&Of::Preference) {
+    if used(Of::Preference) {
         table.note("Preference accuracy: the candidate that people preferred has the best score; a tie with the best counts as half. Guessing has 0.5 for pairs.");
     }
     (!table.rows.is_empty()).then_some(table)
 }
 
+/// `95`, of 95 %.
+pub(crate) fn confidence(resampling: &Resampling) -> String {
+    let text = fixed(resampling.confidence * 100.0, 2);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
         "In brackets: {} % percentile bootstrap intervals over {} resamples of whole samples (seed {}).",
-        fixed(resampling.confidence * 100.0, 0),
+        confidence(resampling),
         thousands(resampling.rounds as u64),
         resampling.seed
     )

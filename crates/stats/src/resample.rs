@@ -112,3 +112,92 @@ pub fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
     let above = (below + 1).min(last);
     Some(ascending[below] + (ascending[above] - ascending[below]) * (place - below as f64))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::correlation::spearman;
+    use crate::golden;
+
+    const MANY: Resampling = Resampling { rounds: 20_000, confidence: 0.95, seed: 0 };
+
+    fn mean_of(values: &[f64]) -> impl Fn(&[usize]) -> Option<f64> {
+        |drawn| (!drawn.is_empty()).then(|| drawn.iter().map(|i| values[*i]).sum::<f64>() / drawn.len() as f64)
+    }
+
+    #[test]
+    fn quantiles_equal_numpys() {
+        for (share, value) in golden::QUANTILES {
+            let mut values = golden::UNITS_A.to_vec();
+            values.sort_by(f64::total_cmp);
+            assert!((quantile(&values, *share).expect("values") - value).abs() < 1e-12, "{share}");
+        }
+        assert_eq!((quantile(&[], 0.5), quantile(&[3.0], 0.9)), (None, Some(3.0)));
+    }
+
+    #[test]
+    fn intervals_are_scipys_within_the_error_of_drawing() {
+        let mean = MANY.interval(golden::UNITS_A.len(), mean_of(golden::UNITS_A)).expect("defined");
+        let of = |drawn: &[usize], list: &[f64]| drawn.iter().map(|i| list[*i]).collect::<Vec<f64>>();
+        let rho = MANY.interval(golden::UNITS_A.len(), |d| spearman(&of(d, golden::UNITS_A), &of(d, golden::UNITS_B))).expect("defined");
+        for (ours, theirs) in [(mean, golden::MEAN_INTERVAL), (rho, golden::SPEARMAN_INTERVAL)] {
+            assert!((ours.low - theirs.0).abs() < 0.02 && (ours.high - theirs.1).abs() < 0.02, "{ours:?} {theirs:?}");
+        }
+    }
+
+    #[test]
+    fn p_values_are_those_of_all_swaps_and_of_numpys_draws_within_the_error_of_drawing() {
+        let (a, b) = (golden::UNITS_A, golden::UNITS_B);
+        let difference = |drawn: &[usize]| Some(mean_of(a)(drawn)? - mean_of(b)(drawn)?);
+        let paired = MANY.paired_bootstrap(a.len(), difference).expect("defined");
+        assert!((paired.difference - golden::DIFFERENCE).abs() < 1e-12);
+        assert!((paired.p - golden::BOOTSTRAP_P).abs() < 0.012, "{} {}", paired.p, golden::BOOTSTRAP_P);
+        let swapped = |swapped: &[bool]| {
+            let turned = a.iter().zip(b).zip(swapped).map(|((a, b), swap)| if *swap { b - a } else { a - b });
+            Some(turned.sum::<f64>() / a.len() as f64)
+        };
+        let p = MANY.approximate_randomisation(a.len(), swapped).expect("defined");
+        assert!((p - golden::RANDOMISATION_P).abs() < 0.012, "{p} {}", golden::RANDOMISATION_P);
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_and_another_seed_does_not() {
+        let few = Resampling { rounds: 3, ..Resampling::default() };
+        let drawn = |resampling: Resampling| resampling.distribution(5, <[usize]>::to_vec);
+        assert_eq!(drawn(few), drawn(few));
+        assert_ne!(drawn(few), drawn(Resampling { seed: 1, ..few }));
+    }
+
+    #[test]
+    fn what_is_undefined_is_none_or_counted() {
+        let resampling = Resampling::default();
+        assert_eq!(resampling.interval(0, |_| Some(1.0)), None);
+        assert_eq!(resampling.interval(4, |_| None), None);
+        assert_eq!(resampling.paired_bootstrap(0, |_| None), None);
+        assert_eq!(resampling.approximate_randomisation(4, |_| None), None);
+        // Undefined where the first unit is not drawn: in a quarter of the resamples of two units.
+        let some = resampling.interval(2, |drawn| drawn.contains(&0).then_some(1.0)).expect("mostly defined");
+        assert!((150..350).contains(&some.undefined) && some.low == 1.0 && some.high == 1.0, "{some:?}");
+    }
+
+    #[test]
+    fn no_difference_is_not_significant_and_a_clear_one_is() {
+        let list: Vec<f64> = (0..40).map(f64::from).collect();
+        let same = |swapped: &[bool]| Some(swapped.iter().map(|_| 0.0).sum::<f64>());
+        assert_eq!(Resampling::default().approximate_randomisation(list.len(), same), Some(1.0));
+        let clear = |swapped: &[bool]| Some(swapped.iter().map(|s| if *s { -1.0 } else { 1.0 }).sum::<f64>());
+        assert_eq!(Resampling::default().approximate_randomisation(40, clear), Some(1.0 / 1001.0));
+    }
+
+    proptest! {
+        #[test]
+        fn an_interval_is_in_order_and_inside_the_values(values in prop::collection::vec(-5.0_f64..5.0, 1..20), seed in 0_u64..9) {
+            let resampling = Resampling { rounds: 50, confidence: 0.9, seed };
+            let interval = resampling.interval(values.len(), mean_of(&values)).expect("defined");
+            let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+            prop_assert!(low - 1e-9 <= interval.low && interval.low <= interval.high && interval.high <= high + 1e-9);
+        }
+    }
+}

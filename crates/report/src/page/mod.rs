@@ -16,8 +16,8 @@ use crate::{ReportError, explorer, tables};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// Tables that belong to the head of a run, by the ends of their ids.
-const HEAD: [&str; 2] = ["-about", "-outcomes"];
+/// Tables that have their places in a run, by the ends of their ids.
+const PLACED: [&str; 3] = ["-about", "-outcomes", "-figures"];
 
 impl Report {
     /// Writes the page, samples last and one block at a time. The same runs give the same bytes.
@@ -103,28 +103,44 @@ fn hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
+/// The run in a line, its figures, its plots, then what its method says and what it was.
 fn run(number: usize, part: &Part) -> Markup {
-    let is_head = |table: &&Table| HEAD.iter().any(|end| table.id.ends_with(end));
-    let signature = part.run.summary["signature_line"].as_str();
     let heading = format!("run{number}-h");
+    let signature = part.run.summary["signature_line"].as_str();
+    let place = |end: &str| part.tables.iter().find(|table| table.id.ends_with(end));
+    let others: Vec<&Table> = part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();
     html! {
         section.run id=(format!("run{number}")) aria-labelledby=(heading) {
-            h2 id=(heading) { bdi { (visible_line(part.run.name())) } span.kind { (visible_line(part.run.method())) } }
-            @if !tables::is_finished(&part.run) { p.warning role="note" { strong { "Not finished. " } (visible_line(&tables::state(&part.run))) } }
-            @if let Some(signature) = signature {
-                p.signature { span.soft { "Signature " } code { (visible_line(signature)) } }
+            h2 id=(heading) { bdi { (visible_line(part.run.name())) } " " span.kind { (visible_line(part.run.method())) } }
+            p.lead { (lead(part)) }
+            @if !tables::is_finished(&part.run) { p.warning { strong { "Not finished. " } (visible_line(&tables::state(&part.run))) } }
+            div.pair {
+                @for table in [place("-figures"), place("-outcomes")].into_iter().flatten() { (show_table(table, 3)) }
             }
-            div.pair { @for table in part.tables.iter().filter(is_head) { (show_table(table, 3)) } }
-            @for table in part.tables.iter().filter(|table| table.id.ends_with("-figures")) { (show_table(table, 3)) }
             (figures(&part.figures))
             @if !part.notes.is_empty() { ul.notes { @for note in &part.notes { li { (visible(note)) } } } }
-            @let others: Vec<&Table> = part.tables.iter().filter(|table| !is_head(table) && !table.id.ends_with("-figures")).collect();
             @if !others.is_empty() {
                 h3 { "What the method says" }
                 @for table in others { (show_table(table, 4)) }
             }
+            @if let Some(about) = place("-about") { (show_table(about, 3)) }
+            @if let Some(signature) = signature {
+                p.signature { span.soft { "Signature " } code { (visible_line(signature)) } }
+            }
         }
     }
+}
+
+/// `smollm2-135m-instruct, exact on cpu · 5 samples · 1,200 answers`.
+fn lead(part: &Part) -> String {
+    let answers: u64 = part.facts.samples.iter().map(|sample| u64::from(sample.judgements)).sum();
+    let model = part.run.text("/model/name").map(|name| {
+        let how = part.run.text("/model/precision").zip(part.run.text("/model/device"));
+        how.map_or(name.to_owned(), |(precision, device)| format!("{name}, {precision} on {device}"))
+    });
+    let counted = |n: u64, what: &str| format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" });
+    let counts = [counted(part.facts.samples.len() as u64, "sample"), counted(answers, "answer")];
+    visible_line(&model.into_iter().chain(counts).collect::<Vec<_>>().join(" · "))
 }
 
 fn figures(figures: &[Figure]) -> Markup {
@@ -133,7 +149,11 @@ fn figures(figures: &[Figure]) -> Markup {
             div.figures {
                 @for figure in figures {
                     figure.large[figure.width > 470.0] {
-                        div.drawing { (figure.inline()) }
+                        @if figure.width > 470.0 {
+                            div.drawing role="region" aria-label=(visible_line(&figure.title)) tabindex="0" { (figure.inline()) }
+                        } @else {
+                            (figure.inline())
+                        }
                         figcaption { strong { (visible_line(&figure.title)) ". " } (visible_line(&figure.caption)) }
                     }
                 }

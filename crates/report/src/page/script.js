@@ -154,9 +154,10 @@
   let page = 0;
   let controls = {};
 
-  function control(label, element, grow = false) {
+  function control(name, label, element, grow = false) {
     element.addEventListener(element.tagName === "SELECT" ? "change" : "input", () => changed());
-    return make("label", { class: grow ? "grow" : "" }, label, element);
+    element.id = "by-" + name;
+    return make("div", { class: grow ? "grow" : "" }, make("label", { for: element.id }, label), element);
   }
 
   const select = (options) => make("select", {}, options.map(([value, text]) => make("option", { value }, text)));
@@ -168,7 +169,7 @@
     const outcomes = used("outcomes", "outcomes");
     const attributes = used("attributes", "attributes");
     const form = make("form", { class: "tools", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() });
-    const add = (name, label, element, grow) => { controls[name] = element; form.append(control(label, element, grow)); };
+    const add = (name, label, element, grow) => { controls[name] = element; form.append(control(name, label, element, grow)); };
     add("query", "Search texts, outputs and ids", make("input", { type: "search", autocomplete: "off", spellcheck: "false" }), true);
     if (index.runs.length > 1) add("run", "Run", select([["", "all"], ...index.runs.map((name, at) => [at, name])]));
     if (outcomes.length > 1) add("outcome", "Outcome", select([["", "all"], ...outcomes.map((name) => [name, name])]));
@@ -333,9 +334,9 @@
     const scores = details.tables.filter((table) => table.kind === "scores");
     if (texts.k) section("Candidates", make("div", { class: "candidates" }, texts.k.map((candidate) => candidateCard(candidate, texts.p, scores))));
     if (texts.p) section("Preference", make("p", {}, texts.p === "tie" ? "a tie" : ["candidate ", make("bdi", {}, texts.p)]));
-    if (texts.r && texts.r.length > 0) section("References", texts.r.map(text));
+    if (texts.r && texts.r.length > 0) section("References", folded(`${whole(texts.r.length)} ${texts.r.length === 1 ? "text" : "texts"}`, () => texts.r.map(text)));
     if (details.requests.length > 0) section("Prompts and answers", requests(details));
-    for (const table of details.tables) section(tableTitle(table), rowsTable(table));
+    for (const table of details.tables) section(tableTitle(table), folded(`${whole(table.rows.length)} ${table.rows.length === 1 ? "row" : "rows"} of ${table.name}`, () => [rowsTable(table)]));
     return parts;
   }
 
@@ -378,15 +379,21 @@
     return parts;
   }
 
-  function requestDetails([name, messages, answer], lines) {
-    const summary = make("summary", {}, make("bdi", {}, name || "prompt"), make("span", { class: "tag" }, summaryOf(answer)));
-    const element = make("details", {}, summary);
+  /** What is made when it is opened. */
+  function folded(summary, made) {
+    const element = make("details", {}, summary instanceof Node ? summary : make("summary", {}, summary));
     element.addEventListener("toggle", () => {
-      if (!element.open || element.childElementCount > 1) return;
-      for (const [role, numbers] of messages) element.append(make("p", { class: "role" }, role), text(numbers.map((at) => lines[at]).join("\n")));
-      element.append(make("p", { class: "role" }, "answer"), ...answerParts(answer));
+      if (element.open && element.childElementCount === 1) element.append(...made());
     });
     return element;
+  }
+
+  function requestDetails([name, messages, answer], lines) {
+    const summary = make("summary", {}, make("bdi", {}, name || "prompt"), make("span", { class: "tag" }, summaryOf(answer)));
+    return folded(summary, () => [
+      ...answerParts(answer),
+      ...messages.flatMap(([role, numbers]) => [make("p", { class: "role" }, role), text(numbers.map((at) => lines[at]).join("\n"))]),
+    ]);
   }
 
   const labelsOf = (result) => (result && result.answer && result.answer.labels) || null;
