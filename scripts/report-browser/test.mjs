@@ -1,6 +1,7 @@
 // Opens reports in Chromium and does what a reader does. See README.md beside this file.
 import { createRequire } from "node:module";
 import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import assert from "node:assert/strict";
@@ -10,7 +11,7 @@ const { values: options } = parseArgs({
     modules: { type: "string" }, real: { type: "string" }, runs: { type: "string" }, hostile: { type: "string" }, large: { type: "string" }, shots: { type: "string" },
   },
 });
-const require = createRequire(pathToFileURL(options.modules + "/"));
+const require = createRequire(pathToFileURL(resolve(options.modules) + "/"));
 const { chromium } = require("playwright-core");
 const axe = require.resolve("axe-core/axe.min.js");
 
@@ -27,7 +28,7 @@ async function open(file, { viewport = DESK, colorScheme = "light", bypassCSP = 
   const context = await browser.newContext({ viewport, colorScheme, bypassCSP, deviceScaleFactor: viewport === PHONE ? 2 : 1, hasTouch: viewport === PHONE });
   const page = await context.newPage();
   const noise = [];
-  const url = pathToFileURL(file).href;
+  const url = pathToFileURL(resolve(file)).href;
   page.on("console", (message) => noise.push(`console ${message.type()}: ${message.text()}`));
   page.on("pageerror", (error) => noise.push(`error: ${error.message}`));
   page.on("request", (request) => { if (request.url().split("#")[0] !== url) noise.push(`request: ${request.url()}`); });
@@ -57,6 +58,8 @@ async function shot(page, name, full = false) {
   if (options.shots) await page.screenshot({ path: `${options.shots}/${name}.png`, fullPage: full });
 }
 
+/** A field of the tools above the list, by its label. */
+const field = (page, label) => page.getByRole("search").getByLabel(label);
 const rows = (page) => page.locator(".list tbody tr");
 const counted = async (page) => Number((await page.locator(".status[role=status]").first().textContent()).split(" of ")[0].replaceAll(",", ""));
 
@@ -82,9 +85,9 @@ async function reader(file, name) {
         await shot(page, `${name}-${size}-${colorScheme}-full`, true);
         const all = await counted(page);
         assert.ok(all > 0);
-        await page.getByLabel("Sort by").selectOption("id");
+        await field(page, "Sort by").selectOption("id");
         const first = await rows(page).first().locator("button").textContent();
-        await page.getByLabel("Order", { exact: true }).selectOption("-1");
+        await field(page, "Order").selectOption("-1");
         if (all > 1) assert.notEqual(await rows(page).first().locator("button").textContent(), first);
         await page.locator("#samples").scrollIntoViewIfNeeded();
         await shot(page, `${name}-${size}-${colorScheme}-samples`);
@@ -119,15 +122,21 @@ async function reader(file, name) {
   await step(`${name}: search, filters and the theme`, async () => {
     const { page, silent, close } = await open(file);
     const all = await counted(page);
-    await page.getByLabel("Search").fill("no such words anywhere 17");
+    await field(page, "Search").fill("no such words anywhere 17");
     await page.waitForFunction(() => document.querySelector(".status").textContent.startsWith("0 of"));
-    const id = (await page.evaluate(() => 0), await page.getByLabel("Search").fill(""), await page.waitForFunction((n) => document.querySelector(".status").textContent.startsWith(n), all.toLocaleString("en")), await rows(page).first().locator("button").textContent());
-    await page.getByLabel("Search").fill(id);
+    const everything = () => page.waitForFunction((n) => document.querySelector(".status").textContent.startsWith(`${n} of`), all.toLocaleString("en"));
+    await field(page, "Search").fill("");
+    await everything();
+    // The words of one text, which the list shows only the beginning of.
+    await rows(page).first().locator("button").click();
+    const words = (await page.locator("dialog .text").first().textContent()).trim().slice(-40).trim();
+    await page.keyboard.press("Escape");
+    await field(page, "Search").fill(words);
     await page.waitForFunction((n) => !document.querySelector(".status").textContent.startsWith(`${n} of`), all.toLocaleString("en"));
-    assert.ok((await counted(page)) >= 1);
-    await page.getByLabel("Search").fill("");
-    await page.waitForFunction((n) => document.querySelector(".status").textContent.startsWith(n), all.toLocaleString("en"));
-    const mass = page.getByLabel("Mass below");
+    assert.ok((await counted(page)) >= 1, words);
+    await field(page, "Search").fill("");
+    await everything();
+    const mass = field(page, "Mass below");
     if (await mass.count()) {
       await mass.fill("0");
       assert.equal(await counted(page), 0);
@@ -135,7 +144,7 @@ async function reader(file, name) {
       assert.ok((await counted(page)) > 0);
       await mass.fill("");
     }
-    const gold = page.getByLabel("Gold");
+    const gold = field(page, "Gold");
     if (await gold.count()) {
       await gold.selectOption("against");
       const against = await counted(page);
@@ -155,7 +164,7 @@ async function reader(file, name) {
     const { page, silent, close } = await open(file);
     await page.keyboard.press("Tab");
     assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
-    await page.getByLabel("Search").focus();
+    await field(page, "Search").focus();
     for (let k = 0; k < 40 && !(await page.evaluate(() => document.activeElement.matches(".list button"))); k++) await page.keyboard.press("Tab");
     assert.ok(await page.evaluate(() => document.activeElement.matches(".list button")), "a sample is reached");
     await page.keyboard.press("Enter");
@@ -174,6 +183,8 @@ async function reader(file, name) {
     await page.emulateMedia({ media: "print" });
     assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(255, 255, 255)");
     assert.equal(await page.locator("#explorer").isVisible(), false);
+    await page.setViewportSize({ width: 794, height: 1123 });
+    await shot(page, `${name}-print`, true);
     const pdf = await page.pdf({ format: "A4", path: options.shots ? `${options.shots}/${name}.pdf` : undefined });
     assert.ok(pdf.length > 10_000);
     await silent();
@@ -203,7 +214,7 @@ async function hostile(file) {
       if (k === 0) await shot(page, "hostile-open");
       await page.keyboard.press("Escape");
     }
-    await page.getByLabel("Search").fill("<script>");
+    await field(page, "Search").fill("<script>");
     await page.waitForTimeout(500);
     await clean();
     await silent();
@@ -220,18 +231,18 @@ async function large(file) {
     const time = async (work) => { const from = performance.now(); await work(); return Math.round(performance.now() - from); };
     const all = await counted(page);
     const search = await time(async () => {
-      await page.getByLabel("Search").fill("no such words anywhere 17");
+      await field(page, "Search").fill("no such words anywhere 17");
       await page.waitForFunction(() => document.querySelector(".status").textContent.startsWith("0 of"), null, { timeout: 60_000 });
     });
-    await page.getByLabel("Search").fill("");
+    await field(page, "Search").fill("");
     await page.waitForFunction(() => !document.querySelector(".status").textContent.startsWith("0 of"));
     const again = await time(async () => {
-      await page.getByLabel("Search").fill("no such words anywhere 18");
+      await field(page, "Search").fill("no such words anywhere 18");
       await page.waitForFunction(() => document.querySelector(".status").textContent.startsWith("0 of"), null, { timeout: 60_000 });
     });
-    await page.getByLabel("Search").fill("");
+    await field(page, "Search").fill("");
     await page.waitForFunction(() => !document.querySelector(".status").textContent.startsWith("0 of"));
-    const sort = await time(() => page.getByLabel("Sort by").selectOption("mass"));
+    const sort = await time(() => field(page, "Sort by").selectOption("mass"));
     const opened = await time(async () => {
       await rows(page).nth(20).locator("button").click();
       await page.locator("dialog .text").first().waitFor();

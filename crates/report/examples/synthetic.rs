@@ -12,7 +12,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut folder = None;
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number = || -> Result<usize, Box<dyn Error>> { Ok(arguments.next().and_then(|n| n.into_string().ok()).ok_or("a number is missing")?.parse()?) };
+        let mut number = || -> Result<usize, Box<dyn Error>> {
+            Ok(arguments.next().and_then(|n| n.into_string().ok()).ok_or("a number is missing")?.parse()?)
+        };
         match argument.to_str() {
             Some("--samples") => shape.samples = number()?,
             Some("--candidates") => shape.candidates = number()?,

@@ -96,8 +96,7 @@ fn data_unknown(first: &Part, second: &Part) -> bool {
 }
 
 fn differences(parts: &[Part], resampling: &Resampling) -> Table {
-    let columns =
-        ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (bootstrap)", "p (randomisation)", "shared samples"];
+    let columns = ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (bootstrap)", "p (randomisation)", "shared samples"];
     let mut table = Table::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
         let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
@@ -202,6 +201,6 @@ fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resa
          that overlap do not say.",
         tables::confidence(resampling)
     );
-    let title = if name.is_empty() { of.title().to_owned() } else { format!("{}, {}", of.title(), visible_line(name)) };
+    let title = if name.is_empty() { of.heading().to_owned() } else { format!("{}, {}", of.heading(), visible_line(name)) };
     forest(id, title, caption, of.title(), estimates, reference)
 }

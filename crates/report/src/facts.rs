@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use probity_data::{Preference, Sample};
 use sha2::{Digest, Sha256};
 
+use crate::ReportError;
 use crate::histogram::Histogram;
 use crate::names::Names;
 use crate::rows::{Comparison, Item, Score, Stretch, each_line};
 use crate::run::{Kind, Run};
-use crate::ReportError;
 
 /// A gold score of a candidate.
 #[derive(Debug, Clone, Copy)]

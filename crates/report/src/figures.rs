@@ -63,7 +63,9 @@ fn position_bias(prefix: &str, run: &Run) -> Option<Figure> {
     let text = |prompt: &Value, field: &str| prompt[field].as_str().unwrap_or_default().to_owned();
     let rows: Vec<(String, f64, Option<f64>)> = prompts
         .iter()
-        .filter_map(|p| Some((format!("{}, template {}", text(p, "attribute"), text(p, "template")), share(p, "before")?, share(p, "after"))))
+        .filter_map(|p| {
+            Some((format!("{}, template {}", text(p, "attribute"), text(p, "template")), share(p, "before")?, share(p, "after")))
+        })
         .collect();
     let comparisons: u64 = prompts.iter().filter_map(|p| p["before"]["comparisons"].as_u64()).sum();
     let furthest = rows.iter().map(|r| r.1).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
@@ -126,7 +128,9 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let met: u32 = pairs.cells.values().map(|cell| cell.1).sum();
     let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
     if systems < 3 {
-        return Err(format!("No comparison matrix{named}: with {systems} candidate ids there is nothing but the order in which a sample names them."));
+        return Err(format!(
+            "No comparison matrix{named}: with {systems} candidate ids there is nothing but the order in which a sample names them."
+        ));
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
@@ -138,10 +142,11 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     order.truncate(MATRIX_LIMIT);
     let names: Vec<&str> = order.iter().map(|(system, _)| facts.candidates.text(*system)).collect();
     let cell = |row: u32, column: u32| pairs.cells.get(&(row, column)).map(|(sum, n)| sum / f64::from(*n));
-    let values: Vec<Vec<Option<f64>>> = order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
+    let values: Vec<Vec<Option<f64>>> =
+        order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
-        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. Mind \
-         how far the colours reach. {} comparisons of {} samples.",
+        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. {} \
+         comparisons of {} samples.",
         thousands(u64::from(met / 2)),
         thousands(samples as u64)
     );
@@ -200,7 +205,9 @@ fn by_candidate(id: String, facts: &Facts, attribute: &Attribute) -> Option<Figu
         by_candidate.entry(score.candidate).or_default().push(score.score);
     }
     by_candidate.retain(|_, scores| scores.len() > 1);
-    if by_candidate.len() < 2 || by_candidate.len() > BOXES_LIMIT {
+    // Where there are but two in comparisons, their ids are places in a sample, as the matrix says.
+    let least = if facts.pairs.is_empty() { 2 } else { 3 };
+    if by_candidate.len() < least || by_candidate.len() > BOXES_LIMIT {
         return None;
     }
     let mut spreads: Vec<Spread> = by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();

@@ -73,6 +73,16 @@ impl Of {
         }
     }
 
+    /// The title at the beginning of a line.
+    pub(crate) fn heading(self) -> &'static str {
+        match self {
+            Self::Spearman => "Spearman per context",
+            Self::Pairwise => "Pairwise accuracy",
+            Self::Preference => "Preference accuracy",
+            Self::Score => "Mean score",
+        }
+    }
+
     /// What counts as one of its `n`.
     pub(crate) fn unit(self) -> &'static str {
         match self {
@@ -119,7 +129,10 @@ impl Attribute {
         measures.insert(Of::Spearman, measure(&spearman_unit));
         measures.insert(Of::Pairwise, measure(&pairwise_unit));
         measures.insert(Of::Preference, measure(&|group| preference_unit(facts, group)));
-        measures.insert(Of::Score, measure(&|group| (group.iter().map(|s| s.score).sum(), group.len() as f64)));
+        // Of comparisons the mean is what it is by construction.
+        if facts.pairs.is_empty() {
+            measures.insert(Of::Score, measure(&|group| (group.iter().map(|s| s.score).sum(), group.len() as f64)));
+        }
         measures.retain(|_, measure| !measure.units.is_empty());
         let with_gold: Vec<Vec<(f64, f64)>> = groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
         let (pooled, pooled_interval) = pooled(&with_gold, resampling);

@@ -55,7 +55,10 @@ impl Report {
     pub fn new(runs: Vec<Run>, options: Options) -> Result<Self, ReportError> {
         let mut parts: Vec<Part> = Vec::new();
         for mut run in runs {
-            let same = parts.iter().filter(|part| part.run.path.file_name() == run.path.file_name() && part.run.name.starts_with(&run.name)).count();
+            let same = parts
+                .iter()
+                .filter(|part| part.run.path.file_name() == run.path.file_name() && part.run.name.starts_with(&run.name))
+                .count();
             if same > 0 {
                 run.rename(format!("{} ({})", run.name, same + 1));
             }

@@ -77,7 +77,12 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
     }
     if let Some(mean) = facts.mass.mean() {
         let least = facts.samples.iter().filter_map(|s| s.least_mass).reduce(f64::min).unwrap_or(mean);
-        table.note(format!("Label mass: {} on average, {} at least, over {} answers.", fixed(mean, 3), fixed(least, 3), thousands(facts.mass.total)));
+        table.note(format!(
+            "Label mass: {} on average, {} at least, over {} answers.",
+            fixed(mean, 3),
+            fixed(least, 3),
+            thousands(facts.mass.total)
+        ));
     }
     table
 }

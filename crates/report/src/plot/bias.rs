@@ -19,16 +19,19 @@ pub(crate) fn bias(id: String, title: String, caption: String, rows: &[(String, 
         line.refer x1=(unit(x.at(0.5))) x2=(unit(x.at(0.5))) y1=(unit(top)) y2=(unit(bottom)) {}
         @for (index, (name, before, after)) in rows.iter().enumerate() {
             @let y = top + row * (index as f64 + 0.5) + 7.0;
-            text.tick x=(unit(left)) y=(unit(y - 10.0)) { (label(name, 44)) }
+            text.tick x=(unit(left)) y=(unit(y - 10.0)) { (label(name, 40)) }
             @if let Some(after) = after {
                 line.way x1=(unit(x.at(*before))) x2=(unit(x.at(*after))) y1=(unit(y)) y2=(unit(y)) {}
                 circle.after cx=(unit(x.at(*after))) cy=(unit(y)) r="5.5" { title { "debiased " (fixed(*after, 3)) } }
             }
             circle.before cx=(unit(x.at(*before))) cy=(unit(y)) r="5.5" { title { "as judged " (fixed(*before, 3)) } }
-            @let beside = if *before > 0.85 { (x.at(*before) - 11.0, "end") } else { (x.at(*before) + 11.0, "start") };
-            text.mean-text x=(unit(beside.0)) y=(unit(y - 9.0)) text-anchor=(beside.1) { (fixed(*before, 3)) }
+            text.tick x=(unit(right)) y=(unit(y - 10.0)) text-anchor="end" { (told(*before, *after)) }
         }
         (x_axis(&x, bottom, "share of comparisons that the first place wins, P(A)"))
     };
     Figure { id, title, caption, width: WIDTH, height: bottom + 44.0, body }
+}
+
+fn told(before: f64, after: Option<f64>) -> String {
+    after.map_or_else(|| fixed(before, 3), |after| format!("{} → {}", fixed(before, 3), fixed(after, 3)))
 }

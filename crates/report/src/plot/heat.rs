@@ -47,6 +47,7 @@ pub(crate) fn heat(id: String, title: String, caption: String, names: &[&str], c
         }
         (legend(left, top + size + 16.0, size.max(200.0), reach))
     };
+    let caption = format!("{caption} The colours reach from {} to {}.", fixed(0.5 - reach, 2), fixed(0.5 + reach, 2));
     let width = (left + size.max(200.0)).max(left + size + longest.min(16.0) * 4.5) + 8.0;
     Figure { id, title, caption, width, height: top + size + 58.0, body }
 }

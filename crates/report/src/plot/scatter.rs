@@ -11,7 +11,14 @@ use crate::measures::Line;
 pub(crate) const POINTS: usize = 1500;
 
 /// `points` are (score, gold); gold is drawn along the horizontal axis.
-pub(crate) fn scatter(id: String, title: String, caption: String, names: (&str, &str), points: &[(f64, f64)], line: Option<&Line>) -> Option<Figure> {
+pub(crate) fn scatter(
+    id: String,
+    title: String,
+    caption: String,
+    names: (&str, &str),
+    points: &[(f64, f64)],
+    line: Option<&Line>,
+) -> Option<Figure> {
     let ends = |values: Vec<f64>| crate::histogram::range(&values);
     let (low_x, high_x) = ends(points.iter().map(|p| p.1).collect())?;
     let (low_y, high_y) = ends(points.iter().map(|p| p.0).collect())?;

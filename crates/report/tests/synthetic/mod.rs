@@ -53,8 +53,32 @@ pub(crate) const HOSTILE: &[&str] = &[
 ];
 
 const WORDS: &[&str] = &[
-    "ferry", "harbour", "council", "voted", "electric", "vessel", "spring", "residents", "reserve", "pier", "diesel", "crossing", "minutes", "island",
-    "fuel", "promise", "budget", "winter", "report", "engine", "captain", "school", "bridge", "night", "market", "storm",
+    "ferry",
+    "harbour",
+    "council",
+    "voted",
+    "electric",
+    "vessel",
+    "spring",
+    "residents",
+    "reserve",
+    "pier",
+    "diesel",
+    "crossing",
+    "minutes",
+    "island",
+    "fuel",
+    "promise",
+    "budget",
+    "winter",
+    "report",
+    "engine",
+    "captain",
+    "school",
+    "bridge",
+    "night",
+    "market",
+    "storm",
 ];
 
 /// Numbers that are the same each time.
@@ -173,7 +197,8 @@ impl Shape {
     ) -> Result<(), Box<dyn Error>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let candidate = |k: usize| text(&sample["candidates"][k]["text"]);
-        let content = format!("Which is better?\n\n{}\n\nA:\n{}\n\nB:\n{}\n\nAnswer A or B.", text(&sample["context"]), candidate(i), candidate(j));
+        let content =
+            format!("Which is better?\n\n{}\n\nA:\n{}\n\nB:\n{}\n\nAnswer A or B.", text(&sample["context"]), candidate(i), candidate(j));
         let id = format!("{}/{}/1/{i}/{j}", text(&sample["id"]), self.attribute());
         let labels = LabelSet::words(["A", "B"])?;
         let request = ScoreRequest { id, prompt: Prompt::user(content), ask: Ask::Labels(labels) };
