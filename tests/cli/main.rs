@@ -10,5 +10,6 @@ mod logprobs;
 mod methods;
 mod models;
 mod recipe;
+mod report;
 mod resume;
 mod surface;

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut shape = synthetic::Shape { samples: 100, candidates: 4, hostile: false, answers: true };
+    let mut shape = synthetic::Shape { samples: 100, candidates: 4, hostile: false, words: 60, answers: true };
     let mut folder = None;
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
@@ -18,10 +18,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         match argument.to_str() {
             Some("--samples") => shape.samples = number()?,
             Some("--candidates") => shape.candidates = number()?,
+            Some("--words") => shape.words = number()?,
             Some("--hostile") => shape.hostile = true,
             Some("--no-answers") => shape.answers = false,
             _ => folder = Some(PathBuf::from(argument)),
         }
     }
-    shape.write(&folder.ok_or("usage: synthetic FOLDER [--samples N] [--candidates N] [--hostile] [--no-answers]")?)
+    shape.write(&folder.ok_or("usage: synthetic FOLDER [--samples N] [--candidates N] [--words N] [--hostile] [--no-answers]")?)
 }

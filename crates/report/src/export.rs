@@ -40,7 +40,9 @@ impl Table {
             }
         }
         for note in &self.notes {
-            text += &format!("\n{}\n", markdown_text(note));
+            text += "\n";
+            text += &markdown_text(note);
+            text += "\n";
         }
         text
     }
@@ -51,7 +53,7 @@ impl Table {
         let line = |cells: Vec<String>| format!("    {} \\\\\n", cells.join(" & "));
         let mut text = format!("\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n", latex_text(&self.heading()));
         if !self.columns.is_empty() {
-            text += &format!("  \\begin{{tabular}}{{{columns}}}\n    \\toprule\n");
+            text += &["  \\begin{tabular}{", &columns, "}\n    \\toprule\n"].concat();
             text += &line(self.columns.iter().map(|c| latex_text(c)).collect());
             text += "    \\midrule\n";
             for row in &self.rows {
@@ -60,7 +62,7 @@ impl Table {
             text += "    \\bottomrule\n  \\end{tabular}\n";
         }
         for note in &self.notes {
-            text += &format!("  \\par\\footnotesize {}\n", latex_text(note));
+            text += &["  \\par\\footnotesize ", &latex_text(note), "\n"].concat();
         }
         text + "\\end{table}\n"
     }
@@ -103,7 +105,7 @@ fn markdown_text(text: &str) -> String {
         }
     }
     // A bare address would become a link.
-    safe.replace("://", ":\u{200b}//").replace("www.", "www\u{200b}.")
+    safe.replace("://", "\\://").replace("www.", "www\\.")
 }
 
 fn latex_text(text: &str) -> String {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::ReportError;
 use crate::histogram::Histogram;
 use crate::names::Names;
-use crate::rows::{Comparison, Item, Score, Stretch, each_line};
+use crate::rows::{ComparisonRow, OtherRow, ScoreRow, Stretch, each_line};
 use crate::run::{Kind, Run};
 
 /// A gold score of a candidate.
@@ -39,8 +39,8 @@ pub(crate) struct SampleFacts {
     /// Where its rows are.
     pub(crate) rows: Vec<Stretch>,
     pub(crate) gold: Vec<Gold>,
-    /// The candidate that people preferred; `Some(None)` is a tie.
-    pub(crate) preference: Option<Option<u32>>,
+    /// The candidate that people preferred; nothing where it was a tie or nobody was asked.
+    pub(crate) preferred: Option<u32>,
     /// Outcomes that occur, as bits over [`Facts::outcomes`].
     pub(crate) outcomes: u32,
     /// Attributes that occur, as bits; the last bit stands for all beyond.
@@ -57,7 +57,7 @@ pub(crate) struct SampleFacts {
 pub(crate) struct Pairs {
     /// Of p, the first place's probability.
     pub(crate) p: Histogram,
-    /// Of |p_ij − (1 − p_ji)|.
+    /// Of `|p_ij − (1 − p_ji)|`.
     pub(crate) gaps: Histogram,
     pub(crate) first_wins: f64,
     /// Sum and number of P(row beats column), both orders.
@@ -148,10 +148,10 @@ impl Facts {
                 facts.gold.push(Gold { candidate: named, attribute: self.attributes.number(attribute), score: *score });
             }
         }
-        facts.preference = sample.preference.as_ref().map(|preference| match preference {
-            Preference::Candidate(id) => self.candidates.find(id),
-            Preference::Tie => None,
-        });
+        facts.preferred = match &sample.preference {
+            Some(Preference::Candidate(id)) => self.candidates.find(id),
+            Some(Preference::Tie) | None => None,
+        };
         self.samples[number as usize] = facts;
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Facts {
     }
 
     fn comparison(&mut self, line: &str, stretch: Stretch, waiting: &mut Waiting) -> Result<(), String> {
-        let row: Comparison<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let row: ComparisonRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
         let sample = self.note(&row.item, stretch);
         self.judged(sample, &row.outcome, row.mass);
         let attribute = self.attribute(sample, &row.attribute);
@@ -229,7 +229,7 @@ impl Facts {
 
     /// A score. Where there are comparisons too, those are the judgements and scores only follow from them.
     fn score(&mut self, line: &str, stretch: Stretch, compared: bool) -> Result<(), String> {
-        let row: Score<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let row: ScoreRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
         let candidate = self.candidates.number(&row.candidate);
@@ -248,7 +248,7 @@ impl Facts {
     }
 
     fn other(&mut self, line: &str, stretch: Stretch) -> Result<(), String> {
-        let row: Item<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        let row: OtherRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
         self.note(&row.item, stretch);
         Ok(())
     }

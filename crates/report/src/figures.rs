@@ -151,9 +151,9 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
         thousands(samples as u64)
     );
     if left_out > 0 {
-        caption += &format!(" The {left_out} lowest candidates are left out.");
+        caption = format!("{caption} The {left_out} lowest candidates are left out.");
     }
-    Ok(heat(id, format!("Who beats whom{}", of(attribute)), caption, &names, &values))
+    Ok(heat(id, format!("Who beats whom{}", of(attribute)), &caption, &names, &values))
 }
 
 fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> Option<Figure> {
@@ -172,8 +172,8 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
         thousands(points.len() as u64)
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
-        caption += &format!(
-            " The line is least squares; the band holds {} % of {} lines over resampled samples.",
+        caption = format!(
+            "{caption} The line is least squares; the band holds {} % of {} lines over resampled samples.",
             tables::confidence(resampling),
             thousands(resampling.rounds as u64)
         );

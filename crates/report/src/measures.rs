@@ -165,7 +165,7 @@ fn pairwise_unit(group: &[Scored]) -> (f64, f64) {
 
 /// Two candidates at least, one of them preferred; equal with the best of the others counts as half.
 fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
-    let preferred = facts.samples[group[0].sample as usize].preference.flatten();
+    let preferred = facts.samples[group[0].sample as usize].preferred;
     let Some(own) = preferred.and_then(|id| group.iter().find(|s| s.candidate == id)) else { return (0.0, 0.0) };
     let others = group.iter().filter(|s| s.candidate != own.candidate).map(|s| s.score);
     match others.reduce(f64::max).map(|best| own.score.total_cmp(&best)) {

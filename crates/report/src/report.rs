@@ -93,7 +93,9 @@ impl Part {
         let mut tables = vec![tables::about(prefix, &run, &facts), tables::outcomes(prefix, &run, &facts)];
         tables.extend(tables::figures(prefix, &attributes, resampling));
         tables.extend(tables::sections(prefix, &run));
-        tables.iter_mut().for_each(|table| table.run = Some(run.name.clone()));
+        for table in &mut tables {
+            table.run = Some(run.name.clone());
+        }
         let mut notes = Vec::new();
         if !tables::is_finished(&run) {
             notes.push(format!("This run is not finished ({}): its figures are over what there is so far.", tables::state(&run)));

@@ -11,7 +11,7 @@ use crate::ReportError;
 
 /// A row of a comparisons table: what figures need of it.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Comparison<'a> {
+pub(crate) struct ComparisonRow<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -30,7 +30,7 @@ pub(crate) struct Comparison<'a> {
 
 /// A row of a scores table.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Score<'a> {
+pub(crate) struct ScoreRow<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -55,7 +55,7 @@ pub(crate) struct Answer<'a> {
 
 /// The sample that any row belongs to.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Item<'a> {
+pub(crate) struct OtherRow<'a> {
     #[serde(borrow)]
     pub(crate) item: Cow<'a, str>,
 }

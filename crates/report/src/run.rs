@@ -115,7 +115,11 @@ fn kind(path: &Path) -> Result<Option<Kind>, ReportError> {
     let mut line = String::new();
     let file = File::open(path).map_err(ReportError::read(path))?;
     BufReader::new(file).read_line(&mut line).map_err(ReportError::read(path))?;
-    let row: Value = serde_json::from_str(&line).unwrap_or_default();
+    if !line.ends_with('\n') {
+        return Ok(None);
+    }
+    let broken = |e: serde_json::Error| ReportError::Line { path: path.to_owned(), line: 1, why: e.to_string() };
+    let row: Value = serde_json::from_str(&line).map_err(broken)?;
     let has = |field: &str| row.get(field).is_some();
     Ok(match (has("item"), has("candidate_i") && has("candidate_j"), has("candidate") && has("score")) {
         (false, ..) => None,

@@ -9,7 +9,7 @@ use crate::table::fixed;
 const REACHES: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
 
 /// `cells[row][column]`: P(row beats column); `None` where the two never met. Rows and columns carry the same names in the same order.
-pub(crate) fn heat(id: String, title: String, caption: String, names: &[&str], cells: &[Vec<Option<f64>>]) -> Figure {
+pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cells: &[Vec<Option<f64>>]) -> Figure {
     let n = names.len();
     let longest = names.iter().map(|name| label(name, 16).chars().count()).max().unwrap_or(0) as f64;
     let left = longest * 6.6 + 12.0;

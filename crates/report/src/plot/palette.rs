@@ -14,8 +14,8 @@ struct Ends {
     high: u32,
 }
 
-const LIGHT: Ends = Ends { low: 0x1f5fa8, middle: 0xf3f2ef, high: 0xb4540a };
-const DARK: Ends = Ends { low: 0x6cb0ff, middle: 0x2a2e35, high: 0xff9d4a };
+const LIGHT: Ends = Ends { low: 0x1f_5fa8, middle: 0xf3_f2ef, high: 0xb4_540a };
+const DARK: Ends = Ends { low: 0x6c_b0ff, middle: 0x2a_2e35, high: 0xff_9d4a };
 
 /// Names and values of the colours that everything but the diverging scale is drawn in.
 const LIGHT_COLOURS: &str = "--paper:#fff;--raised:#f6f7f8;--ink:#1a1d21;--soft:#565d66;--rule:#d5d9de;--grid:#e7e9ec;--accent:#1f5fa8;--accent-soft:#dbe7f5;--second:#b4540a;--good:#1d6b3c;--bad:#a3262a;--mark:#fff3bf;";
@@ -32,10 +32,10 @@ pub(crate) fn step(value: f64) -> usize {
 /// The style of the page's colours: by the reader's system, and by the attribute `data-theme` of the root. Paper is always light.
 pub(crate) fn page_style() -> String {
     let (light, dark) = (properties(LIGHT_COLOURS, &LIGHT), properties(DARK_COLOURS, &DARK));
-    let mut style = format!(":root{{color-scheme:light;{light}}}\n:root[data-theme=dark]{{color-scheme:dark;{dark}}}\n");
-    let _ = write!(style, "@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n");
-    let _ = write!(style, "@media print{{:root,:root[data-theme],:root:not([data-theme=light]){{color-scheme:light;{light}}}}}\n");
-    style + &rules()
+    let screen = format!(":root{{color-scheme:light;{light}}}\n:root[data-theme=dark]{{color-scheme:dark;{dark}}}");
+    let dark = format!("@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}");
+    let paper = format!("@media print{{:root,:root[data-theme],:root:not([data-theme=light]){{color-scheme:light;{light}}}}}");
+    [screen, dark, paper, rules()].join("\n")
 }
 
 /// The style of a plot in a file of its own.

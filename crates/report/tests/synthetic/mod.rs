@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) candidates: usize,
     /// Texts, ids, names and outcomes attack whoever shows them.
     pub(crate) hostile: bool,
+    /// Words of a context; candidates have half as many.
+    pub(crate) words: usize,
     /// Prompts and answers are kept.
     pub(crate) answers: bool,
 }
@@ -116,10 +118,10 @@ impl Shape {
             let sample = self.sample(number, &mut made);
             writeln!(samples, "{sample}")?;
             let mut wins = vec![0.0; self.candidates];
-            for i in 0..self.candidates {
+            for (i, won) in wins.iter_mut().enumerate() {
                 for j in (0..self.candidates).filter(|j| *j != i) {
                     let p = (0.3 + 0.5 * made.unit() + 0.01 * (j as f64 - i as f64)).clamp(0.01, 0.99);
-                    wins[i] += p;
+                    *won += p;
                     writeln!(comparisons, "{}", self.comparison(&sample, (i, j), p, made.unit()))?;
                     if let Some((answers, model)) = &store {
                         self.keep(answers, model, &sample, (i, j), p, position)?;
@@ -136,17 +138,19 @@ impl Shape {
         if let Some((answers, model)) = &store {
             self.generated(answers, model, &self.name("item", 0), position)?;
         }
-        [samples.flush()?, comparisons.flush()?, scores.flush()?];
+        samples.flush()?;
+        comparisons.flush()?;
+        scores.flush()?;
         fs::write(folder.join("manifest.json"), self.manifest().to_string())?;
         fs::write(folder.join("summary.json"), self.summary().to_string())?;
         Ok(())
     }
 
     fn sample(self, number: usize, made: &mut Made) -> Value {
-        let context = if self.hostile { format!("{}\n{}", HOSTILE.join("\n"), made.text(20)) } else { made.text(60) };
+        let context = if self.hostile { format!("{}\n{}", HOSTILE.join("\n"), made.text(20)) } else { made.text(self.words) };
         let candidates: Vec<Value> = (0..self.candidates)
             .map(|k| {
-                let text = if self.hostile { HOSTILE[(number + k) % HOSTILE.len()].repeat(2) } else { made.text(25) };
+                let text = if self.hostile { HOSTILE[(number + k) % HOSTILE.len()].repeat(2) } else { made.text(self.words / 2) };
                 json!({"id": self.name("M", k), "text": text, "scores": {self.attribute(): (made.unit() * 5.0).round()}})
             })
             .collect();

@@ -1,0 +1,360 @@
+//! Reports of made-up runs: what is in the page, what is kept out of it, and what other programs are given.
+
+mod synthetic;
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
+use probity_report::{Cell, Options, Report, ReportError, Run, Table};
+use probity_stats::Resampling;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use synthetic::{HOSTILE, Shape};
+
+const SMALL: Shape = Shape { samples: 7, candidates: 4, hostile: false, words: 60, answers: true };
+
+fn made(shape: Shape) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("run");
+    shape.write(&path).expect("made");
+    (folder, path)
+}
+
+fn options() -> Options {
+    Options { resampling: Resampling { rounds: 200, ..Resampling::default() }, ..Options::default() }
+}
+
+fn report(paths: &[&PathBuf]) -> Report {
+    let runs = paths.iter().map(|path| Run::open(path).expect("a run")).collect();
+    Report::new(runs, options()).expect("readable")
+}
+
+fn page(report: &Report) -> String {
+    let mut bytes = Vec::new();
+    report.write_html(&mut bytes).expect("written");
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+/// The JSON of a block of the page.
+fn block(page: &str, id: &str) -> Value {
+    let (_, rest) = page.split_once(&format!("<script type=\"application/gzip\" id=\"{id}\">")).expect("there");
+    let packed = STANDARD.decode(rest.split_once('<').expect("ended").0).expect("base64");
+    let mut text = String::new();
+    GzDecoder::new(packed.as_slice()).read_to_string(&mut text).expect("gzip");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn table<'a>(report: &'a Report, id: &str) -> &'a Table {
+    report.tables().find(|table| table.id == id).unwrap_or_else(|| panic!("{id}"))
+}
+
+fn value(table: &Table, measure: &str) -> Cell {
+    table.rows.iter().find(|row| row[1] == Cell::Text(measure.into())).unwrap_or_else(|| panic!("{measure}"))[2].clone()
+}
+
+#[test]
+fn a_page_is_the_same_bytes_each_time() {
+    let (_folder, path) = made(SMALL);
+    assert_eq!(page(&report(&[&path])), page(&report(&[&path])));
+}
+
+#[test]
+fn the_policy_allows_the_pages_own_script_and_style_and_nothing_else() {
+    let (_folder, path) = made(Shape { hostile: true, ..SMALL });
+    let page = page(&report(&[&path]));
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
+    let inside = |open: &str, close: &str| page.rsplit_once(open).expect("opened").1.split_once(close).expect("closed").0.to_owned();
+    let policy = inside("Content-Security-Policy\" content=\"", "\">");
+    let expected = format!(
+        "default-src 'none'; style-src {}; script-src {}; img-src 'none'; base-uri 'none'; form-action 'none'",
+        hash(&inside("<style>", "</style>")),
+        hash(&inside("<script>", "</script>"))
+    );
+    assert_eq!(policy, expected);
+}
+
+#[test]
+fn hostile_texts_reach_the_page_as_text() {
+    let (_folder, path) = made(Shape { hostile: true, ..SMALL });
+    let page = page(&report(&[&path]));
+    for text in HOSTILE.iter().filter(|text| text.contains('<')) {
+        assert!(!page.contains(text), "{text}");
+    }
+    let blocks = page.matches("<script type=\"application/gzip\"").count();
+    assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (blocks + 1, blocks + 1));
+    assert_eq!((page.matches("<style").count(), page.matches("<body").count()), (1, 1));
+    let escaped_attributes = page.matches("onerror=&quot;").count() + page.matches("onmouseover='window").count();
+    assert!(escaped_attributes > 0 && !page.contains("onerror=\""), "attributes are closed by nobody else");
+    for tag in ["<img", "<iframe", "<a href=\"java", "<form action"] {
+        assert!(!page.contains(tag), "{tag}");
+    }
+    let hostile =
+        |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    assert_eq!(page.find(hostile), None);
+}
+
+#[test]
+fn plots_of_hostile_runs_are_files_that_hold_nothing_but_a_drawing() {
+    let (_folder, path) = made(Shape { hostile: true, ..SMALL });
+    let report = report(&[&path]);
+    assert!(report.figures().count() > 5);
+    for figure in report.figures() {
+        let svg = figure.standalone();
+        assert!(figure.id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", figure.id);
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+        assert_eq!((svg.matches("<script").count(), svg.matches("<svg").count(), svg.matches("<style").count()), (0, 1, 1), "{svg}");
+        assert!(!svg.chars().any(|c| c.is_control() && c != '\n'));
+        // Every element is closed: XML has no others.
+        let opened = svg.match_indices('<').filter(|(at, _)| !svg[at + 1..].starts_with('/')).count();
+        assert_eq!(opened, svg.matches("</").count(), "{svg}");
+    }
+}
+
+#[test]
+fn a_sample_comes_back_with_its_texts_prompts_and_answers_verbatim() {
+    for hostile in [false, true] {
+        let (_folder, path) = made(Shape { hostile, ..SMALL });
+        let page = page(&report(&[&path]));
+        let samples: Vec<Value> = fs::read_to_string(path.join("samples.jsonl"))
+            .expect("there")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        let (texts, details, index) = (block(&page, "t0"), block(&page, "d0"), block(&page, "index"));
+        for (number, sample) in samples.iter().enumerate() {
+            let (text, detail) = (&texts[number], &details[number]);
+            assert_eq!(
+                (&index["columns"]["id"][number], &text["c"], &text["r"]),
+                (&sample["id"], &sample["context"], &sample["references"])
+            );
+            for (k, candidate) in sample["candidates"].as_array().expect("list").iter().enumerate() {
+                assert_eq!(
+                    (&text["k"][k][0], &text["k"][k][1], &text["k"][k][2]),
+                    (&candidate["id"], &candidate["text"], &candidate["scores"])
+                );
+            }
+            let asked = if number == 0 { 13 } else { 12 };
+            assert_eq!(detail["asked"], asked);
+            let first = &detail["requests"][0];
+            let lines = first[1][0][1].as_array().expect("lines");
+            let prompt: Vec<&str> =
+                lines.iter().map(|at| detail["lines"][at.as_u64().expect("a number") as usize].as_str().expect("text")).collect();
+            let prompt = prompt.join("\n");
+            assert!(prompt.contains(sample["context"].as_str().expect("text")) && prompt.ends_with("Answer A or B."), "{prompt}");
+            assert_eq!(first[2]["answer"]["labels"]["mass"], 0.9);
+        }
+        assert_eq!(texts[0]["o"].as_array().map(Vec::len), Some(1), "a written answer is searched too");
+    }
+}
+
+#[test]
+fn a_page_of_fewer_samples_says_so_and_figures_are_over_all() {
+    let (_folder, path) = made(Shape { samples: 250, candidates: 2, ..SMALL });
+    let runs = vec![Run::open(&path).expect("a run")];
+    let report = Report::new(runs, Options { samples: 120, ..options() }).expect("readable");
+    let page = page(&report);
+    assert!(page.contains("The page holds the first 120 of 250 samples"), "said");
+    let index = block(&page, "index");
+    assert_eq!((index["columns"]["id"].as_array().map(Vec::len), &index["first"]), (Some(120), &serde_json::json!([0, 100])));
+    assert!(table(&report, "run1-outcomes").notes[0].contains("500 answers"));
+}
+
+#[test]
+fn figures_are_those_of_the_definitions() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    write(
+        "manifest.json",
+        r#"{"probity_run":1,"status":"finished","command":"compare","files":["samples.jsonl","comparisons.jsonl","scores.jsonl"]}"#,
+    );
+    write(
+        "samples.jsonl",
+        "{\"id\":\"s\",\"context\":\"c\",\"candidates\":[{\"id\":\"a\",\"text\":\"x\",\"scores\":{\"q\":3}},{\"id\":\"b\",\"text\":\"y\",\"scores\":{\"q\":1}},{\"id\":\"c\",\"text\":\"z\",\"scores\":{\"q\":2}}],\"preference\":\"b\"}\n",
+    );
+    let pair = |i: &str, j: &str, p: f64| {
+        format!(
+            "{{\"item\":\"s\",\"attribute\":\"q\",\"template\":\"1\",\"candidate_i\":\"{i}\",\"candidate_j\":\"{j}\",\"p\":{p},\"mass\":0.8,\"outcome\":\"scored\"}}\n"
+        )
+    };
+    write("comparisons.jsonl", &[pair("a", "b", 0.9), pair("b", "a", 0.4), pair("a", "c", 0.7), pair("c", "a", 0.3)].concat());
+    let score = |id: &str, score: f64| format!("{{\"item\":\"s\",\"attribute\":\"q\",\"candidate\":\"{id}\",\"score\":{score}}}\n");
+    write("scores.jsonl", &[score("a", 0.9), score("b", 0.3), score("c", 0.1)].concat());
+    let path = folder.path().to_owned();
+    let report = report(&[&path]);
+    let figures = table(&report, "run1-figures");
+    // Gold orders a, c, b; scores a, b, c: two of three pairs, and a rank correlation of one half.
+    assert_eq!(value(figures, "Spearman per context"), Cell::Interval(0.5, Some((0.5, 0.5))));
+    let Cell::Interval(pairwise, _) = value(figures, "pairwise accuracy") else { panic!("a number") };
+    assert!((pairwise - 2.0 / 3.0).abs() < 1e-12);
+    assert_eq!(value(figures, "preference accuracy"), Cell::Interval(0.0, Some((0.0, 0.0))));
+    let page = page(&report);
+    // |0.9 − 0.6| and |0.7 − 0.7|.
+    assert!(page.contains("Mean 0.150 over n = 2 pairs"), "order gap");
+    assert!(page.contains("The first place wins 50.0 % of n = 4 comparisons"));
+    assert!(page.contains("a beats b: 0.750") && page.contains("c beats a: 0.300"), "both orders averaged");
+}
+
+#[test]
+fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
+    let (_first, one) = made(SMALL);
+    let (_second, two) = made(SMALL);
+    let same = report(&[&one, &two]);
+    let differences = table(&same, "differences");
+    assert_eq!(differences.rows.len(), 3, "Spearman, pairs, preferences");
+    for row in &differences.rows {
+        assert_eq!((&row[6], &row[7], &row[8]), (&Cell::Interval(0.0, Some((0.0, 0.0))), &Cell::Number(1.0, 3), &Cell::Number(1.0, 3)));
+        assert_eq!((&row[2], &row[3], &row[9]), (&Cell::Text("run".into()), &Cell::Text("run (2)".into()), &Cell::Count(7)));
+    }
+    let texts = fs::read_to_string(two.join("samples.jsonl")).expect("there");
+    fs::write(two.join("samples.jsonl"), texts.replacen("\"text\":\"", "\"text\":\"not ", 1)).expect("written");
+    let changed = report(&[&one, &two]);
+    let differences = table(&changed, "differences");
+    assert!(differences.notes.iter().any(|note| note.contains("1 samples have one id and different content")), "{:?}", differences.notes);
+    assert_eq!(differences.rows[0][9], Cell::Count(6));
+    fs::write(two.join("samples.jsonl"), texts.replace("item", "other")).expect("written");
+    for name in ["comparisons.jsonl", "scores.jsonl"] {
+        let rows = fs::read_to_string(two.join(name)).expect("there").replace("\"item\":\"item", "\"item\":\"other");
+        fs::write(two.join(name), rows).expect("written");
+    }
+    let none = report(&[&one, &two]);
+    assert!(table(&none, "differences").rows.is_empty());
+    assert!(table(&none, "differences").notes.iter().any(|note| note.contains("they share no sample")));
+}
+
+#[test]
+fn runs_that_kept_no_samples_are_compared_by_the_hash_of_their_data_alone() {
+    let (_first, one) = made(SMALL);
+    let (_second, two) = made(SMALL);
+    fs::remove_file(two.join("samples.jsonl")).expect("there");
+    fs::remove_file(two.join("answers.sqlite")).expect("there");
+    let without = report(&[&one, &two]);
+    let notes: Vec<&str> = without.notes().filter(|(run, _)| *run == "run (2)").map(|(_, note)| note).collect();
+    assert!(
+        notes.iter().any(|note| note.contains("did not keep its samples")) && notes.iter().any(|note| note.contains("kept no answers")),
+        "{notes:?}"
+    );
+    page(&without);
+    let manifest = fs::read_to_string(two.join("manifest.json")).expect("there");
+    fs::write(two.join("manifest.json"), manifest.replace("1111", "2222")).expect("written");
+    let other = report(&[&one, &two]);
+    assert!(table(&other, "differences").notes.iter().any(|note| note.contains("name different data")));
+}
+
+#[test]
+fn a_run_that_was_killed_is_reported_with_what_there_is() {
+    let (_folder, path) = made(SMALL);
+    let comparisons = fs::read_to_string(path.join("comparisons.jsonl")).expect("there");
+    fs::write(path.join("comparisons.jsonl"), &comparisons[..comparisons.len() - 20]).expect("written");
+    fs::remove_file(path.join("summary.json")).expect("there");
+    let manifest = fs::read_to_string(path.join("manifest.json")).expect("there");
+    fs::write(path.join("manifest.json"), manifest.replace("finished\",\"why", "running\",\"why")).expect("written");
+    let report = report(&[&path]);
+    assert!(report.notes().any(|(_, note)| note.contains("not finished (running)")));
+    assert!(table(&report, "run1-outcomes").notes[0].contains("83 answers"), "the unfinished last row is none");
+    assert!(page(&report).contains("Not finished."));
+}
+
+#[test]
+fn a_broken_row_names_its_file_and_line() {
+    let (_folder, path) = made(SMALL);
+    let scores = fs::read_to_string(path.join("scores.jsonl")).expect("there");
+    fs::write(path.join("scores.jsonl"), scores.replacen("\"score\":0", "\"score\":\"0", 1)).expect("written");
+    let read = || Report::new(vec![Run::open(&path)?], options());
+    let error = read().expect_err("broken").to_string();
+    assert!(error.starts_with("line 1 of ") && error.contains("scores.jsonl") && error.contains("hint:"), "{error}");
+    fs::write(path.join("scores.jsonl"), scores.replacen("\"score\":", "\"score\":true,\"_\":", 2)).expect("written");
+    assert!(read().is_err(), "a truth is no score");
+}
+
+#[test]
+fn a_folder_without_a_run_is_refused_with_a_hint() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    for content in [None, Some("{}"), Some("{")] {
+        if let Some(content) = content {
+            fs::write(folder.path().join("manifest.json"), content).expect("written");
+        }
+        let error = Run::open(folder.path()).expect_err("no run");
+        assert!(matches!(error, ReportError::NotARun { .. }) && error.to_string().contains("hint: give the folder"), "{error}");
+    }
+}
+
+#[test]
+fn a_method_that_nobody_knows_has_its_tables_scores_and_samples() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    write(
+        "manifest.json",
+        r#"{"probity_run":1,"status":"finished","command":"brand-new","files":["units.jsonl","answers.jsonl","../x.jsonl"]}"#,
+    );
+    write(
+        "units.jsonl",
+        "{\"item\":\"s\",\"candidate\":\"a\",\"score\":2.5,\"outcome\":\"scored\"}\n{\"item\":\"t\",\"candidate\":\"a\",\"score\":null,\"outcome\":\"unparsed\",\"why\":\"no number\"}\n",
+    );
+    write("answers.jsonl", "{\"item\":\"s\",\"claims\":[\"one\",\"two\"]}\n");
+    write(
+        "summary.json",
+        r#"{"method":"brand-new","signature_line":"brand-new|x","outcomes":{"scored":1},"values":{},"sections":[{"title":"Claims","columns":["what","n"],"rows":[["true","2"],["short"]],"notes":["a note"]}]}"#,
+    );
+    let path = folder.path().to_owned();
+    let report = report(&[&path]);
+    let section = table(&report, "run1-section-0");
+    assert_eq!(section.rows, [[Cell::Text("true".into()), Cell::Number(2.0, 0)], [Cell::Text("short".into()), Cell::Missing]]);
+    assert_eq!(value(table(&report, "run1-figures"), "mean score"), Cell::Interval(2.5, Some((2.5, 2.5))));
+    let page = page(&report);
+    let details = block(&page, "d0");
+    assert_eq!(details[0]["tables"][1]["rows"][0][0], serde_json::json!(["one", "two"]));
+    assert_eq!(block(&page, "index")["columns"]["id"], serde_json::json!(["s", "t"]));
+}
+
+#[test]
+fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
+    let (_folder, path) = made(Shape { hostile: true, ..SMALL });
+    let report = report(&[&path]);
+    let cell = |text: &str| {
+        let table = Table {
+            columns: vec!["x".into(), "n".into()],
+            rows: vec![vec![Cell::Text(text.into()), Cell::Number(-0.25, 1)]],
+            ..Table::default()
+        };
+        table.csv().split_once("\r\n").expect("a head").1.trim_end().to_owned()
+    };
+    assert_eq!(cell("=1+1"), "\"'=1+1\",-0.25");
+    assert_eq!(cell("-2+3"), "\"'-2+3\",-0.25");
+    assert_eq!(cell("\tx"), "\"'\tx\",-0.25");
+    assert_eq!(cell("a,\"b\"\nc"), "\"a,\"\"b\"\"\nc\",-0.25");
+    assert_eq!(cell("\u{1b}[31m\u{202e}"), "\\u{1b}[31m\\u{202e},-0.25");
+    for table in report.tables() {
+        let csv = table.csv();
+        assert!(!csv.chars().any(|c| c.is_control() && !matches!(c, '\r' | '\n' | '\t')), "{csv}");
+    }
+    let figures = table(&report, "run1-figures").csv();
+    assert!(figures.starts_with("attribute,measure,value,value low,value high,n,of\r\n"), "{figures}");
+}
+
+#[test]
+fn markdown_and_latex_take_every_cell_as_text() {
+    let text =
+        |text: &str| Table { title: "T".into(), columns: vec!["x".into()], rows: vec![vec![Cell::Text(text.into())]], ..Table::default() };
+    let markdown = |cell: &str| text(cell).markdown().lines().last().expect("a row").to_owned();
+    assert_eq!(markdown("a | `b` <b>&"), "| a \\| \\`b\\` &lt;b&gt;&amp; |");
+    assert_eq!(markdown("[x](javascript:y)\n# z"), "| \\[x\\]\\(javascript:y\\)\\\\n\\# z |");
+    let latex = |cell: &str| text(cell).latex().lines().nth(7).expect("a row").trim().to_owned();
+    assert_eq!(latex("50% & $x_1$ #~^{}\\"), "50\\% \\& \\$x\\_1\\$ \\#\\textasciitilde{}\\textasciicircum{}\\{\\}\\textbackslash{} \\\\");
+    assert_eq!(latex("−0.5 – \u{202e}"), "$-$0.5 -- \\textbackslash{}u\\{202e\\} \\\\");
+}
+
+#[test]
+fn json_has_numbers_unrounded_and_intervals_by_name() {
+    let (_folder, path) = made(SMALL);
+    let report = report(&[&path]);
+    let json = table(&report, "run1-figures").json();
+    let value = &json["rows"][0][2];
+    assert!(value["value"].is_f64() && value["low"].as_f64() <= value["high"].as_f64(), "{json}");
+    assert_eq!((&json["run"], &json["columns"][2]), (&"run".into(), &"value".into()));
+}

@@ -1,0 +1,81 @@
+//! `probity report`: a run of the binary, reported by the binary.
+
+use crate::harness::{World, tiny};
+
+const DATA: &str = r#"{"id":"s1","context":"The ferry is late.","candidates":[{"id":"a","text":"It is late.","scores":{"quality":3}},{"id":"b","text":"<b>late</b>","scores":{"quality":1}},{"id":"c","text":"=1+1","scores":{"quality":2}}]}
+{"id":"s2","context":"Bees left.","candidates":[{"id":"a","text":"Bees.","scores":{"quality":1}},{"id":"b","text":"They left.","scores":{"quality":2}},{"id":"c","text":"No.","scores":{"quality":3}}]}
+"#;
+
+/// A world with a finished run in `run`.
+fn judged() -> World {
+    let world = World::new();
+    let data = world.file("data.jsonl", DATA);
+    let (tiny, run) = (tiny().display().to_string(), world.path("run").display().to_string());
+    world.run(&["compare", "--model", &tiny, "--data", &data, "--attribute", "quality", "--out", &run]).exits(0);
+    world
+}
+
+#[test]
+fn every_form_is_written_and_a_second_time_with_the_same_bytes() {
+    let world = judged();
+    let run = world.path("run").display().to_string();
+    let write = || {
+        let paths =
+            ["page.html", "tables.json", "tables.md", "tables.tex", "csv", "svg"].map(|name| world.path(name).display().to_string());
+        let [html, json, markdown, latex, csv, svg] = &paths;
+        let arguments = [
+            "report",
+            &run,
+            "--html",
+            html,
+            "--json",
+            json,
+            "--markdown",
+            markdown,
+            "--latex",
+            latex,
+            "--csv",
+            csv,
+            "--svg",
+            svg,
+            "--rounds",
+            "50",
+        ];
+        let ran = world.run(&arguments).exits(0);
+        assert!(ran.stdout.is_empty() && ran.stderr.contains("page.html"), "{}", ran.stderr);
+        ["page.html", "tables.json", "tables.md", "tables.tex", "csv/run1-figures.csv", "svg/run1-gold-0.svg"].map(|name| world.read(name))
+    };
+    let first = write();
+    assert_eq!(first, write());
+    let [html, json, markdown, latex, csv, svg] = first;
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("Content-Security-Policy") && !html.contains("<b>late"));
+    let tables: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(
+        tables.as_array().is_some_and(|tables| tables.iter().any(|table| table["id"] == "run1-section-0")),
+        "the method's own tables too"
+    );
+    assert!(
+        markdown.contains("| quality | Spearman per context |")
+            && latex.contains("\\toprule")
+            && csv.starts_with("attribute,measure,value")
+    );
+    assert!(svg.starts_with("<svg xmlns="));
+}
+
+#[test]
+fn without_an_output_the_tables_are_printed() {
+    let world = judged();
+    let run = world.path("run").display().to_string();
+    let ran = world.run(&["report", &run, &run]).exits(0);
+    for part in ["Runs", "Differences between runs", "Figures", "Spearman per context", "Outcomes", "Position and mass"] {
+        assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
+    }
+    assert!(ran.stdout.contains("run (2)"), "the same folder twice is told apart");
+}
+
+#[test]
+fn a_folder_that_is_no_run_is_an_error_that_says_what_to_give() {
+    let world = World::new();
+    let folder = world.path(".").display().to_string();
+    world.run(&["report", &folder]).fails_with(&["holds no probity run", "hint: give the folder that a run's --out named"]);
+}
