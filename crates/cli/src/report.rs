@@ -68,7 +68,7 @@ pub(crate) struct ReportArgs {
 
 impl ReportArgs {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
-        let reporter = Reporter::new(global.quiet);
+        let reporter = Reporter::new(global);
         let runs = self.runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
         let report = Report::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;

@@ -208,7 +208,9 @@ impl<'a> Reader<'a> {
     /// The sample's texts, and the rest of it.
     fn sample(&mut self, number: u32, prompts: usize) -> Result<(Value, Value), ReportError> {
         let id = self.part.facts.ids.text(number);
-        let asked = self.answers.as_ref().map(|answers| answers.named(id)).transpose()?.unwrap_or_default();
+        let mut asked = self.answers.as_ref().map(|answers| answers.named(id)).transpose()?.unwrap_or_default();
+        // Requests of the sample `a/b` begin like those of the sample `a`.
+        asked.retain(|asked| asked.sample(|id| self.part.facts.ids.find(id).is_some()) == Some(id));
         let text = self.texts(number, &asked)?;
         let mut detail = Map::new();
         detail.insert("tables".into(), self.rows(number)?);

@@ -84,7 +84,10 @@ impl Answers {
     /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
     pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
         // `0` follows `/`: between the two lies all that begins with the id and a slash.
-        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
+        // By the index of names: asked for an order at once, the database would go through all requests instead.
+        let places = "SELECT position FROM requests WHERE request = ?1
+            UNION ALL SELECT position FROM requests WHERE request > ?1 || '/' AND request < ?1 || '0'";
+        self.select(&format!("r.position IN ({places}) ORDER BY r.position"), params![id])
     }
 
     /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets those that differ.

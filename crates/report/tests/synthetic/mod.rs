@@ -9,7 +9,7 @@ use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome, Precision, Prompt, Role, ScoreAnswer,
     ScoreRequest, ScoreResult,
 };
-use probity_store::Answers;
+use probity_store::{Answers, Named};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::{Value, json};
@@ -209,8 +209,7 @@ impl Shape {
         let answer = LabelAnswer::from_logprobs([("A", (0.9 * p).ln()), ("B", (0.9 * (1.0 - p)).ln())]);
         let result = ScoreResult { outcome: Outcome::Scored, prompt_tokens: 100, answer: answer.map(ScoreAnswer::Labels) };
         let entry = model.entry(&request)?;
-        answers.put::<ScoreRequest>(model, &entry, &result)?;
-        Ok(answers.name(position, &request.id, &entry)?)
+        Ok(answers.put::<ScoreRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
     }
 
     /// One written answer, so that raw output is shown too.
@@ -228,8 +227,7 @@ impl Shape {
             verdict: None,
         };
         let entry = model.entry(&request)?;
-        answers.put::<GenerateRequest>(model, &entry, &result)?;
-        Ok(answers.name(position, &request.id, &entry)?)
+        Ok(answers.put::<GenerateRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
     }
 
     fn manifest(self) -> Value {
