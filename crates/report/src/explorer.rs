@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -192,34 +193,60 @@ struct Reader<'a> {
     samples: Option<File>,
     tables: Vec<File>,
     answers: Option<Answers>,
+    /// Where each sample's requests stand among the run's, as stretches.
+    asked: Vec<Vec<Range<usize>>>,
 }
 
 impl<'a> Reader<'a> {
     fn open(part: &'a Part) -> Result<Self, ReportError> {
         let open = |path: &Path| File::open(path).map_err(ReportError::read(path));
+        let answers = part.run.answers().map(|path| Answers::open_read_only(&path)).transpose()?;
+        let mut asked: Vec<Vec<Range<usize>>> = vec![Vec::new(); part.facts.samples.len()];
+        if let Some(answers) = &answers {
+            answers.requests(|position, request| {
+                // The longest id counts: requests of the sample `a/b` begin like those of the sample `a`.
+                let sample = request.rmatch_indices('/').find_map(|(at, _)| part.facts.ids.find(&request[..at]));
+                let Some(places) = sample.map(|number| &mut asked[number as usize]) else { return };
+                match places.last_mut() {
+                    Some(last) if last.end == position => last.end += 1,
+                    _ => places.push(position..position + 1),
+                }
+            })?;
+        }
         Ok(Self {
             part,
             samples: part.run.samples().map(|path| open(&path)).transpose()?,
             tables: part.run.tables.iter().map(|table| open(&table.path)).collect::<Result<_, _>>()?,
-            answers: part.run.answers().map(|path| Answers::open_read_only(&path)).transpose()?,
+            answers,
+            asked,
         })
     }
 
     /// The sample's texts, and the rest of it.
     fn sample(&mut self, number: u32, prompts: usize) -> Result<(Value, Value), ReportError> {
         let id = self.part.facts.ids.text(number);
-        let mut asked = self.answers.as_ref().map(|answers| answers.named(id)).transpose()?.unwrap_or_default();
-        // Requests of the sample `a/b` begin like those of the sample `a`.
-        asked.retain(|asked| asked.sample(|id| self.part.facts.ids.find(id).is_some()) == Some(id));
+        let asked = self.asked(number, prompts)?;
+        let all: usize = self.asked[number as usize].iter().map(ExactSizeIterator::len).sum();
         let text = self.texts(number, &asked)?;
         let mut detail = Map::new();
         detail.insert("tables".into(), self.rows(number)?);
         let mut lines = Lines::default();
-        let shown: Vec<Value> = asked.iter().take(prompts).map(|asked| lines.request(id, asked)).collect();
-        detail.insert("asked".into(), json!(asked.len()));
+        let shown: Vec<Value> = asked.iter().map(|asked| lines.request(id, asked)).collect();
+        detail.insert("asked".into(), json!(all));
         detail.insert("requests".into(), Value::Array(shown));
         detail.insert("lines".into(), json!(lines.texts));
         Ok((text, Value::Object(detail)))
+    }
+
+    /// The sample's first requests, so many at most.
+    fn asked(&self, number: u32, most: usize) -> Result<Vec<Asked>, ReportError> {
+        let mut asked = Vec::new();
+        for place in &self.asked[number as usize] {
+            if let Some(answers) = &self.answers {
+                asked.extend(answers.page(place.start, place.len().min(most - asked.len()))?);
+            }
+        }
+        Ok(asked)
     }
 
     fn texts(&mut self, number: u32, asked: &[Asked]) -> Result<Value, ReportError> {

@@ -81,13 +81,23 @@ impl Answers {
         self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
     }
 
+    /// The place and the id of every request, in the run's order; nothing of what was asked is read.
+    pub fn requests(&self, mut each: impl FnMut(usize, &str)) -> Result<(), StoreError> {
+        let mut all = || -> rusqlite::Result<()> {
+            let mut find = self.connection.prepare("SELECT position, request FROM requests ORDER BY position")?;
+            let mut rows = find.query([])?;
+            while let Some(row) = rows.next()? {
+                each(row.get::<_, i64>(0)? as usize, row.get_ref(1)?.as_str()?);
+            }
+            Ok(())
+        };
+        all().map_err(StoreError::database("read", &self.path))
+    }
+
     /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
     pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
         // `0` follows `/`: between the two lies all that begins with the id and a slash.
-        // By the index of names: asked for an order at once, the database would go through all requests instead.
-        let places = "SELECT position FROM requests WHERE request = ?1
-            UNION ALL SELECT position FROM requests WHERE request > ?1 || '/' AND request < ?1 || '0'";
-        self.select(&format!("r.position IN ({places}) ORDER BY r.position"), params![id])
+        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
     }
 
     /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets those that differ.
