@@ -185,3 +185,18 @@ fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
     assert!(rest.len() < 19_999, "it stopped early");
     assert!(rest.iter().chain([&first]).all(|line| serde_json::from_str::<Value>(line).is_ok()), "every line is whole");
 }
+
+#[test]
+fn what_was_answered_is_taken_from_the_cache() {
+    let world = World::new();
+    let request = |id: usize| json!({"id": id.to_string(), "prompt": format!("{id} cats"), "continuation": " y"});
+    let input = world.file("r.jsonl", lines(&(0..3).map(request).collect::<Vec<_>>()));
+    let usage = |manifest: &str| {
+        let ran = run(&world, &input, &["--cache", "kept", "--manifest", manifest]).exits(0);
+        let manifest: Value = serde_json::from_str(&world.read(manifest)).expect("JSON");
+        (ran.stdout, manifest["usage"]["tokens_computed"].as_u64().expect("a number"))
+    };
+    let (first, second) = (usage("first.json"), usage("second.json"));
+    assert_eq!((&first.0, second.1), (&second.0, 0));
+    assert!(first.1 > 0 && first.0 == run(&world, &input, &[]).exits(0).stdout);
+}

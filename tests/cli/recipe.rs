@@ -418,3 +418,31 @@ fn an_interrupted_recipe_stops_and_goes_on_where_it_was() {
         assert!(world.read(&format!("one/{result}")) == world.read(&format!("whole/{result}")), "{result} differs");
     }
 }
+
+#[test]
+fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
+    let world = World::new();
+    world.file("a/t.csv", "doc,article,sys_a,sys_b,coh\n1,a cat,the cat,cats,3\n2,a dog,the dog,dogs,1\n");
+    let text = format!(
+        "{}[data.t]\ndata = \"t.csv\"\n\
+         map = {{ id = \"doc\", context = \"article\", candidate = \"sys_a\", \"candidate.b\" = \"sys_b\", \"score.b.coherence\" = \"coh\" }}\n\
+         [defaults]\nattribute = \"coherence\"\nout = \"{{run}}\"\n\
+         [run.pairs]\nmethod = \"compare\"\n[run.ratings]\nmethod = \"g-eval\"\n\
+         [report]\nhtml = \"both.html\"\ncsv = \"tables\"\nrounds = 10\n",
+        model()
+    );
+    let file = world.file("a/r.toml", text.replace("rounds = 10", "rounds = 10\nhtlm = \"x\"\nsamples = -1"));
+    world.run(&["run", &file]).fails_with(&["line 17: `htlm` is not known here; did you mean `html`?", "line 18: `samples`"]);
+    assert!(!world.path("a/pairs").exists());
+    let file = world.file("a/r.toml", &text);
+    world.run(&["run", &file]).exits(0);
+    let samples = world.rows("a/pairs/samples.jsonl");
+    let candidates: Vec<&str> = samples[0]["candidates"].as_array().expect("a list").iter().filter_map(|c| c["id"].as_str()).collect();
+    assert_eq!((candidates, &samples[1]["candidates"][1]["scores"]["coherence"]), (vec!["sys_a", "b"], &json!(1.0)));
+    let page = world.read("a/both.html");
+    assert!(page.contains("pairs") && page.contains("ratings") && page.contains("Content-Security-Policy"));
+    assert!(std::fs::read_dir(world.path("a/tables")).expect("a folder").count() > 3);
+    // Nothing is asked again, and the page is the same.
+    world.run(&["run", &file, "--resume"]).exits(0);
+    assert!(world.read("a/both.html") == page);
+}

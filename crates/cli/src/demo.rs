@@ -10,14 +10,14 @@ use probity_data::{Sample, read_from};
 use probity_lm::{Ask, LanguageModel, Prompt, ScoreRequest};
 use probity_methods::{DynMethod, method};
 use probity_runtime::hub::known_model;
-use probity_store::{Existing, RunFolder};
+use probity_store::{Existing, Recorded, RunFolder};
 use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::compute::ModelOptions;
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{About, close, execute, rows, show, typed};
+use crate::method::{About, answer_settings, close, execute, rows, show, typed};
 use crate::model::{SourceArg, get};
 use crate::progress::Reporter;
 use crate::terminal::{print, table};
@@ -61,10 +61,12 @@ impl DemoArgs {
         let about =
             About { command: "demo", arguments, params: &params, data: &data, model: model.description(), options: model.options() };
         let mut folder = RunFolder::create(&self.out, Existing::Replace, about.info())?;
-        interrupt::catch();
+        interrupt::catch(global.progress);
         let result = (|| {
-            self.compare(compare, &matches, &samples, &model, &mut folder, &mut reporter)?;
-            Self::likelihoods(&samples, &model, &mut folder, &mut reporter)
+            let answers = folder.answers()?;
+            let recorded = Recorded::new(&model, &answer_settings(model.options()), Some(&answers), None)?;
+            self.compare(compare, &matches, &samples, &recorded, &mut folder, &mut reporter)?;
+            Self::likelihoods(&samples, &recorded, &mut folder, &mut reporter)
         })();
         close(folder, result)?;
         self.where_things_are()?;
@@ -145,10 +147,15 @@ impl DemoArgs {
             ("scores.jsonl", "every candidate's score and rank"),
             ("summary.json", "the figures above"),
             ("likelihoods.jsonl", "every candidate's mean log-probability"),
+            ("answers.sqlite", "every question with its answer, token by token"),
         ];
         let lines: Vec<String> = files.iter().map(|(name, what)| format!("  {name:<18} {what}")).collect();
         print(&format!("Files in {}\n{}", folder.display(), lines.join("\n")))?;
-        print("\nNext: probity compare --model NAME --data FILE.jsonl --attribute coherence --out DIR    (probity help compare)")?;
+        let out = self.out.display();
+        print(&format!(
+            "\nNext: probity report {out} --html report.html    (a page to look at)\n      \
+             probity compare --model NAME --data FILE.jsonl --attribute coherence --out DIR    (probity help compare)"
+        ))?;
         Ok(())
     }
 }

@@ -76,7 +76,7 @@ impl DeterminismArgs {
         let reporter = Reporter::new(global);
         let mut model = Loaded::new(&located, defaults)?;
         let list = self.work_list(&model.model, &reporter)?;
-        interrupt::catch();
+        interrupt::catch(global.progress);
         let started = Instant::now();
         let (expected, usage) = list.run(&model.model, Order::AsGiven)?;
         print(&row("varied", "setting", "seconds", "bits"))?;

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::json;
+
+use crate::progress::{ProgressArg, emit};
+
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The user asked to stop.
@@ -10,12 +14,16 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Interrupted;
 
 /// Catches Ctrl-C from here on. Where that cannot be had, Ctrl-C ends the process as it always does: finished rows are in the files anyway.
-pub(crate) fn catch() {
-    let _ = ctrlc::try_set_handler(|| {
+pub(crate) fn catch(progress: ProgressArg) {
+    let _ = ctrlc::try_set_handler(move || {
         if ASKED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after what is being computed (press Ctrl-C again to stop at once)");
+        let text = "stopping after what is being computed (press Ctrl-C again to stop at once)";
+        match progress {
+            ProgressArg::Json => emit(&json!({"event": "message", "text": text})),
+            _ => eprintln!("\n{text}"),
+        }
     });
 }
 

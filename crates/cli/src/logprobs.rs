@@ -15,7 +15,7 @@ use probity_lm::{
     Termination, Usage,
 };
 use probity_runtime::Planner;
-use probity_store::{StoreError, TableWriter, write_whole};
+use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
@@ -25,6 +25,7 @@ use crate::compute::{ModelArgs, in_force};
 use crate::dry_run;
 use crate::exit::Done;
 use crate::interrupt;
+use crate::method::{answer_settings, shared_answers};
 use crate::output::Stdout;
 use crate::progress::Reporter;
 
@@ -66,6 +67,9 @@ pub(crate) struct LogprobsArgs {
     /// Replace that file where it exists
     #[arg(long)]
     overwrite: bool,
+    /// Take answers that are kept in this folder, and keep new ones there too: what was interrupted is not asked again
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
     #[arg(long)]
     dry_run: bool,
@@ -201,9 +205,11 @@ impl LogprobsArgs {
             None => TableWriter::to_stream("standard output", Stdout::new()),
         };
         let model = self.model.load(&mut reporter)?;
-        interrupt::catch();
+        interrupt::catch(global.progress);
+        let shared = shared_answers(self.cache.as_deref())?;
+        let recorded = Recorded::new(&model, &answer_settings(model.options()), None, shared.as_ref())?;
         let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);
-        let (usage, tally) = answers.ask(&model, &mut records, |request| model.check(request))?;
+        let (usage, tally) = answers.ask(&recorded, &mut records, |request| model.check(request))?;
         let mut problems = records.into_problems();
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         if let Some(path) = &self.manifest {

@@ -77,13 +77,13 @@ impl KeepArgs {
             _ => Existing::Refuse,
         }
     }
+}
 
-    /// The answers that runs share.
-    pub(crate) fn shared(&self) -> anyhow::Result<Option<Answers>> {
-        let Some(cache) = &self.cache else { return Ok(None) };
-        std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
-        Ok(Some(Answers::open(&cache.join(ANSWERS))?))
-    }
+/// The answers that runs share in that folder.
+pub(crate) fn shared_answers(cache: Option<&Path>) -> anyhow::Result<Option<Answers>> {
+    let Some(cache) = cache else { return Ok(None) };
+    std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
+    Ok(Some(Answers::open(&cache.join(ANSWERS))?))
 }
 
 /// Settings that an answer depends on besides the model.
@@ -100,8 +100,8 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
 /// A command line as a plan of one stage, run.
 pub(crate) fn run(method: &'static dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
     let stage = Stage::new(method, matches.clone(), None)?;
-    let plan = Plan { stages: vec![stage], found: Problems::default(), recipe: None, arguments: typed(arguments) };
-    plan.run(&mut Reporter::new(Global::from_arg_matches(matches)?))
+    let plan = Plan { stages: vec![stage], report: None, found: Problems::default(), recipe: None, arguments: typed(arguments) };
+    plan.run(Global::from_arg_matches(matches)?)
 }
 
 /// The arguments without the program's name.

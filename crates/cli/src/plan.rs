@@ -1,6 +1,6 @@
 //! What is to be run: a method, data, a model and a folder, once for a command line and once for each stage of a recipe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, FromArgMatches};
@@ -11,14 +11,16 @@ use probity_store::{RecipeMark, Recorded, RunFolder, RunInfo, SUMMARY};
 
 use serde::Deserialize;
 
+use crate::args::Global;
 use crate::check::{Checker, Ready};
 use crate::compute::ModelArgs;
 use crate::dry_run;
 use crate::exit::{Done, closed_pipe, message};
 use crate::interrupt::{self, was_interrupted};
-use crate::method::{About, RunArgs, answer_settings, close, execute, show};
+use crate::method::{About, RunArgs, answer_settings, close, execute, shared_answers, show};
 use crate::problems::{Lines, Problems};
 use crate::progress::Reporter;
+use crate::report::ReportOptions;
 use crate::terminal::{print, table, thousands, visible_line};
 
 /// A method with its options, over data, asked of a model, into a folder.
@@ -59,6 +61,8 @@ impl Stage {
 /// Stages, and the arguments that they were asked for with.
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
+    /// What is reported of them together.
+    pub(crate) report: Option<ReportOptions>,
     /// What is wrong with stages that are not among them.
     pub(crate) found: Problems,
     /// The recipe's file; absent where there is none.
@@ -138,8 +142,10 @@ impl Plan {
     }
 
     /// Checks all stages, then runs them, those of one model one after another. A stage of a recipe that fails does not stop the others.
-    pub(crate) fn run(&self, reporter: &mut Reporter) -> anyhow::Result<Done> {
+    pub(crate) fn run(&self, global: Global) -> anyhow::Result<Done> {
+        let reporter = &mut Reporter::new(global);
         let mut ready = self.check()?;
+        interrupt::catch(global.progress);
         by_model(&mut ready);
         let mut loaded = None;
         let mut ended = Vec::with_capacity(ready.len());
@@ -159,7 +165,19 @@ impl Plan {
             };
             ended.push((stage, end));
         }
-        self.conclude(&ended)
+        let done = self.conclude(&ended)?;
+        self.report(&ended, reporter)?;
+        Ok(done)
+    }
+
+    /// Reports on the stages that have come to their end.
+    fn report(&self, ended: &[(&Stage, Ended)], reporter: &Reporter) -> anyhow::Result<()> {
+        let finished = ended.iter().filter(|(_, end)| end.conclusion().is_some());
+        let folders: Vec<PathBuf> = finished.filter_map(|(stage, _)| stage.args.out.clone()).collect();
+        match &self.report {
+            Some(report) if !folders.is_empty() => report.report(&folders, reporter),
+            _ => Ok(()),
+        }
     }
 
     fn run_stage(&self, ready: &Ready<'_>, loaded: &mut Option<Loaded>, reporter: &mut Reporter) -> anyhow::Result<Ended> {
@@ -195,10 +213,9 @@ impl Plan {
         let about = About { command, arguments: &self.arguments, params: &params, data, model: model.description(), options };
         let info = RunInfo { recipe: ready.stage.mark(), ..about.info() };
         let mut folder = RunFolder::create(out, args.keep.existing(), info)?;
-        interrupt::catch();
         let mut judge = || {
             let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
-            let shared = args.keep.shared()?;
+            let shared = shared_answers(args.keep.cache.as_deref())?;
             let recorded = Recorded::new(model, &answer_settings(options), own.as_ref(), shared.as_ref())?;
             let summary = execute(*method, matches, samples, &recorded, &mut folder, reporter)?;
             recorded.finish()?;

@@ -34,6 +34,13 @@ pub(crate) struct ReportArgs {
     /// Folders of runs, finished or not
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
+    #[command(flatten)]
+    options: ReportOptions,
+}
+
+/// What a report is and where it goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportOptions {
     /// Write the page here
     #[arg(long, value_name = "FILE", help_heading = "Outputs")]
     html: Option<PathBuf>,
@@ -68,8 +75,15 @@ pub(crate) struct ReportArgs {
 
 impl ReportArgs {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
-        let reporter = Reporter::new(global);
-        let runs = self.runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
+        self.options.report(&self.runs, &Reporter::new(global))?;
+        Ok(Done::Success)
+    }
+}
+
+impl ReportOptions {
+    /// Reports on the runs in those folders.
+    pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> anyhow::Result<()> {
+        let runs = runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
         let report = Report::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;
         for (run, note) in report.notes() {
@@ -89,7 +103,7 @@ impl ReportArgs {
         if !self.has_output() {
             report.tables().try_for_each(print_table)?;
         }
-        Ok(Done::Success)
+        Ok(())
     }
 
     fn has_output(&self) -> bool {

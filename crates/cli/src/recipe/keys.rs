@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::compute::ModelArgs;
 use crate::data::DataArgs;
 use crate::method;
+use crate::report::ReportOptions;
 
 /// Options that say how a recipe is gone about this time, not what it is.
 const OF_THE_MOMENT: [&str; 4] = ["overwrite", "resume", "dry-run", "help"];
@@ -29,6 +30,16 @@ pub(super) fn of_model() -> Vec<Arg> {
 /// The options of a `[data.NAME]`.
 pub(super) fn of_data() -> Vec<Arg> {
     options(&DataArgs::augment_args(Command::new("data")))
+}
+
+/// The options of `[report]`.
+pub(super) fn of_report() -> Vec<Arg> {
+    options(&report())
+}
+
+/// `probity report` without the runs.
+pub(super) fn report() -> Command {
+    ReportOptions::augment_args(Command::new("report")).no_binary_name(true)
 }
 
 fn options(command: &Command) -> Vec<Arg> {

@@ -21,7 +21,7 @@ use crate::method::{AskArgs, KeepArgs, typed};
 use crate::plan::Plan;
 use crate::progress::Reporter;
 use crate::terminal::{print, table, thousands};
-use read::{Given, stages};
+use read::{Content, Given};
 
 /// The help of `run`.
 pub(crate) const RUN_ABOUT: &str = "\
@@ -47,7 +47,10 @@ stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data`
   attribute = [\"coherence\", \"fluency\"]
   out = \"runs/{run}-{model}\"
 
-Paths are relative to the recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
+  [report]
+  html = \"report.html\"
+
+[report] has the options of `probity report`; it is made of all runs that have finished. Paths are relative to the recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
 
 Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed with its line. Then each \
 model is loaded once and its runs are done one after another; one that fails does not stop the others. An interrupted recipe goes on with \
@@ -111,7 +114,7 @@ pub(crate) struct SchemaArgs {
 impl RunCommand {
     pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let plan = self.given.plan(&self.flags(), typed(arguments))?;
-        plan.run(&mut Reporter::new(global))
+        plan.run(global)
     }
 
     /// The options that every stage gets, as arguments.
@@ -131,8 +134,8 @@ impl RunCommand {
 impl RecipeArgs {
     fn plan(&self, flags: &[OsString], arguments: Vec<String>) -> anyhow::Result<Plan> {
         let given = Given { path: &self.recipe, only: &self.only, flags };
-        let (stages, found) = stages(&given)?;
-        Ok(Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments })
+        let Content { stages, report, problems: found } = read::read(&given)?;
+        Ok(Plan { stages, report, found, recipe: Some(self.recipe.display().to_string()), arguments })
     }
 }
 

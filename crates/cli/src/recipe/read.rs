@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, FromArgMatches};
 use probity_lm::nearest;
 use probity_methods::{DynMethod, method, methods};
 use probity_runtime::hub::known_model;
@@ -17,6 +17,7 @@ use super::{keys, value};
 use crate::method::command;
 use crate::plan::{Origin, Stage};
 use crate::problems::{Lines, Problems};
+use crate::report::ReportOptions;
 
 /// A recipe, and how it is gone about.
 pub(super) struct Given<'a> {
@@ -27,8 +28,17 @@ pub(super) struct Given<'a> {
     pub(super) flags: &'a [OsString],
 }
 
-/// The stages, in the order of the file, and what is wrong with others. A file that cannot be read or is no TOML is an error.
-pub(super) fn stages(given: &Given<'_>) -> anyhow::Result<(Vec<Stage>, Problems)> {
+/// What a recipe says.
+pub(super) struct Content {
+    /// In the order of the file.
+    pub(super) stages: Vec<Stage>,
+    pub(super) report: Option<ReportOptions>,
+    /// What is wrong with what is not among them.
+    pub(super) problems: Problems,
+}
+
+/// Reads a recipe. A file that cannot be read or is no TOML is an error.
+pub(super) fn read(given: &Given<'_>) -> anyhow::Result<Content> {
     let file = given.path.display().to_string();
     let text = std::fs::read_to_string(given.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -43,8 +53,8 @@ pub(super) fn stages(given: &Given<'_>) -> anyhow::Result<(Vec<Stage>, Problems)
     }
     problems.into_result(Some(&file))?;
     let mut reader = Reader { given, text: &text, sha256: sha256_file(given.path)?, problems: Problems::default() };
-    let stages = reader.read(table.get_ref());
-    Ok((stages, reader.problems))
+    let (stages, report) = reader.read(table.get_ref());
+    Ok(Content { stages, report, problems: reader.problems })
 }
 
 /// Line and column of a byte, from 1.
@@ -59,6 +69,9 @@ struct Entry<'t> {
     line: usize,
     value: &'t DeValue<'t>,
 }
+
+/// The tables of a recipe.
+const TABLES: [&str; 5] = ["defaults", "data", "model", "report", "run"];
 
 /// Values by key.
 type Entries<'t> = BTreeMap<&'t str, Entry<'t>>;
@@ -92,10 +105,10 @@ struct Common<'t> {
 }
 
 impl Reader<'_> {
-    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> Vec<Stage> {
+    fn read<'t>(&mut self, table: &'t DeTable<'t>) -> (Vec<Stage>, Option<ReportOptions>) {
         let top = self.entries(table);
-        for (key, entry) in top.iter().filter(|(key, _)| !matches!(**key, "defaults" | "data" | "model" | "run")) {
-            self.problems.at(entry.line, keys::unknown(key, ["defaults", "data", "model", "run"]));
+        for (key, entry) in top.iter().filter(|(key, _)| !TABLES.contains(key)) {
+            self.problems.at(entry.line, keys::unknown(key, TABLES));
         }
         let defaults = top.get("defaults").map(|entry| self.table(*entry, "defaults")).unwrap_or_default();
         let models = self.named(top.get("model").copied(), "model", &keys::of_model());
@@ -112,7 +125,21 @@ impl Reader<'_> {
         for run in &runs {
             self.run(run, &common, &mut stages);
         }
-        stages
+        let report = top.get("report").and_then(|entry| self.report(*entry));
+        (stages, report)
+    }
+
+    /// What is to be reported of the runs together.
+    fn report(&mut self, entry: Entry<'_>) -> Option<ReportOptions> {
+        let entries = self.table(entry, "report");
+        let (options, command) = (keys::of_report(), keys::report());
+        self.check_keys(&entries, &options, &[]);
+        self.check_values(&entries, &options, &command);
+        let given = options.iter().filter_map(|option| Some((option, entries.get(option.get_long()?)?)));
+        let arguments: Result<Vec<_>, _> = given.map(|(option, entry)| value::arguments(option, entry.value, self.folder())).collect();
+        // What is wrong has been told.
+        let matches = command.try_get_matches_from(arguments.ok()?.concat()).ok()?;
+        ReportOptions::from_arg_matches(&matches).ok()
     }
 
     fn line(&self, byte: usize) -> usize {

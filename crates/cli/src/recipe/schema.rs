@@ -37,6 +37,10 @@ pub(super) fn schema() -> Value {
             },
             "model": named("Models by name: a run that names one gets its options.", &keys::of_model(), "model"),
             "data": named("Data by name: a run that names them gets their options.", &keys::of_data(), "data"),
+            "report": {
+                "description": "A report of all runs that have finished, by the options of `probity report`.",
+                "type": "object", "properties": properties(&keys::of_report()), "additionalProperties": false,
+            },
             "run": {
                 "description": "The runs, by name; each is a command line.",
                 "type": "object", "minProperties": 1, "additionalProperties": {"oneOf": runs},

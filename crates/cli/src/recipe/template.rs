@@ -26,12 +26,21 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let mut options = keys::of_run(method);
     // What must be given comes first, then what is the method's own.
     options.sort_by_key(|option| (needed(option).is_none(), option.get_help_heading().is_some()));
-    for option in &options {
+    write_options(&mut text, &options);
+    text.push_str("\n[report]\n");
+    comment(&mut text, "One report of all runs. probity help report says more.");
+    write_options(&mut text, &keys::of_report());
+    text
+}
+
+/// Every option with its help and its value: the one that it needs, or its default, commented out.
+fn write_options(text: &mut String, options: &[Arg]) {
+    for option in options {
         text.push('\n');
-        comment(&mut text, &help(option));
+        comment(text, &help(option));
         let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
         if !values.is_empty() && keys::kind(option) != keys::Kind::Flag {
-            comment(&mut text, &format!("One of: {}", values.join(", ")));
+            comment(text, &format!("One of: {}", values.join(", ")));
         }
         let key = option.get_long().unwrap_or_default();
         let _ = match (needed(option), default(option)) {
@@ -40,7 +49,6 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
             (None, None) => writeln!(text, "# {key} = <{}>", form(option)),
         };
     }
-    text
 }
 
 /// The value of an option that must be given: one that works, where the samples and the model are there.
@@ -49,6 +57,7 @@ fn needed(option: &Arg) -> Option<Value> {
         "data" => Some(json!("samples.jsonl")),
         "model" => Some(json!(known_models()[0].name)),
         "out" => Some(json!("runs/{run}")),
+        "html" => Some(json!("report.html")),
         "attribute" if option.is_required_set() => Some(json!(["coherence"])),
         _ => option.is_required_set().then(|| json!(form(option))),
     }
