@@ -4,24 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-
-/// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks stay.
-pub(crate) fn visible(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '\n' && is_hostile(c) {
-            let _ = write!(safe, "\\u{{{:x}}}", u32::from(c));
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
-}
-
-/// As [`visible`], on one line.
-pub(crate) fn visible_line(text: &str) -> String {
-    visible(text).replace('\n', "\\n")
-}
+use probity_report::text::is_hostile;
+pub(crate) use probity_report::text::{thousands, visible, visible_line};
 
 /// JSON stays the same JSON, but without characters that a terminal would obey.
 pub(crate) fn visible_json(json: &str) -> String {
@@ -39,12 +23,6 @@ pub(crate) fn visible_json(json: &str) -> String {
     safe
 }
 
-fn is_hostile(c: char) -> bool {
-    let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let hidden = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
-    c.is_control() || bidirectional || hidden
-}
-
 /// `98.4 MB`: powers of ten.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -53,19 +31,6 @@ pub(crate) fn size(bytes: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
-}
-
-/// `12,345`.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 /// A line under the head and none between rows.
@@ -104,7 +69,7 @@ mod tests {
 
     #[test]
     fn hostile_characters_are_shown_and_others_kept() {
-        assert_eq!(visible("a\u{1b}]0;x\u{7}\tb\u{9b}\u{202e}"), "a\\u{1b}]0;x\\u{7}\\u{9}b\\u{9b}\\u{202e}");
+        assert_eq!(visible("a\u{1b}]0;x\u{7}\tb\u{9b}\u{202e}"), "a\\u{1b}]0;x\\u{7}\tb\\u{9b}\\u{202e}");
         assert_eq!(visible("naïve 日本 हिन्दी 😀\n"), "naïve 日本 हिन्दी 😀\n");
     }
 

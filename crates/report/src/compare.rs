@@ -7,9 +7,9 @@ use probity_stats::Resampling;
 use crate::measures::{Attribute, Measure, Of, Unit, ratio};
 use crate::plot::{Estimate, Figure, forest};
 use crate::report::Part;
-use crate::table::{Cell, Table, thousands};
+use crate::table::{Cell, Table};
 use crate::tables;
-use crate::text::visible_line;
+use crate::text::{thousands, visible_line};
 
 /// More runs than this are compared with the first alone.
 const ALL_PAIRS: usize = 5;

@@ -10,9 +10,9 @@ use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
 use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
 use crate::run::Run;
-use crate::table::{fixed, thousands};
+use crate::table::fixed;
 use crate::tables;
-use crate::text::visible_line;
+use crate::text::{thousands, visible_line};
 
 /// More systems than this make a matrix that nobody can read.
 const MATRIX_LIMIT: usize = 60;
@@ -71,7 +71,7 @@ fn position_bias(prefix: &str, run: &Run) -> Option<Figure> {
     let furthest = rows.iter().map(|r| r.1).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
     let caption = format!(
         "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons where it is furthest from that; the \
-         debiased threshold τ is chosen so that both places win equally often. n = {} comparisons.",
+         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {} comparisons.",
         percent(furthest),
         thousands(comparisons)
     );

@@ -22,7 +22,7 @@ mod rows;
 mod run;
 mod table;
 mod tables;
-mod text;
+pub mod text;
 
 pub use error::ReportError;
 pub use plot::Figure;

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::facts::Facts;
 use crate::measures::{Attribute, Of};
 use crate::run::Run;
-use crate::table::{Cell, Table, fixed, thousands};
+use crate::table::{Cell, Table, fixed};
+use crate::text::thousands;
 
 /// What the run is: model, data, machine, cost, state.
 pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {

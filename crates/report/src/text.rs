@@ -1,9 +1,9 @@
-//! Hostile characters made visible.
+//! Text for people: numbers grouped, hostile characters made visible.
 
 use std::fmt::Write as _;
 
 /// Control characters and marks that reorder or hide text, as `\u{1b}`. Line breaks and tabs stay.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if !matches!(c, '\n' | '\t') && is_hostile(c) {
@@ -16,7 +16,7 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// As [`visible`], on one line.
-pub(crate) fn visible_line(text: &str) -> String {
+pub fn visible_line(text: &str) -> String {
     visible(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
@@ -28,9 +28,23 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-pub(crate) fn is_hostile(c: char) -> bool {
+/// Whether a terminal or a page would obey it, or not show it.
+pub fn is_hostile(c: char) -> bool {
     let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let hidden = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     // U+FFFE and U+FFFF cannot stand in XML.
     c.is_control() || bidirectional || hidden || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+/// `12,345`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
 }

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::plot::{Figure, palette};
 use crate::report::{Part, Report};
-use crate::table::{Table, thousands};
-use crate::text::{visible, visible_line};
+use crate::table::Table;
+use crate::text::{thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
 const STYLE: &str = include_str!("style.css");
