@@ -148,7 +148,7 @@ struct Refused;
 /// Two stages want one folder.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{folder} is the folder of `{other}` already\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} stand for their names"
+    "{folder} {how} the folder of `{other}`\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} stand for their names"
 )]
 struct Shared {
     folder: String,

@@ -22,9 +22,9 @@ use crate::terminal::{print, table, thousands, visible, visible_line};
 pub(crate) const LONG_ABOUT: &str = "\
 Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the answer token by token.
 
-Without an id, the samples are listed. With a sample's id, its texts and its questions follow; with a question's id (or where a sample has but
-one), the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that was asked about. The prompt is laid
-out by the model's own template, so the model must be on this machine, though it is not loaded; where it is not, the messages are shown.
+Without an id, the samples are listed. With a sample's id, its texts and its questions follow, and the first of these whole; with a question's id,
+that question: the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that was asked about. The prompt
+is laid out by the model's own template, so the model must be on this machine, though it is not loaded; where it is not, the messages are shown.
 
 --recompute loads the model, asks again, and says whether the answer has the same bits.
 
@@ -77,7 +77,7 @@ impl ShowArgs {
             [] if sample.is_none() => return Err(unknown(id, &samples, &self.run)),
             [] => print("nothing was asked about it")?,
             [one] => print(&self.question(one, &manifest)?)?,
-            several => print(&questions(several))?,
+            [first, ..] => print(&format!("{}\n\n{}", questions(&asked), self.question(first, &manifest)?))?,
         }
         if self.recompute { recompute(&asked, &self.load(&manifest)?) } else { Ok(Done::Success) }
     }
@@ -214,7 +214,7 @@ fn questions(asked: &[Asked]) -> String {
     };
     let rows: Vec<Vec<String>> = asked.iter().map(row).collect();
     format!(
-        "{}\n\n`probity show RUN QUESTION` prints one of them whole",
+        "{}\n\nThe first of them is below; `probity show RUN QUESTION` prints any.",
         table(&["question", "outcome", "answer", "mass"].map(str::to_owned), &rows)
     )
 }
