@@ -14,7 +14,7 @@ use probity_runtime::encoder::Encoder;
 use probity_runtime::hub::locate;
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, LoadOptions, Model};
-use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES};
+use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES, sample_of};
 
 use crate::exit::Done;
 use crate::terminal::{print, table, thousands, visible, visible_line};
@@ -47,9 +47,6 @@ pub(crate) struct ShowArgs {
     #[arg(long, requires = "id")]
     recompute: bool,
 }
-
-/// How many requests are read at a time.
-const PAGE: usize = 1000;
 
 /// The answers of a run; an error that says what to do where there are none.
 pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
@@ -143,24 +140,18 @@ fn unknown(id: &str, samples: &[Sample], run: &Path) -> anyhow::Error {
 /// Every sample with its questions and how they ended, in the order of the run.
 fn list(answers: &Answers, samples: &[Sample]) -> anyhow::Result<Done> {
     let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
-    let mut rows: Vec<(String, usize, BTreeMap<&'static str, usize>)> = Vec::new();
-    for from in (0..).step_by(PAGE) {
-        let page = answers.page(from, PAGE)?;
-        for asked in &page {
-            let sample = asked.sample(|id| known.contains(id)).unwrap_or(&asked.request);
-            if rows.last().is_none_or(|(last, ..)| last != sample) {
-                rows.push((sample.to_owned(), 0, BTreeMap::new()));
-            }
-            if let Some((_, questions, outcomes)) = rows.last_mut() {
-                *questions += 1;
-                *outcomes.entry(asked.answer.outcome().name()).or_default() += 1;
-            }
+    let mut rows: Vec<(String, usize, BTreeMap<String, usize>)> = Vec::new();
+    answers.outcomes(|request, outcome| {
+        let sample = sample_of(request, |id| known.get(id).copied()).unwrap_or(request);
+        if rows.last().is_none_or(|(last, ..)| last != sample) {
+            rows.push((sample.to_owned(), 0, BTreeMap::new()));
         }
-        if page.len() < PAGE {
-            break;
+        if let Some((_, questions, outcomes)) = rows.last_mut() {
+            *questions += 1;
+            *outcomes.entry(outcome.to_owned()).or_default() += 1;
         }
-    }
-    let outcomes = |counts: BTreeMap<&str, usize>| counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
+    })?;
+    let outcomes = |counts: BTreeMap<String, usize>| counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(id, n, counts)| vec![id, n.to_string(), outcomes(counts)]).collect();
     print(&table(&["sample", "questions", "outcomes"].map(str::to_owned), &rows))?;
     Ok(Done::Success)
@@ -320,9 +311,12 @@ fn recompute(asked: &[Asked], model: &Model) -> anyhow::Result<Done> {
             print(&format!("{} differs; asked again:\n{}", visible_line(&one.request), answer(&again)))?;
         }
     }
-    let asked = asked.iter().filter(|one| one.ask.is_some()).count();
-    print(&format!("asked again: {same} of {asked} answers have the same bits"))?;
-    Ok(if same == asked { Done::Success } else { Done::Differs })
+    let scored = asked.iter().filter(|one| one.ask.is_some()).count();
+    print(&format!("asked again: {same} of {scored} answers have the same bits"))?;
+    if scored < asked.len() {
+        print(&format!("{} generated texts were not asked again", thousands((asked.len() - scored) as u64)))?;
+    }
+    Ok(if same == scored { Done::Success } else { Done::Differs })
 }
 
 fn json_line(outcome: &Outcome) -> anyhow::Result<String> {

@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use probity_data::Sample;
 use probity_lm::Prompt;
-use probity_store::{Answers, AnyAnswer, Asked};
+use probity_store::{Answers, AnyAnswer, Asked, sample_of};
 use serde_json::{Map, Value, json};
 
 use crate::ReportError;
@@ -204,8 +204,7 @@ impl<'a> Reader<'a> {
         let mut asked: Vec<Vec<Range<usize>>> = vec![Vec::new(); part.facts.samples.len()];
         if let Some(answers) = &answers {
             answers.requests(|position, request| {
-                // The longest id counts: requests of the sample `a/b` begin like those of the sample `a`.
-                let sample = request.rmatch_indices('/').find_map(|(at, _)| part.facts.ids.find(&request[..at]));
+                let sample = sample_of(request, |id| part.facts.ids.find(id));
                 let Some(places) = sample.map(|number| &mut asked[number as usize]) else { return };
                 match places.last_mut() {
                     Some(last) if last.end == position => last.end += 1,

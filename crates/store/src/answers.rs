@@ -21,7 +21,7 @@ const FORMAT: i64 = 1;
 /// How long a process waits for another that writes to the same database.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was put longer ago than this is on the disk, even where the machine loses power.
+/// An answer that comes so long after the last flush is flushed to the disk, with all before it.
 const FLUSH_AFTER: Duration = Duration::from_secs(2);
 
 const SCHEMA: &str = "
@@ -114,7 +114,8 @@ impl Question for GenerateRequest {
 }
 
 /// Answers of models, in an `SQLite` database, and which request of a run each belongs to. An answer is there once it was put, whatever becomes
-/// of the process; a machine that loses power may lose those of the last two seconds. Several processes may share one.
+/// of the process. A machine that loses power may lose those that came after the last flush, which goes with the first answer after two seconds.
+/// Several processes may share one.
 #[derive(Debug)]
 pub struct Answers {
     pub(crate) path: PathBuf,

@@ -24,12 +24,9 @@ pub struct Asked {
     pub answer: AnyAnswer,
 }
 
-impl Asked {
-    /// The id of the sample that the request is about: the longest of the known ones that its own begins with.
-    pub fn sample(&self, is_known: impl Fn(&str) -> bool) -> Option<&str> {
-        let slashes = self.request.rmatch_indices('/').map(|(at, _)| &self.request[..at]);
-        slashes.into_iter().find(|id| is_known(id))
-    }
+/// The sample that a request is about: what `find` knows by the longest id that the request's begins with.
+pub fn sample_of<T>(request: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    request.rmatch_indices('/').find_map(|(at, _)| find(&request[..at]))
 }
 
 /// An answer to a question of either kind.
@@ -88,6 +85,20 @@ impl Answers {
             let mut rows = find.query([])?;
             while let Some(row) = rows.next()? {
                 each(row.get::<_, i64>(0)? as usize, row.get_ref(1)?.as_str()?);
+            }
+            Ok(())
+        };
+        all().map_err(StoreError::database("read", &self.path))
+    }
+
+    /// The id of every request and how its answer ended, in the run's order.
+    pub fn outcomes(&self, mut each: impl FnMut(&str, &str)) -> Result<(), StoreError> {
+        let mut all = || -> rusqlite::Result<()> {
+            let find = "SELECT r.request, a.outcome FROM requests r JOIN answers a USING (key) ORDER BY r.position";
+            let mut find = self.connection.prepare(find)?;
+            let mut rows = find.query([])?;
+            while let Some(row) = rows.next()? {
+                each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
             }
             Ok(())
         };

@@ -14,7 +14,7 @@ mod run;
 mod table;
 
 pub use answers::{ANSWERS, Answers, Entry, ModelEntry, Named, Question};
-pub use asked::{AnyAnswer, Asked, Difference, Overlap};
+pub use asked::{AnyAnswer, Asked, Difference, Overlap, sample_of};
 pub use atomic::write_whole;
 pub use error::StoreError;
 pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status};
