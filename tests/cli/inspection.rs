@@ -33,6 +33,11 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
         assert!(sample.contains(part), "{part} is not in\n{sample}");
     }
     let question = world.run(&["show", "run", "s/2/fluency/1/a/b", "--recompute"]).exits(0).stdout;
+    let mut files: Vec<_> =
+        std::fs::read_dir(world.path("run")).expect("a folder").map(|entry| entry.expect("entry").file_name()).collect();
+    files.sort();
+    let expected = [".lock", "answers.sqlite", "comparisons.jsonl", "manifest.json", "samples.jsonl", "scores.jsonl", "summary.json"];
+    assert_eq!(files, expected, "looking leaves nothing behind");
     let row = &world.rows("run/comparisons.jsonl")[2];
     let p = format!("{:.6}", row["p"].as_f64().expect("a number"));
     for part in [&p, "mass of the labels", "asked again: 1 of 1 answers have the same bits", "A 1", "\"A\""] {

@@ -66,7 +66,8 @@ impl DemoArgs {
             let answers = folder.answers()?;
             let recorded = Recorded::new(&model, &answer_settings(model.options()), Some(&answers), None)?;
             self.compare(compare, &matches, &samples, &recorded, &mut folder, &mut reporter)?;
-            Self::likelihoods(&samples, &recorded, &mut folder, &mut reporter)
+            Self::likelihoods(&samples, &recorded, &mut folder, &mut reporter)?;
+            Ok(recorded.finish()?)
         })();
         close(folder, result)?;
         self.where_things_are()?;

@@ -302,6 +302,15 @@ impl Answers {
         Ok(())
     }
 
+    /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none beside it. Where
+    /// another process has it open, it stays as it is.
+    pub fn settle(&self) {
+        let settled =
+            self.connection.busy_timeout(Duration::ZERO).and_then(|()| self.connection.pragma_update(None, "journal_mode", "delete"));
+        // It is whole either way.
+        let _ = settled.and_then(|()| self.connection.busy_timeout(PATIENCE));
+    }
+
     fn flush_in_time(&self) -> rusqlite::Result<()> {
         if self.flushed.get().elapsed() < FLUSH_AFTER {
             return Ok(());

@@ -54,9 +54,12 @@ impl<'a> Recorded<'a> {
         self.found.get()
     }
 
-    /// Says that the run has no more requests: the names of a longer run that was here before go.
+    /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is settled.
     pub fn finish(&self) -> Result<(), StoreError> {
-        self.own.as_ref().map_or(Ok(()), |own| own.answers.forget_requests_from(self.asked.get()))
+        let Some(own) = &self.own else { return Ok(()) };
+        own.answers.forget_requests_from(self.asked.get())?;
+        own.answers.settle();
+        Ok(())
     }
 
     /// The question's entry; the same in both places.
