@@ -103,4 +103,10 @@ fn generated_answers_are_shown_as_they_are() {
     run(&world, &data, "run", &["--decide", "samples:2", "--max-tokens", "3"]);
     let shown = world.run(&["show", "run", "s/1/fluency/1/a/b#1"]).exits(0).stdout;
     assert!(shown.contains("tokens") && shown.contains("⟦<|im_start|>⟧"), "{shown}");
+    run(&world, &data, "other", &["--decide", "samples:2", "--max-tokens", "3", "--seed", "9"]);
+    let text = |run: &str| world.run(&["show", run, "s/1/fluency/1/a/b#1"]).exits(0).stdout;
+    assert_ne!(text("run"), text("other"));
+    let diff = world.run(&["diff", "run", "other"]).exits(1).stdout;
+    // Generated texts differ or do not: there is no distance between them.
+    assert!(diff.contains("seeds.seed") && diff.lines().any(|line| line.contains("s/1/fluency/1/a/b#1") && line.contains('–')), "{diff}");
 }

@@ -63,6 +63,15 @@ pub struct Overlap {
 }
 
 impl AnyAnswer {
+    /// By the kind of the question: the JSON of a text can be taken for that of a score.
+    fn read(kind: &str, json: &str) -> Result<Self, serde_json::Error> {
+        if kind == GenerateRequest::KIND {
+            Ok(Self::Generate(serde_json::from_str(json)?))
+        } else {
+            Ok(Self::Score(serde_json::from_str(json)?))
+        }
+    }
+
     /// How it ended.
     pub fn outcome(&self) -> &Outcome {
         match self {
@@ -80,25 +89,26 @@ impl Answers {
 
     /// The place and the id of every request, in the run's order; nothing of what was asked is read.
     pub fn requests(&self, mut each: impl FnMut(usize, &str)) -> Result<(), StoreError> {
-        let mut all = || -> rusqlite::Result<()> {
-            let mut find = self.connection.prepare("SELECT position, request FROM requests ORDER BY position")?;
-            let mut rows = find.query([])?;
-            while let Some(row) = rows.next()? {
-                each(row.get::<_, i64>(0)? as usize, row.get_ref(1)?.as_str()?);
-            }
+        self.each_row("SELECT position, request FROM requests ORDER BY position", |row| {
+            each(row.get::<_, i64>(0)? as usize, row.get_ref(1)?.as_str()?);
             Ok(())
-        };
-        all().map_err(StoreError::database("read", &self.path))
+        })
     }
 
     /// The id of every request and how its answer ended, in the run's order.
     pub fn outcomes(&self, mut each: impl FnMut(&str, &str)) -> Result<(), StoreError> {
+        self.each_row("SELECT r.request, a.outcome FROM requests r JOIN answers a USING (key) ORDER BY r.position", |row| {
+            each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+            Ok(())
+        })
+    }
+
+    fn each_row(&self, select: &str, mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
         let mut all = || -> rusqlite::Result<()> {
-            let find = "SELECT r.request, a.outcome FROM requests r JOIN answers a USING (key) ORDER BY r.position";
-            let mut find = self.connection.prepare(find)?;
+            let mut find = self.connection.prepare(select)?;
             let mut rows = find.query([])?;
             while let Some(row) = rows.next()? {
-                each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+                each(row)?;
             }
             Ok(())
         };
@@ -118,7 +128,7 @@ impl Answers {
         let mut wrong = None;
         let compare = || -> rusqlite::Result<()> {
             self.connection.execute("ATTACH ?1 AS other", [attached])?;
-            let both = "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer
+            let both = "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind
                         FROM main.requests r JOIN main.answers a USING (key)
                         JOIN other.requests s ON s.request = r.request JOIN other.answers b ON b.key = s.key ORDER BY r.position";
             let mut both = self.connection.prepare(both)?;
@@ -127,10 +137,8 @@ impl Answers {
                 overlap.both += 1;
                 let Some(here) = row.get::<_, Option<String>>(1)? else { continue };
                 overlap.differ += 1;
-                let read = |answer: &str| {
-                    serde_json::from_str(answer).map(AnyAnswer::Score).or_else(|_| serde_json::from_str(answer).map(AnyAnswer::Generate))
-                };
-                match (read(&here), read(&row.get::<_, String>(2)?)) {
+                let [there, kind_here, kind_there] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
+                match (AnyAnswer::read(&kind_here, &here), AnyAnswer::read(&kind_there, &there)) {
                     (Ok(here), Ok(there)) => each(Difference { request: row.get(0)?, here, there }),
                     (Err(source), _) | (_, Err(source)) => wrong = Some(source),
                 }
@@ -163,9 +171,9 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
     let (position, request): (i64, String) = (row.get(0)?, row.get(1)?);
     let [kind, question, answer] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
     let read = || {
+        let answer = AnyAnswer::read(&kind, &answer)?;
         if kind == GenerateRequest::KIND {
             let (prompt, ..): (Prompt, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny) = serde_json::from_str(&question)?;
-            let answer = AnyAnswer::Generate(serde_json::from_str(&answer)?);
             return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
         }
         let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
@@ -173,7 +181,6 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
             LABELS => Ask::Labels(serde_json::from_value(asked)?),
             _ => Ask::Continuation(serde_json::from_value(asked)?),
         };
-        let answer = AnyAnswer::Score(serde_json::from_str(&answer)?);
         Ok(Asked { position: position as usize, request, prompt, ask: Some(ask), answer })
     };
     Ok(read())

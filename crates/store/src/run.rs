@@ -49,22 +49,18 @@ impl RunFolder {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
         }
         fs::create_dir_all(path).map_err(StoreError::io("created", path))?;
-        let old = earlier_run(path)?;
+        // A folder that is not ours gets no lock; what a run left is read once no other process can be at it.
+        earlier_run(path)?;
         let lock = lock(path)?;
+        let old = unless_refused(path, existing, earlier_run(path)?)?;
         let mut manifest = Manifest::begin(info);
         if let Some(old) = old {
             let kept = |name: &&String| existing == Existing::Resume && is_answers(name);
-            match existing {
-                Existing::Refuse if !failed_without_a_row(path, &old) => {
-                    return Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() });
+            if existing == Existing::Resume {
+                if let Some(what) = manifest.info.difference(&old.info) {
+                    return Err(StoreError::Different { path: path.to_owned(), what });
                 }
-                Existing::Resume => {
-                    if let Some(what) = manifest.info.difference(&old.info) {
-                        return Err(StoreError::Different { path: path.to_owned(), what });
-                    }
-                    manifest.resume(&old);
-                }
-                _ => {}
+                manifest.resume(&old);
             }
             manifest.files = old.files.iter().filter(kept).cloned().collect();
             for name in old.files.iter().filter(|name| is_plain(name) && !kept(name)) {
@@ -92,12 +88,7 @@ impl RunFolder {
         if path.join(LOCK).exists() {
             drop(lock(path)?);
         }
-        match old {
-            Some(old) if existing == Existing::Refuse && !failed_without_a_row(path, &old) => {
-                Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
-            }
-            old => Ok(old),
-        }
+        unless_refused(path, existing, old)
     }
 
     /// The run's answers.
@@ -108,7 +99,12 @@ impl RunFolder {
             }
         }
         self.write_manifest()?;
-        Answers::open(&self.path.join(ANSWERS))
+        let path = self.path.join(ANSWERS);
+        if !path.exists() {
+            // Of a run that was being replaced when its process was killed: a log would be read into the new database.
+            ANSWERS_FILES.iter().try_for_each(|side| remove(&self.path.join(side)))?;
+        }
+        Answers::open(&path)
     }
 
     /// The folder.
@@ -203,6 +199,16 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         // A file system that knows no locks: the run goes on without.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(StoreError::io("locked", at)(error)),
+    }
+}
+
+/// The earlier run, unless it is to stay and something of it would be lost.
+fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Result<Option<Manifest>, StoreError> {
+    match old {
+        Some(old) if existing == Existing::Refuse && !failed_without_a_row(path, &old) => {
+            Err(StoreError::Exists { path: path.to_owned(), status: old.status.name() })
+        }
+        old => Ok(old),
     }
 }
 
@@ -402,6 +408,20 @@ mod tests {
             let error = RunFolder::create(&path, Existing::Replace, info()).expect_err("a file").to_string();
             assert!(error.contains("could not be created") && error.contains("a part of this path is a file"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_log_without_its_database_is_not_read_into_a_new_one() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        drop(run.answers().expect("opened"));
+        drop(run);
+        fs::remove_file(path.join(ANSWERS)).expect("removed");
+        fs::write(path.join("answers.sqlite-wal"), "stale").expect("written");
+        let mut run = RunFolder::create(&path, Existing::Resume, info()).expect("resumed");
+        let answers = run.answers().expect("opened");
+        assert_eq!(answers.count().expect("readable"), 0);
+        assert_ne!(fs::read(path.join("answers.sqlite-wal")).expect("there"), b"stale");
     }
 
     #[test]
