@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use probity_kernels::{Arithmetic, AttentionShape, Isa, Segment, Span, attention, pack_span};
+use probity_kernels::{Arithmetic, AttentionShape, Isa, Rows, Segment, Span, attention, pack_span};
 
 fn shape(arithmetic: Arithmetic) -> AttentionShape {
     AttentionShape { heads: 32, kv_heads: 8, head_dim: 64, scale: 0.125, window: None, arithmetic }
@@ -46,7 +46,7 @@ fn spans(c: &mut Criterion) {
             let all: Vec<Segment<'_>> = (0..segments)
                 .map(|_| Segment {
                     spans: before.iter().chain([&after]).map(Packed::span).collect(),
-                    ends: past + 1..past + new + 1,
+                    rows: Rows::Causal(past + 1..past + new + 1),
                     wanted: None,
                 })
                 .collect();
@@ -55,7 +55,7 @@ fn spans(c: &mut Criterion) {
             let mut out = vec![0.0; queries.len()];
             group.throughput(Throughput::Elements(rows as u64));
             group.bench_function(BenchmarkId::new(format!("{name}_{in_what}"), format!("{past}+{segments}x{new}")), |b| {
-                b.iter(|| attention(Isa::best(), &shape, black_box(&queries), &all, &mut out));
+                b.iter(|| attention(Isa::best(), &shape, None, black_box(&queries), &all, &mut out));
             });
         }
     }

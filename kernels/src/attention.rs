@@ -97,13 +97,71 @@ impl<'a> Span<'a> {
     }
 }
 
+/// The rows of a segment, and which positions each of them sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rows {
+    /// For each row, the positions up to and including its own: text that was read so far.
+    Causal(Range<usize>),
+    /// So many rows, at the positions from 0 on, that see all positions: an encoder's text, or a decoder's tokens that look at it.
+    All(usize),
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        match self {
+            Self::Causal(ends) => ends.len(),
+            Self::All(rows) => *rows,
+        }
+    }
+}
+
+/// What is added to scores by the distance of key and query (Raffel et al. 2020, section 2.1).
+#[derive(Debug, Clone, PartialEq)]
+pub struct RelativeBias {
+    table: Vec<f32>,
+    reach: usize,
+}
+
+impl RelativeBias {
+    /// For each of `heads` the summand at each distance, key position minus query position, from `−reach` to `reach`; those farther apart
+    /// have that of the farthest.
+    pub fn new(heads: usize, reach: usize, summand: impl Fn(usize, isize) -> f32) -> Self {
+        let distances = -(reach as isize)..=reach as isize;
+        Self { table: (0..heads).flat_map(|head| distances.clone().map(move |d| (head, d))).map(|(h, d)| summand(h, d)).collect(), reach }
+    }
+
+    /// Distances in reach.
+    fn distances(&self) -> usize {
+        2 * self.reach + 1
+    }
+
+    /// `score ← scale · score + summand` for the scores of a query at some positions.
+    #[inline(always)]
+    fn add(&self, query: &Query, scale: f32, scores: &mut [f32]) {
+        let table = &self.table[query.head * self.distances()..][..self.distances()];
+        // Positions before `near` are out of reach, and those from `far` on.
+        let near = query.position.saturating_sub(self.reach).clamp(query.start, query.end) - query.start;
+        let far = (query.position + self.reach + 1).clamp(query.start, query.end) - query.start;
+        let first = (query.start + near + self.reach).saturating_sub(query.position);
+        for score in &mut scores[..near] {
+            *score = *score * scale + table[0];
+        }
+        for (score, summand) in scores[near..far].iter_mut().zip(&table[first..]) {
+            *score = *score * scale + summand;
+        }
+        for score in &mut scores[far..query.end - query.start] {
+            *score = *score * scale + table[table.len() - 1];
+        }
+    }
+}
+
 /// Query rows and what they see.
 #[derive(Debug, Clone)]
 pub struct Segment<'a> {
     /// From position 0 without gaps.
     pub spans: Vec<Span<'a>>,
-    /// For each query row, the positions up to and including its own.
-    pub ends: Range<usize>,
+    /// The query rows.
+    pub rows: Rows,
     /// Which of these rows are asked for, ascending; all where absent.
     pub wanted: Option<&'a [usize]>,
 }
@@ -199,28 +257,49 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], start: usize, keys
 /// Queries, rows times heads, that a task has at the most, unless a row alone has more.
 const TASK_QUERIES: usize = 64;
 
-/// Causal attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
+/// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
-/// Scores are `scale · Σ_d q_d k_d` over ascending `d`; weights their softmax; the result sums `weight · value` over ascending positions
+/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, plus the summand of `bias` where there is one; weights their softmax; the result sums `weight · value` over ascending positions
 /// and is divided by the sum of weights at the end. In bf16 the sums run as [`Form::Tiles`](crate::Form) says, over 32 elements and over
 /// 32 positions from a multiple of 32 on at a time, and the sum of weights is that of the rounded ones.
-pub fn attention(isa: Isa, shape: &AttentionShape, queries: &[f32], segments: &[Segment<'_>], out: &mut [f32]) {
+pub fn attention(
+    isa: Isa,
+    shape: &AttentionShape,
+    bias: Option<&RelativeBias>,
+    queries: &[f32],
+    segments: &[Segment<'_>],
+    out: &mut [f32],
+) {
     let width = shape.heads * shape.head_dim;
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
+    assert!(bias.is_none_or(|bias| bias.table.len() == shape.heads * bias.distances()), "a bias for each head");
     let task_rows = (TASK_QUERIES * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
     let mut row = 0;
     for segment in segments {
-        assert!(segment.ends.start > 0 && segment.ends.end <= segment.positions() + 1, "a row sees positions that are there");
+        let positions = segment.positions();
+        let fits = match &segment.rows {
+            Rows::Causal(ends) => ends.start > 0 && ends.end <= positions + 1,
+            Rows::All(_) => positions > 0 && shape.window.is_none(),
+        };
+        assert!(fits, "a row sees positions that are there");
         for span in &segment.spans {
             let fits = span.keys.len() == shape.keys_len(span.len) && span.values.len() == shape.values_len(span.len);
             assert!(fits, "spans are packed for this shape");
         }
-        let rows = segment.wanted.map_or(segment.ends.len(), <[usize]>::len);
+        let rows = segment.wanted.map_or(segment.rows.len(), <[usize]>::len);
         for first in (0..rows).step_by(task_rows) {
             let rows = first..rows.min(first + task_rows);
-            tasks.extend((0..shape.kv_heads).map(|kv_head| Task { shape, queries, segment, first_row: row, rows: rows.clone(), kv_head }));
+            tasks.extend((0..shape.kv_heads).map(|kv_head| Task {
+                shape,
+                bias,
+                queries,
+                segment,
+                first_row: row,
+                rows: rows.clone(),
+                kv_head,
+            }));
         }
         row += rows;
     }
@@ -258,6 +337,7 @@ thread_local! {
 /// A few rows of one segment, for the query heads of one key head.
 struct Task<'a> {
     shape: &'a AttentionShape,
+    bias: Option<&'a RelativeBias>,
     /// Of all segments.
     queries: &'a [f32],
     segment: &'a Segment<'a>,
@@ -282,17 +362,36 @@ impl Task<'_> {
     fn query(&self, index: usize) -> Query {
         let (shape, group) = (self.shape, self.group());
         let (row, head) = (self.rows.start + index / group, self.kv_head * group + index % group);
-        let end = self.segment.ends.start + self.segment.wanted.map_or(row, |wanted| wanted[row]);
+        let offset = self.segment.wanted.map_or(row, |wanted| wanted[row]);
+        let (position, end) = match &self.segment.rows {
+            Rows::Causal(ends) => (ends.start + offset - 1, ends.start + offset),
+            Rows::All(_) => (offset, self.segment.positions()),
+        };
         let start = shape.window.map_or(0, |w| end.saturating_sub(w));
-        Query { at: ((self.first_row + row) * shape.heads + head) * shape.head_dim, start, end }
+        Query { at: ((self.first_row + row) * shape.heads + head) * shape.head_dim, head, position, start, end }
+    }
+
+    /// Adds the bias to a query's scores; returns the scale that is left to be applied.
+    #[inline(always)]
+    fn add_bias(&self, query: &Query, scores: &mut [f32]) -> f32 {
+        match self.bias {
+            Some(bias) => {
+                bias.add(query, self.shape.scale, scores);
+                1.0
+            }
+            None => self.shape.scale,
+        }
     }
 }
 
 /// One head of one row.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Query {
     /// Where it starts among all queries.
     at: usize,
+    head: usize,
+    /// Its own.
+    position: usize,
     /// Positions it sees.
     start: usize,
     end: usize,

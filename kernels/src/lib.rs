@@ -33,7 +33,7 @@ mod worker;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use attention::{AttentionShape, Segment, Span, attention, join_spans, pack_span};
+pub use attention::{AttentionShape, RelativeBias, Rows, Segment, Span, attention, join_spans, pack_span};
 pub use buffer::{Buffer, prefer_large_pages};
 pub use decode::dequantise;
 pub use elementwise::{Norm, RopeLayout, RopeTable, rms_norm, silu_mul};

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Segment, Span, WeightType,
-    attention, dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
+    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment,
+    Span, WeightType, attention, dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
 };
 
 /// A small generator, so that each test names its seed.
@@ -331,6 +331,7 @@ fn pack(isa: Isa, shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Ra
 }
 
 /// A case of attention: keys and values of all positions, queries of the last `rows`.
+#[derive(Clone)]
 struct Case {
     shape: AttentionShape,
     keys: Vec<f32>,
@@ -338,13 +339,16 @@ struct Case {
     queries: Vec<f32>,
     positions: usize,
     rows: usize,
+    /// Whether each row sees what comes after it too; then there are as many rows as positions, or more.
+    sees_all: bool,
+    bias: Option<RelativeBias>,
 }
 
 impl Case {
     fn new(random: &mut Random, shape: AttentionShape, positions: usize, rows: usize) -> Self {
         let kv = positions * shape.kv_heads * shape.head_dim;
         let queries: Vec<f32> = random.floats(rows * shape.heads * shape.head_dim).iter().map(|q| 4.0 * q).collect();
-        Self { shape, keys: random.floats(kv), values: random.floats(kv), queries, positions, rows }
+        Self { shape, keys: random.floats(kv), values: random.floats(kv), queries, positions, rows, sees_all: false, bias: None }
     }
 
     /// The result with the positions cut into spans at `cuts`.
@@ -355,9 +359,12 @@ impl Case {
         let packed: Vec<_> = bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
         let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
-        let ends = self.positions - self.rows + 1..self.positions + 1;
-        attention(isa, &self.shape, &self.queries, &[Segment { spans, ends, wanted: None }], &mut out);
+        attention(isa, &self.shape, self.bias.as_ref(), &self.queries, &[Segment { spans, rows: self.seen(), wanted: None }], &mut out);
         out
+    }
+
+    fn seen(&self) -> Rows {
+        if self.sees_all { Rows::All(self.rows) } else { Rows::Causal(self.positions - self.rows + 1..self.positions + 1) }
     }
 
     /// The definition in f64, of numbers rounded as the shape says.
@@ -366,13 +373,15 @@ impl Case {
         let rounded = |x: f32| f64::from(if arithmetic == Arithmetic::Tiles { bf16::from_f32(x).to_f32() } else { x });
         let mut out = Vec::new();
         for row in 0..self.rows {
-            let end = self.positions - self.rows + row + 1;
+            let own = if self.sees_all { row } else { self.positions - self.rows + row };
+            let end = if self.sees_all { self.positions } else { own + 1 };
             let seen = window.map_or(0, |w| end.saturating_sub(w))..end;
             for head in 0..heads {
                 let at = |position: usize| (position * kv_heads + head / (heads / kv_heads)) * dim;
                 let q = &self.queries[(row * heads + head) * dim..][..dim];
                 let dot = |p: usize| (0..dim).map(|d| rounded(q[d]) * rounded(self.keys[at(p) + d])).sum::<f64>();
-                let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale)).exp()).collect();
+                let bias = |p: usize| if self.bias.is_some() { f64::from(summand(head, p as isize - own as isize)) } else { 0.0 };
+                let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale) + bias(p)).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for d in 0..dim {
                     let value: f64 = seen.clone().zip(&weights).map(|(p, w)| w * rounded(self.values[at(p) + d])).sum();
@@ -382,6 +391,14 @@ impl Case {
         }
         out
     }
+}
+
+/// How far a bias reaches, and what it is.
+const REACH: usize = 9;
+
+fn summand(head: usize, distance: isize) -> f32 {
+    let distance = distance.clamp(-(REACH as isize), REACH as isize);
+    ((head as isize * 5 + distance * 7).rem_euclid(11) - 5) as f32 * 0.3
 }
 
 /// The arithmetics of attention, and how far a result may be from the definition: weights in bf16 have eight digits.
@@ -415,11 +432,46 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
 }
 
 #[test]
+fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
+    let mut random = Random(21);
+    for (arithmetic, tolerance) in ATTENTIONS {
+        for (heads, head_dim, sees_all, biased) in [(4, 64, true, true), (3, 20, true, false), (2, 32, false, true), (1, 80, true, true)] {
+            let shape = AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, window: None, arithmetic };
+            // With fewer positions than rows, and more: a decoder's rows that look at an encoder's text.
+            for (positions, rows) in [(1, 1), (5, 17), (37, 37), (100, 100), (130, 7)] {
+                if !sees_all && rows > positions {
+                    continue;
+                }
+                let bias = biased.then(|| RelativeBias::new(heads, REACH, summand));
+                let case = Case { sees_all, bias, ..Case::new(&mut random, shape, positions, rows) };
+                let whole = case.attend(Isa::Plain, &[]);
+                for (y, expected) in whole.iter().zip(case.expected()) {
+                    assert!((f64::from(*y) - expected).abs() < tolerance, "{shape:?} ({positions}, {rows}): {y} for {expected}");
+                }
+                for isa in isas() {
+                    for cuts in [vec![], vec![1], vec![7, 23], vec![32, 33, 64]] {
+                        if cuts.iter().all(|c| *c < positions) {
+                            assert_eq!(
+                                bits(&case.attend(isa, &cuts)),
+                                bits(&whole),
+                                "{shape:?} {sees_all} cut at {cuts:?} on {}",
+                                isa.name()
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn wanted_rows_have_the_bits_they_have_among_all() {
     let mut random = Random(14);
     for (arithmetic, _) in ATTENTIONS {
         let shape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 48, scale: 0.2, window: Some(30), arithmetic };
-        let case = Case::new(&mut random, shape, 90, 60);
+        let bias = Some(RelativeBias::new(shape.heads, REACH, summand));
+        let case = Case { bias, ..Case::new(&mut random, shape, 90, 60) };
         let width = shape.heads * shape.head_dim;
         let wanted = [0, 3, 4, 40, 41, 59];
         let queries: Vec<f32> = wanted.iter().flat_map(|row| case.queries[row * width..][..width].to_vec()).collect();
@@ -427,7 +479,7 @@ fn wanted_rows_have_the_bits_they_have_among_all() {
             let (keys, values, len) = pack(isa, &shape, &case.keys, &case.values, 0..90);
             let spans = vec![Span { keys: &keys, values: &values, len }];
             let mut out = vec![f32::NAN; queries.len()];
-            attention(isa, &shape, &queries, &[Segment { spans, ends: 31..91, wanted: Some(&wanted) }], &mut out);
+            attention(isa, &shape, case.bias.as_ref(), &queries, &[Segment { spans, rows: case.seen(), wanted: Some(&wanted) }], &mut out);
             let all = case.attend(isa, &[]);
             let expected: Vec<f32> = wanted.iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
             assert_eq!(bits(&out), bits(&expected), "{arithmetic:?} on {}", isa.name());
@@ -470,6 +522,7 @@ fn a_query_has_the_same_bits_alone_and_among_others() {
                 queries: case.queries[row * width..][..width].to_vec(),
                 positions: row + 1,
                 rows: 1,
+                ..case.clone()
             };
             assert_eq!(bits(&alone.attend(Isa::best(), &[])), bits(&together[row * width..][..width]), "{arithmetic:?}, row {row}");
         }
@@ -486,7 +539,7 @@ fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
         let expected = finite.attend(Isa::best(), &[]);
         for (bad, in_keys) in [(f32::NAN, false), (f32::INFINITY, false), (f32::NAN, true), (3.4e38, true), (f32::INFINITY, true)] {
             // In the first key head, which two query heads read.
-            let mut case = Case { keys: finite.keys.clone(), values: finite.values.clone(), queries: finite.queries.clone(), ..finite };
+            let mut case = finite.clone();
             let element = &mut if in_keys { &mut case.keys } else { &mut case.values }[40 * shape.kv_heads * shape.head_dim + 7];
             *element = bad;
             for isa in isas() {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 use probity_kernels::{
-    AttentionShape, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Segment, attention, gated_matmul, head, matmul, rms_norm,
+    AttentionShape, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Rows, Segment, attention, gated_matmul, head, matmul, rms_norm,
 };
 use rayon::prelude::*;
 
@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
             let mut spans: Vec<_> = segment.past.iter().map(|span| span.cache::<CpuSpan>().layer(layer)).collect();
             spans.push(new.layer(layer));
             let ends = segment.start() + 1..segment.start() + segment.tokens.len() + 1;
-            Segment { spans, ends, wanted: last.then_some(&segment.wanted) }
+            Segment { spans, rows: Rows::Causal(ends), wanted: last.then_some(&segment.wanted) }
         };
         self.segments.iter().zip(new).map(segment).collect()
     }
@@ -165,7 +165,7 @@ impl Attention {
     /// Attends and adds the result to the residual stream.
     fn attend(&self, w: &mut Workspace, plan: &Plan<'_>, new: &[CpuSpan], layer: usize, last: bool) {
         w.attended.set_len(w.q.len());
-        attention(plan.compute.isa, &plan.shape, &w.q, &plan.attention_segments(new, layer, last), &mut w.attended);
+        attention(plan.compute.isa, &plan.shape, None, &w.q, &plan.attention_segments(new, layer, last), &mut w.attended);
         self.o_proj.add_to(plan.compute, &mut w.inputs, &w.attended, &mut w.x);
     }
 }

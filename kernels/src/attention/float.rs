@@ -53,7 +53,7 @@ impl Tile<'_> {
     #[inline(always)]
     fn run<S: Simd, const Q: usize>(&self, scratch: &mut Scratch, out: &Results<'_>) -> usize {
         let scores: &mut [f32] = bytemuck::cast_slice_mut(&mut scratch.scores);
-        let mut queries = [Query { at: 0, start: 0, end: 0 }; Q];
+        let mut queries = [Query::default(); Q];
         for (index, query) in queries.iter_mut().enumerate() {
             *query = self.task.query(self.first + index);
         }
@@ -68,7 +68,9 @@ impl Tile<'_> {
         self.scores::<S, Q>(&queries, side_by_side, scores);
         let mut sums = [0.0; Q];
         for ((query, sum), scores) in queries.iter().zip(&mut sums).zip(scores.chunks_exact_mut(self.stride)) {
-            *sum = softmax_weights::<S>(&mut scores[query.start..query.end], self.task.shape.scale);
+            let scores = &mut scores[query.start..query.end];
+            let scale = self.task.add_bias(query, scores);
+            *sum = softmax_weights::<S>(scores, scale);
         }
         for vector in (0..self.task.shape.head_dim).step_by(2 * LANES) {
             self.weigh::<S, Q>(&queries, scores, sums, vector, out);

@@ -246,7 +246,7 @@ struct Tile<'a> {
 impl Tile<'_> {
     #[inline(always)]
     fn run<S: Simd>(&mut self, first: usize, out: &Results<'_>) {
-        let mut queries = [Query { at: 0, start: 0, end: 0 }; QUERIES];
+        let mut queries = [Query::default(); QUERIES];
         let count = QUERIES.min(self.task.count() - first);
         let queries = &mut queries[..count];
         for (index, query) in queries.iter_mut().enumerate() {
@@ -259,7 +259,9 @@ impl Tile<'_> {
         for ((query, row), sum) in queries.iter().zip(self.scores.chunks_exact_mut(self.stride)).zip(&mut sums) {
             let scores: &mut [f32] = bytemuck::cast_slice_mut(row);
             let len = query.end - query.start;
-            soften::<S>(&mut scores[query.start..][..len.next_multiple_of(LANES)], len, self.task.shape.scale);
+            let seen = &mut scores[query.start..][..len.next_multiple_of(LANES)];
+            let scale = self.task.add_bias(query, seen);
+            soften::<S>(seen, len, scale);
             scores[start..query.start].fill(0.0);
             scores[query.end..end].fill(0.0);
             *sum = round_row::<S>(&self.unit, &mut row[start..end]);
