@@ -7,10 +7,10 @@ use crate::{Isa, WeightType};
 pub enum Arithmetic {
     /// Weights at their stored values, f32 activations, sums and products.
     Exact,
-    /// Activations of 8 bits for quantised weights, activations in bf16 for bf16 weights: what the dot products of AVX-512 multiply.
-    /// Weights of f32 and f16 are exact.
+    /// Activations of 8 bits for quantised weights; activations in bf16 for floats, which are rounded to bf16: what the dot products of
+    /// AVX-512 multiply.
     Dots,
-    /// Activations in bf16, and quantised weights rounded to bf16: what the tiles of AMX multiply. Weights of f32 and f16 are exact.
+    /// Activations and weights rounded to bf16: what the tiles of AMX multiply.
     Tiles,
 }
 
@@ -44,20 +44,19 @@ impl Form {
     /// The form of `arithmetic` for a weight type.
     pub fn of(weight_type: WeightType, arithmetic: Arithmetic) -> Self {
         match (arithmetic, weight_type) {
-            (Arithmetic::Exact, _) | (_, WeightType::F32 | WeightType::F16) => Self::Float,
+            (Arithmetic::Exact, _) => Self::Float,
             (Arithmetic::Tiles, _) => Self::Tiles,
-            (Arithmetic::Dots, WeightType::BF16) => Self::Pairs,
-            (Arithmetic::Dots, _) => Self::Int8,
+            (Arithmetic::Dots, _) if weight_type.is_quantised() => Self::Int8,
+            (Arithmetic::Dots, _) => Self::Pairs,
         }
     }
 
     /// Whether weights of this type can be multiplied so.
     pub fn suits(self, weight_type: WeightType) -> bool {
         match self {
-            Self::Float => true,
+            Self::Float | Self::Tiles => true,
             Self::Int8 => weight_type.is_quantised(),
-            Self::Pairs => weight_type == WeightType::BF16,
-            Self::Tiles => weight_type == WeightType::BF16 || weight_type.is_quantised(),
+            Self::Pairs => !weight_type.is_quantised(),
         }
     }
 

@@ -14,9 +14,9 @@
 use rayon::prelude::*;
 
 use crate::buffer::Pages;
-use crate::decode::{Block, decode_block};
+use crate::decode::{Block, decode_block, dequantise};
 use crate::matrix::Matrix;
-use crate::simd::LANES;
+use crate::simd::{LANES, to_bf16};
 use crate::{Form, WeightType};
 
 /// Outputs of a panel: two vectors.
@@ -93,21 +93,26 @@ impl PackedMatrix {
     /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be had.
     pub fn pack(weights: Matrix<'_>, form: Form) -> std::io::Result<Self> {
         assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
-        let layout = Layout::of(weights.weight_type(), form);
+        let stored = match (form, weights.weight_type()) {
+            (Form::Pairs | Form::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
+            (_, weight_type) => weight_type,
+        };
+        let layout = Layout::of(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
         let mut data = Pages::new(panels * panel_bytes)?;
         data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
             let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);
-            match weights.weight_type() {
-                WeightType::F32 => pack_floats::<4>(weights, rows, panel),
-                WeightType::F16 => pack_floats::<2>(weights, rows, panel),
-                WeightType::BF16 => pack_pairs(weights, rows, panel),
+            match (stored, weights.weight_type()) {
+                (WeightType::F32, _) => pack_floats::<4>(weights, rows, panel),
+                (WeightType::F16, _) => pack_floats::<2>(weights, rows, panel),
+                (WeightType::BF16, WeightType::BF16) => pack_pairs(rows.map(|row| weights.row(row)), panel),
+                (WeightType::BF16, _) => pack_pairs(rows.map(|row| rounded_row(weights, row)), panel),
                 _ => pack_blocks(weights, rows, &layout, panel),
             }
         });
         let (out_features, in_features) = (weights.out_features(), weights.in_features());
-        Ok(Self { weight_type: weights.weight_type(), out_features, in_features, form, layout, panel_bytes, data })
+        Ok(Self { weight_type: stored, out_features, in_features, form, layout, panel_bytes, data })
     }
 
     /// Rows of the matrix.
@@ -120,7 +125,7 @@ impl PackedMatrix {
         self.in_features
     }
 
-    /// How the weights are stored.
+    /// How the weights are stored here: floats as bf16 for products in bf16.
     pub fn weight_type(&self) -> WeightType {
         self.weight_type
     }
@@ -158,13 +163,20 @@ fn pack_floats<const SIZE: usize>(weights: Matrix<'_>, rows: std::ops::Range<usi
 }
 
 /// `(k / 2, output, 2)`; a last odd `k` is followed by zeros.
-fn pack_pairs(weights: Matrix<'_>, rows: std::ops::Range<usize>, panel: &mut [u8]) {
+fn pack_pairs(rows: impl Iterator<Item = impl AsRef<[u8]>>, panel: &mut [u8]) {
     for (lane, row) in rows.enumerate() {
         let to = panel.as_chunks_mut::<4>().0.iter_mut().skip(lane).step_by(PANEL);
-        for (to, from) in to.zip(weights.row(row).chunks(4)) {
+        for (to, from) in to.zip(row.as_ref().chunks(4)) {
             to[..from.len()].copy_from_slice(from);
         }
     }
+}
+
+/// A row of floats as the nearest bf16.
+fn rounded_row(weights: Matrix<'_>, row: usize) -> Vec<u8> {
+    let mut floats = vec![0.0; weights.in_features()];
+    dequantise(weights.weight_type(), weights.row(row), 0, &mut floats);
+    floats.iter().flat_map(|x| (to_bf16(*x) as u16).to_le_bytes()).collect()
 }
 
 fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layout, panel: &mut [u8]) {

@@ -4,17 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GenerateRequest, GenerateResult, LabelError, ScoreRequest, ScoreResult, Usage};
 
-/// The arithmetic in which weights meet activations. Weights of f32 and f16 are always exact on the CPU.
+/// The arithmetic in which weights meet activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Weights are dequantised to f32 and multiplied in f32.
+    /// Weights are widened to f32 and multiplied in f32.
     #[default]
     Exact,
     /// The fastest that the machine has: [`Tiles`](Self::Tiles) on a CPU with such tiles, else [`Dots`](Self::Dots), and a description
     /// says which; on a device with operations of its own (`cuda:0`, `metal`) weights and activations are bf16.
     Fast,
-    /// Activations are rounded to 8 bits for products with quantised weights, to bf16 with bf16 weights. The same bits on every CPU.
+    /// Activations are rounded to 8 bits for products with quantised weights; with floats, both are rounded to bf16. The same bits on
+    /// every CPU.
     Dots,
     /// Weights and activations are rounded to bf16. The same bits on every CPU, fast on those with bf16 tiles (AMX).
     Tiles,
