@@ -1,0 +1,207 @@
+//! BLEU (Papineni et al. 2002), equal to sacrebleu's (Post 2018).
+
+mod tokens;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::ngrams::{Interner, Ngrams, total};
+use crate::text::{is_space, words};
+pub(crate) use tokens::Tokens;
+
+/// Options of BLEU.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct BleuOptions {
+    /// How texts are cut into words
+    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    tok: Tokens,
+    /// What an order without a match counts: exp halves it with each such order (NIST), floor takes k in its place, add-k adds k to all
+    /// orders but the first, none leaves it at zero
+    #[arg(long, value_enum, default_value_t = Smooth::Exp)]
+    smooth: Smooth,
+    /// The number of floor (left out: 0.1) and add-k (left out: 1); positive
+    #[arg(long, value_parser = positive)]
+    k: Option<f64>,
+    /// Leave orders out for which a candidate is too short: of each item alone, as sacrebleu's sentence scores do; also of the corpus; never
+    #[arg(long, value_enum, default_value_t = Effective::Items)]
+    eff: Effective,
+    /// The longest n-grams
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    order: u8,
+    /// Whether case makes no difference
+    #[arg(long)]
+    lowercase: bool,
+}
+
+/// Smoothing (Chen and Cherry 2014: methods 3, 1, 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Smooth {
+    Exp,
+    Floor,
+    AddK,
+    None,
+}
+
+/// Where the effective order is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Effective {
+    Items,
+    Yes,
+    No,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0).ok_or_else(|| "expected a positive number".to_owned())
+}
+
+/// BLEU; see [`Definition::LONG_ABOUT`].
+pub(crate) struct Bleu(BleuOptions);
+
+impl Definition for Bleu {
+    type Options = BleuOptions;
+    const NAME: &'static str = "bleu";
+    const ABOUT: &'static str = "Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100";
+    const LONG_ABOUT: &'static str = "\
+Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100.
+
+Equal to sacrebleu (Post 2018). Of several references an n-gram matches as often as the one that has it most, and the length that is nearest to \
+the candidate's counts, the shorter of two. The corpus's score is made of summed counts, not a mean of its items.";
+    const NEEDS: Needs = &[Need::References];
+
+    fn build(options: BleuOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Self(options)))
+    }
+}
+
+/// What BLEU is made of; added up over items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counts {
+    candidate: u64,
+    reference: u64,
+    /// By order: matches, and n-grams of the candidate.
+    orders: Vec<(u64, u64)>,
+}
+
+impl Metric for Bleu {
+    fn settings(&self) -> Settings {
+        self.settings(self.0.eff == Effective::Yes)
+    }
+
+    fn item_settings(&self) -> Settings {
+        self.settings(self.0.eff != Effective::No)
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
+        let mut sum = Counts { candidate: 0, reference: 0, orders: vec![(0, 0); usize::from(self.0.order)] };
+        for counts in &counts {
+            sum.add(counts);
+        }
+        let row = |counts: &Counts, effective| vec![Score::Value(self.value(counts, effective))];
+        Ok(Scores {
+            items: counts.iter().map(|counts| row(counts, self.0.eff != Effective::No)).collect(),
+            corpus: row(&sum, self.0.eff == Effective::Yes),
+        })
+    }
+}
+
+impl Bleu {
+    fn settings(&self, effective: bool) -> Settings {
+        let options = &self.0;
+        let k = self.k();
+        let smooth = match options.smooth {
+            Smooth::Exp => "exp".to_owned(),
+            Smooth::None => "none".to_owned(),
+            Smooth::Floor => format!("floor[{k:.2}]"),
+            Smooth::AddK => format!("add-k[{k:.2}]"),
+        };
+        let mut settings = vec![
+            ("case", if options.lowercase { "lc" } else { "mixed" }.to_owned()),
+            ("eff", if effective { "yes" } else { "no" }.to_owned()),
+            ("tok", options.tok.name().to_owned()),
+            ("smooth", smooth),
+        ];
+        if options.order != 4 {
+            settings.push(("order", options.order.to_string()));
+        }
+        settings
+    }
+
+    fn k(&self) -> f64 {
+        self.0.k.unwrap_or(if self.0.smooth == Smooth::Floor { 0.1 } else { 1.0 })
+    }
+
+    fn tokenized(&self, text: &str) -> String {
+        let lowered = self.0.lowercase.then(|| text.to_lowercase());
+        self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
+    }
+
+    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams<u32>) -> Counts {
+        let order = usize::from(self.0.order);
+        let candidate = self.tokenized(item.candidate);
+        let references: Vec<String> = item.references.iter().map(|reference| self.tokenized(reference)).collect();
+        let mut interner = Interner::default();
+        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
+        let candidate = interner.ids(words(&candidate));
+        ngrams.read(references.iter().map(Vec::as_slice), order);
+        let mut matches = vec![0; order];
+        ngrams.matches(&candidate, &mut matches);
+        let nearest = references.iter().map(Vec::len).min_by_key(|len| (len.abs_diff(candidate.len()), *len));
+        Counts {
+            candidate: candidate.len() as u64,
+            reference: nearest.unwrap_or(0) as u64,
+            orders: matches.iter().zip(1..).map(|(matches, n)| (u64::from(*matches), total(candidate.len(), n) as u64)).collect(),
+        }
+    }
+
+    /// From 0 to 100.
+    fn value(&self, counts: &Counts, effective: bool) -> f64 {
+        if counts.orders.iter().all(|(matches, _)| *matches == 0) {
+            return 0.0;
+        }
+        let (mut halved, mut logs, mut orders) = (1.0, 0.0, 0_u8);
+        for (index, (matches, total)) in counts.orders.iter().enumerate() {
+            let add = if self.0.smooth == Smooth::AddK && index > 0 { self.k() } else { 0.0 };
+            let (matches, total) = (*matches as f64 + add, *total as f64 + add);
+            if total == 0.0 {
+                break;
+            }
+            let precision = match self.0.smooth {
+                _ if matches > 0.0 => 100.0 * matches / total,
+                Smooth::Exp => {
+                    halved *= 2.0;
+                    100.0 / (halved * total)
+                }
+                Smooth::Floor => 100.0 * self.k() / total,
+                // No geometric mean is above a zero.
+                Smooth::AddK | Smooth::None => return 0.0,
+            };
+            logs += precision.ln();
+            orders += 1;
+        }
+        if orders < self.0.order && !effective {
+            return 0.0;
+        }
+        brevity(counts) * (logs / f64::from(orders)).exp()
+    }
+}
+
+/// The penalty for candidates shorter than their references; there is a match, so neither is empty.
+fn brevity(counts: &Counts) -> f64 {
+    if counts.candidate < counts.reference { (1.0 - counts.reference as f64 / counts.candidate as f64).exp() } else { 1.0 }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.candidate += other.candidate;
+        self.reference += other.reference;
+        for (sum, more) in self.orders.iter_mut().zip(&other.orders) {
+            sum.0 += more.0;
+            sum.1 += more.1;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Where BLEU cuts a text into words: sacrebleu's tokenizers, which are those of NIST's mteval-v13a and mteval-v14 and two for scripts
+//! without spaces.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use regex::Regex;
+use serde::{Serialize, Serializer};
+
+/// A tokenizer: puts spaces between words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tokens {
+    None,
+    V13a,
+    Intl,
+    Char,
+    Zh,
+}
+
+impl ValueEnum for Tokens {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::V13a, Self::Intl, Self::Char, Self::Zh, Self::None]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+impl Serialize for Tokens {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Tokens {
+    /// As signatures have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::V13a => "13a",
+            Self::Intl => "intl",
+            Self::Char => "char",
+            Self::Zh => "zh",
+        }
+    }
+
+    /// The text with white space between its words.
+    pub(crate) fn apply(self, text: &str) -> String {
+        match self {
+            Self::None => text.to_owned(),
+            Self::V13a => western(&format!(" {} ", without_markup(text))),
+            Self::Intl => international(text),
+            Self::Char => text.chars().flat_map(|c| [c, ' ']).collect(),
+            Self::Zh => western(&chinese(text.trim_matches(crate::text::is_space))),
+        }
+    }
+}
+
+/// What mteval takes out before it looks for words: marks of skipped segments, hyphens at ends of lines, four entities.
+fn without_markup(text: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(text);
+    for (what, by) in [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")] {
+        if text.contains(what) {
+            text = Cow::Owned(text.replace(what, by));
+        }
+    }
+    text
+}
+
+/// The rules of mteval for Western scripts: most of ASCII's punctuation stands alone; a period or comma does so except between digits; a
+/// hyphen does so after a digit. Each rule goes over the text once, from left to right, over what it has not taken yet.
+pub(crate) fn western(text: &str) -> String {
+    let alone = |c: u8| matches!(c, b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/');
+    let mut first = Vec::with_capacity(text.len() * 2);
+    for byte in text.bytes() {
+        if alone(byte) { first.extend([b' ', byte, b' ']) } else { first.push(byte) }
+    }
+    let point = |c: u8| matches!(c, b'.' | b',');
+    let second = pairs(&first, |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
+    let third = pairs(&second, |a, b| point(a) && !b.is_ascii_digit(), |a, b| [b' ', a, b' ', b]);
+    let fourth = pairs(&third, |a, b| a.is_ascii_digit() && b == b'-', |a, b| [a, b' ', b, b' ']);
+    String::from_utf8(fourth).expect("spaces come beside ASCII or before a whole character only")
+}
+
+/// Rewrites pairs of neighbours; a byte is part of one pair at most.
+fn pairs(text: &[u8], is: impl Fn(u8, u8) -> bool, by: impl Fn(u8, u8) -> [u8; 4]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() * 5 / 4);
+    let mut rest = text;
+    while let [a, tail @ ..] = rest {
+        match tail {
+            [b, after @ ..] if is(*a, *b) => {
+                out.extend(by(*a, *b));
+                rest = after;
+            }
+            _ => {
+                out.push(*a);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// The rules of mteval-v14: punctuation stands alone except between numbers, symbols always.
+fn international(text: &str) -> String {
+    static RULES: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+        [(r"(\P{N})(\p{P})", "$1 $2 "), (r"(\p{P})(\P{N})", " $1 $2"), (r"(\p{S})", " $1 ")]
+            .map(|(rule, by)| (Regex::new(rule).expect("a valid rule"), by))
+    });
+    RULES.iter().fold(text.to_owned(), |text, (rule, by)| rule.replace_all(&text, *by).into_owned())
+}
+
+/// Puts spaces around the characters that sacrebleu counts as Chinese. Two of its ranges are of four hexadecimal digits by mistake:
+/// U+2001 to U+2A6D and U+2F81 to U+2FA1 instead of U+20000 to U+2A6D6 and U+2F800 to U+2FA1D. So it is here, for equal scores.
+fn chinese(text: &str) -> String {
+    const RANGES: [(char, char); 21] = [
+        ('\u{2001}', '\u{2a6d}'),
+        ('\u{2e80}', '\u{2eff}'),
+        ('\u{2f00}', '\u{2fdf}'),
+        ('\u{2f81}', '\u{2fa1}'),
+        ('\u{2ff0}', '\u{2fff}'),
+        ('\u{3000}', '\u{303f}'),
+        ('\u{3100}', '\u{312f}'),
+        ('\u{31a0}', '\u{31bf}'),
+        ('\u{31c0}', '\u{31ef}'),
+        ('\u{3200}', '\u{32ff}'),
+        ('\u{3300}', '\u{33ff}'),
+        ('\u{3400}', '\u{4db5}'),
+        ('\u{4e00}', '\u{9fa5}'),
+        ('\u{9fa6}', '\u{9fbb}'),
+        ('\u{f900}', '\u{fa2d}'),
+        ('\u{fa30}', '\u{fa6a}'),
+        ('\u{fa70}', '\u{fad9}'),
+        ('\u{fe10}', '\u{fe1f}'),
+        ('\u{fe30}', '\u{fe4f}'),
+        ('\u{ff00}', '\u{ffef}'),
+        ('\u{2600}', '\u{27bf}'),
+    ];
+    let is_chinese = |c: char| RANGES.iter().any(|(first, last)| (*first..=*last).contains(&c));
+    let mut spaced = String::with_capacity(text.len() * 2);
+    for c in text.chars() {
+        if is_chinese(c) { spaced.extend([' ', c, ' ']) } else { spaced.push(c) }
+    }
+    spaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::words;
+
+    fn cut(tokens: Tokens, text: &str) -> Vec<String> {
+        words(&tokens.apply(text)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn tokenizers_cut_where_their_rules_say() {
+        assert_eq!(
+            cut(Tokens::V13a, "It's 3.5, or 1-2. &quot;Yes&quot;"),
+            ["It's", "3.5", ",", "or", "1", "-", "2", ".", "\"", "Yes", "\""]
+        );
+        assert_eq!(cut(Tokens::Intl, "It's 3,5 €."), ["It", "'", "s", "3,5", "€", "."]);
+        assert_eq!(cut(Tokens::Char, "a b"), ["a", "b"]);
+        assert_eq!(cut(Tokens::Zh, "我爱AI。"), ["我", "爱", "AI", "。"]);
+        assert_eq!(cut(Tokens::None, "It's."), ["It's."]);
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a metric could not score.
+
+use crate::Stop;
+
+/// Why a metric could not be chosen or could not score.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricError {
+    /// No metric has this name.
+    #[error("there is no metric `{name}`{near}\n\nhint: the metrics are {known}")]
+    Unknown {
+        /// The name as typed.
+        name: String,
+        /// `; did you mean …?`, where a name is near enough.
+        near: String,
+        /// All names.
+        known: String,
+    },
+    /// An option of a metric is not known, or its value does not suit.
+    #[error("{metric}: {why}\n\nhint: {hint}")]
+    Option {
+        /// The metric as typed.
+        metric: String,
+        /// What is wrong.
+        why: String,
+        /// What to type instead.
+        hint: String,
+    },
+    /// Arguments could not be read; clap has the wording.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// There are no items.
+    #[error("there is no item to score\n\nhint: check --data and --limit")]
+    NoItems,
+    /// An item lacks what the metric needs.
+    #[error("{metric} needs {what} for each item; item {item} has none\n\nhint: {hint}")]
+    Missing {
+        /// The metric's name.
+        metric: String,
+        /// `a reference` or `a source`.
+        what: &'static str,
+        /// The item's position, from 0.
+        item: usize,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Whoever watched wanted to stop.
+    #[error("the metric was stopped: {0}")]
+    Stopped(#[source] Stop),
+    /// A model failed.
+    #[error("{metric}: {source}")]
+    Model {
+        /// The metric's name.
+        metric: String,
+        /// What the model said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

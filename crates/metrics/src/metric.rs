@@ -1,0 +1,207 @@
+//! What a metric is, and how the registry holds metrics of different options side by side.
+
+use std::marker::PhantomData;
+
+use clap::{ArgMatches, Command};
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::MetricError;
+
+/// A candidate and what it is held against.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Item<'a> {
+    /// The text to judge; may be empty.
+    pub candidate: &'a str,
+    /// Texts known to be good: at least one where the metric [needs](Needs) them.
+    pub references: Vec<&'a str>,
+    /// The text that the candidate was made from: the sentence to be corrected or simplified, the document to be summarised.
+    pub source: Option<&'a str>,
+}
+
+/// One number, or why there is none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Score {
+    /// Finite.
+    Value(f64),
+    /// Why there is no number, in a few words without a final period.
+    Undefined(&'static str),
+}
+
+impl Score {
+    /// The number, where there is one.
+    pub fn value(self) -> Option<f64> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Undefined(_) => None,
+        }
+    }
+
+    /// The mean of what is defined; undefined where nothing is.
+    pub fn mean(scores: impl IntoIterator<Item = Self>) -> Self {
+        let (mut sum, mut count) = (0.0, 0_usize);
+        for value in scores.into_iter().filter_map(Self::value) {
+            sum += value;
+            count += 1;
+        }
+        if count == 0 { Self::Undefined("there is nothing to take the mean of") } else { Self::Value(sum / count as f64) }
+    }
+}
+
+/// What a metric says of its items. A row has the metric's own score, then its [parts](Definition::PARTS).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scores {
+    /// A row for each item, in their order.
+    pub items: Vec<Vec<Score>>,
+    /// The row of all items together: from their summed counts where the metric has such, else their mean.
+    pub corpus: Vec<Score>,
+}
+
+impl Scores {
+    /// Rows of items and their means.
+    pub fn with_means(items: Vec<Vec<Score>>) -> Self {
+        let width = items.first().map_or(0, Vec::len);
+        let corpus = (0..width).map(|part| Score::mean(items.iter().map(|row| row[part]))).collect();
+        Self { items, corpus }
+    }
+}
+
+/// Something besides the candidate that a metric works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// At least one reference for each item.
+    References,
+    /// The text that the candidate was made from.
+    Source,
+}
+
+/// What a metric works with besides candidates.
+pub type Needs = &'static [Need];
+
+/// Models that metrics are made with, as far as they are there.
+#[derive(Default)]
+pub struct Models {}
+
+/// Settings that change scores, by the names and in the order in which the signature has them.
+pub type Settings = Vec<(&'static str, String)>;
+
+/// Why whoever watches wants to stop.
+pub type Stop = Box<dyn std::error::Error + Send + Sync>;
+
+/// Told how many more items are done, from any thread; an error stops the metric.
+pub type Watch<'a> = &'a (dyn Fn(usize) -> Result<(), Stop> + Sync);
+
+/// A metric with its options, ready to score.
+pub trait Metric: Sync {
+    /// All settings that change the score of all items together.
+    fn settings(&self) -> Settings;
+
+    /// All settings that change the score of an item, where they are others.
+    fn item_settings(&self) -> Settings {
+        self.settings()
+    }
+
+    /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not on threads, and what
+    /// is said of an item not on the others (save where the metric weighs words by all references, and says so).
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError>;
+}
+
+/// What the registry knows of a metric: one file with options, documentation and computation, and one line in the registry.
+pub trait Definition {
+    /// Options: `tok` of `bleu:tok=intl` is the long option `--tok`. Doc comments are the help; serialised, they are the options in force.
+    type Options: clap::Args + Serialize;
+    /// The name, such as `rouge-l`.
+    const NAME: &'static str;
+    /// One line, without a final period.
+    const ABOUT: &'static str;
+    /// What is computed, from which paper, equal to which tool, on which scale, and what all items together mean.
+    const LONG_ABOUT: &'static str;
+    /// What a row has after the metric's own score, such as `precision`.
+    const PARTS: &'static [&'static str] = &[];
+    /// What it works with besides candidates.
+    const NEEDS: Needs;
+
+    /// The metric with these options.
+    fn build(options: Self::Options, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
+}
+
+/// A [`Definition`] with its types erased.
+pub trait DynDefinition: Sync {
+    /// [`Definition::NAME`].
+    fn name(&self) -> &'static str;
+    /// [`Definition::ABOUT`].
+    fn about(&self) -> &'static str;
+    /// [`Definition::LONG_ABOUT`].
+    fn long_about(&self) -> &'static str;
+    /// [`Definition::PARTS`].
+    fn parts(&self) -> &'static [&'static str];
+    /// [`Definition::NEEDS`].
+    fn needs(&self) -> Needs;
+    /// The options, for help and for reading them.
+    fn command(&self) -> Command;
+    /// The options with defaults filled in, for the manifest.
+    fn options_in_force(&self, matches: &ArgMatches) -> Result<Value, MetricError>;
+    /// [`Definition::build`].
+    fn build(&self, matches: &ArgMatches, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
+}
+
+struct Erased<D>(PhantomData<fn() -> D>);
+
+/// A registry entry.
+pub(crate) const fn entry<D: Definition + 'static>() -> &'static dyn DynDefinition {
+    const { &Erased::<D>(PhantomData) }
+}
+
+impl<D: Definition + 'static> DynDefinition for Erased<D> {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    fn about(&self) -> &'static str {
+        D::ABOUT
+    }
+
+    fn long_about(&self) -> &'static str {
+        D::LONG_ABOUT
+    }
+
+    fn parts(&self) -> &'static [&'static str] {
+        D::PARTS
+    }
+
+    fn needs(&self) -> Needs {
+        D::NEEDS
+    }
+
+    fn command(&self) -> Command {
+        let command = Command::new(D::NAME).no_binary_name(true).disable_help_flag(true);
+        <D::Options as clap::Args>::augment_args(command).about(D::ABOUT).long_about(D::LONG_ABOUT)
+    }
+
+    fn options_in_force(&self, matches: &ArgMatches) -> Result<Value, MetricError> {
+        let options = <D::Options as clap::FromArgMatches>::from_arg_matches(matches)?;
+        Ok(serde_json::to_value(options).expect("options are plain values under string keys"))
+    }
+
+    fn build(&self, matches: &ArgMatches, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        D::build(<D::Options as clap::FromArgMatches>::from_arg_matches(matches)?, models)
+    }
+}
+
+/// What `score` says of each item, in their order, computed in parallel. `start` makes memory that is used from item to item.
+pub(crate) fn each<'a, S, T: Send>(
+    items: &[Item<'a>],
+    watch: Watch<'_>,
+    start: impl Fn() -> S + Sync + Send,
+    score: impl Fn(&mut S, &Item<'a>) -> T + Sync + Send,
+) -> Result<Vec<T>, MetricError> {
+    const AT_ONCE: usize = 64;
+    let chunk = |scratch: &mut S, items: &[Item<'a>]| {
+        let scores: Vec<T> = items.iter().map(|item| score(scratch, item)).collect();
+        watch(items.len()).map_err(MetricError::Stopped)?;
+        Ok(scores)
+    };
+    let chunks: Result<Vec<_>, MetricError> = items.par_chunks(AT_ONCE).map_init(start, chunk).collect();
+    Ok(chunks?.into_iter().flatten().collect())
+}

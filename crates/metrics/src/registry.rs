@@ -1,0 +1,74 @@
+//! All metrics, one line each.
+
+use crate::bleu::Bleu;
+use crate::metric::{DynDefinition, entry};
+
+const METRICS: &[&dyn DynDefinition] = &[
+    entry::<Bleu>(), //
+];
+
+/// All metrics, in the order in which they are listed.
+pub fn metrics() -> &'static [&'static dyn DynDefinition] {
+    METRICS
+}
+
+/// The metric of that name.
+pub fn metric(name: &str) -> Option<&'static dyn DynDefinition> {
+    METRICS.iter().copied().find(|metric| metric.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{Item, Models, choose};
+
+    #[test]
+    fn names_are_unique_and_fit_for_a_command_line() {
+        let names: BTreeSet<&str> = metrics().iter().map(|m| m.name()).collect();
+        assert_eq!(names.len(), metrics().len());
+        let fits = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        assert!(names.iter().all(|name| fits(name)));
+        assert!(metrics().iter().flat_map(|m| m.parts()).all(|part| fits(part)));
+    }
+
+    #[test]
+    fn every_metric_and_each_of_its_options_is_documented() {
+        for metric in metrics() {
+            assert!(!metric.about().is_empty() && !metric.about().ends_with('.') && !metric.about().contains('\n'), "{}", metric.name());
+            assert!(metric.long_about().starts_with(metric.about()), "{}", metric.name());
+            metric.command().debug_assert();
+            for option in metric.command().get_arguments() {
+                assert!(option.get_help().is_some(), "{} {}", metric.name(), option.get_id());
+            }
+        }
+    }
+
+    /// One golden case per metric: its score of the second item, by its tool, and of both together.
+    #[test]
+    fn golden_cases() {
+        let golden = [
+            // sacrebleu 2.6.0
+            ("bleu", 44.179_182_268_315_76, 72.214_161_744_468_1),
+        ];
+        assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
+        let items = [
+            Item { candidate: "It rained all day, again.", references: vec!["It rained all day, again."], source: Some("rain all day") },
+            Item {
+                candidate: "The cats sat quietly on the mat.",
+                references: vec!["The cat sat on the mat.", "The cats quietly sat on the mat by the door."],
+                source: Some("There sat the cats, quietly, and it was on the mat."),
+            },
+        ];
+        for (name, second, corpus) in golden {
+            let choices = choose(name).expect("registered");
+            let scores = choices[0].build(&Models::default()).expect("defaults suit").score(&items, &|_| Ok(())).expect("scored");
+            let near = |score: crate::Score, expected: f64| score.value().is_some_and(|value| (value - expected).abs() < 1e-9);
+            assert!(near(scores.items[1][0], second) && near(scores.corpus[0], corpus), "{name}: {scores:?}");
+            assert!(
+                scores.items.iter().chain([&scores.corpus]).all(|row| row.len() == 1 + metric(name).expect("registered").parts().len())
+            );
+        }
+    }
+}
