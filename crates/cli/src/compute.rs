@@ -160,11 +160,11 @@ impl ModelOptions {
             about.device,
             seconds_text(started.elapsed().as_secs_f64())
         ));
-        if model.token_limit() < about.context_length {
+        if let Some(context) = about.context_length.filter(|context| model.token_limit() < *context) {
             reporter.warn(&format!(
                 "there is room for the keys and values of {} tokens; longer prompts are too long, though the model could see {}",
                 thousands(model.token_limit() as u64),
-                thousands(about.context_length as u64)
+                thousands(context as u64)
             ));
         }
         if let Some(error) = model.encoder().chat_error() {

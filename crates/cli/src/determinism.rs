@@ -204,7 +204,7 @@ impl WorkList {
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
         let texts = self.texts.iter().filter_map(|r| Some(model.encoder().encode_prompt(&r.prompt).ok()?.len() + r.max_tokens));
-        let context = model.description().context_length;
+        let context = model.description().context_length.unwrap_or(usize::MAX);
         model.cache_bytes(scores.chain(texts).filter(|tokens| *tokens <= context).max().unwrap_or(0).max(1))
     }
 

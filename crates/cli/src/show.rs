@@ -215,6 +215,7 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
     match prompt {
         Prompt::Text(text) => visible(text),
         Prompt::Tokens(ids) => format!("{ids:?}"),
+        Prompt::Pair { source, answer } => format!("{source:?}\n\n[assistant]\n{answer:?}"),
         Prompt::Chat { messages, answer_prefix } => {
             let mut text: Vec<String> =
                 messages.iter().map(|message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content))).collect();

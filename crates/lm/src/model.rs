@@ -48,8 +48,8 @@ pub struct ModelDescription {
     pub device: String,
     /// The weights' types by share, such as `Q4_1, Q8_0, F32`.
     pub weights: String,
-    /// Tokens the model can see at once.
-    pub context_length: usize,
+    /// Tokens the model can see at once, an encoder-decoder on either side; absent where nothing in the model limits them.
+    pub context_length: Option<usize>,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
 }

@@ -52,7 +52,7 @@ impl ScriptedModel {
             precision: Precision::Exact,
             device: "cpu".into(),
             weights: "none".into(),
-            context_length: 1 << 20,
+            context_length: None,
             has_chat_template: true,
         };
         let generate = |_: &GenerateRequest| GenerateResult {

@@ -204,10 +204,12 @@ impl Outcomes {
         table.note(format!("outcomes: {}", self.line()));
         for name in self.0.keys() {
             let hint = match name.as_ref() {
-                "too_long" => format!(
-                    "the prompt does not fit the model's context of {} tokens; shorten the context or use a model with a longer one",
-                    model.context_length
-                ),
+                "too_long" => match model.context_length {
+                    Some(tokens) => format!(
+                        "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a model with a longer one"
+                    ),
+                    None => "the prompt's keys and values do not fit the memory set aside for them; raise --cache-budget".to_owned(),
+                },
                 "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
                 "unparsed" => {

@@ -333,6 +333,10 @@ impl Lines {
         let messages = match &asked.prompt {
             Prompt::Text(text) => vec![json!(["text", self.split(text)])],
             Prompt::Tokens(ids) => vec![json!(["tokens", self.split(&format!("{ids:?}"))])],
+            Prompt::Pair { source, answer } => {
+                let tokens = |name: &str, ids: &[u32], lines: &mut Self| json!([name, lines.split(&format!("{ids:?}"))]);
+                vec![tokens("tokens", source, self), tokens("answer begins", answer, self)]
+            }
             Prompt::Chat { messages, answer_prefix } => {
                 let mut all: Vec<Value> = messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
                 if !answer_prefix.is_empty() {

@@ -3,6 +3,7 @@
 use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
+use crate::encoder::EncodedContinuation;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
 use crate::model::walk_error;
 use crate::score::encode_error;
@@ -55,7 +56,7 @@ impl Model {
                 Some(_) => Outcome::Scored,
                 None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
-            let verdict = verdict_request(request, &prompts[prompt].tokens, &generated, &decode);
+            let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
             let Generated { token_ids, text, finish } = generated;
             let result = GenerateResult { outcome, prompt_tokens: prompts[prompt].tokens.len(), text, token_ids, finish, verdict: None };
             match verdict {
@@ -103,18 +104,14 @@ impl Model {
         if request.stop.iter().any(String::is_empty) {
             return Err(wrong("a stop sequence is empty"));
         }
-        let tokens = self.encoder().encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
-        let context = self.description().context_length;
-        let max_tokens = request.max_tokens.min(context.saturating_sub(tokens.len()));
+        let encoded = self.encoder().encode_continuation(&request.prompt, "").map_err(|error| encode_error(&request.id, error))?;
+        let EncodedContinuation { prefix: tokens, source, .. } = encoded;
+        let before = tokens.len() - source;
+        let context = self.description().context_length.unwrap_or(usize::MAX);
+        let max_tokens = request.max_tokens.min(context.saturating_sub(before));
         // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the machine.
-        let tokens_needed = tokens.len() + max_tokens.max(1);
-        let limit = self.token_limit();
-        let outcome = if tokens.is_empty() {
-            Some(Outcome::Empty)
-        } else {
-            (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit })
-        };
-        Ok((TokenPrompt { tokens, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
+        let outcome = if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
+        Ok((TokenPrompt { tokens, source, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
     }
 }
 

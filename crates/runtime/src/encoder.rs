@@ -5,11 +5,13 @@ use probity_lm::{LabelError, LabelSet, Prompt, Termination, resolve_variants};
 use crate::chat::{ChatError, ChatTemplate};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
-/// A tokenizer and, where the model has one, its chat template.
+/// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and a decoder.
 pub struct Encoder {
     tokenizer: Tokenizer,
     chat: Result<ChatTemplate, ChatError>,
     end_of_turn: Option<u32>,
+    /// What a decoder's answer begins with where an encoder reads the prompt.
+    answer_start: Option<Vec<u32>>,
 }
 
 /// Why a prompt could not be encoded.
@@ -29,6 +31,12 @@ pub enum EncodeError {
         "the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, which need no end"
     )]
     NoEnd,
+    /// Tokens for an encoder and a decoder, and the model has no encoder.
+    #[error("the model has no encoder that reads `source`\n\nhint: give all tokens as one prompt")]
+    NoSource,
+    /// An encoder-decoder's answer that begins with nothing.
+    #[error("an answer begins with at least one token\n\nhint: begin it with the model's start token")]
+    NoStart,
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]
     UnknownToken {
@@ -44,6 +52,8 @@ pub enum EncodeError {
 pub struct EncodedLabels {
     /// What all labels are conditioned on.
     pub prefix: Vec<u32>,
+    /// How many of these an encoder reads; 0 in a model without one.
+    pub source: usize,
     /// Per label its distinct variants, each at least one token.
     pub labels: Vec<Vec<Vec<u32>>>,
 }
@@ -53,14 +63,22 @@ pub struct EncodedLabels {
 pub struct EncodedContinuation {
     /// What the continuation is conditioned on.
     pub prefix: Vec<u32>,
+    /// How many of these an encoder reads; 0 in a model without one.
+    pub source: usize,
     /// The tokens that are asked about; empty for an empty text.
     pub continuation: Vec<u32>,
 }
 
 /// A prompt whose end is still text, so that what follows can be encoded together with it.
-enum Open {
-    Text { bos: Option<u32>, text: Marked },
-    Tokens(Vec<u32>),
+struct Open {
+    /// What stands before that text.
+    before: Vec<u32>,
+    /// How many of these an encoder reads.
+    source: usize,
+    /// Absent where the prompt was given in tokens: what follows then merges with nothing.
+    text: Option<Marked>,
+    /// Its trailing spaces, which belong to what follows.
+    spaces: String,
 }
 
 impl Encoder {
@@ -69,9 +87,25 @@ impl Encoder {
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
         let chat = template.and_then(|source| ChatTemplate::new(source, tokenizer.named_tokens()));
-        let mut encoder = Self { tokenizer, chat, end_of_turn: None };
+        let mut encoder = Self { tokenizer, chat, end_of_turn: None, answer_start: None };
         encoder.end_of_turn = encoder.find_end_of_turn();
         encoder
+    }
+
+    /// The same for an encoder-decoder: the encoder reads the prompt in the tokenizer's frame, and the decoder's answer begins with these
+    /// tokens. It has no turns, so chats need no template.
+    pub fn with_answer_start(self, tokens: Vec<u32>) -> Self {
+        Self { answer_start: Some(tokens), chat: Err(ChatError::Missing), end_of_turn: None, ..self }
+    }
+
+    /// Whether an encoder reads the prompt, and the answer is a decoder's.
+    pub fn has_source(&self) -> bool {
+        self.answer_start.is_some()
+    }
+
+    /// Whether [`Prompt::Chat`] can be encoded.
+    pub fn takes_chats(&self) -> bool {
+        self.answer_start.is_some() || self.chat.is_ok()
     }
 
     /// The tokenizer.
@@ -94,22 +128,13 @@ impl Encoder {
     pub fn end_of_answer(&self, prompt: &Prompt) -> Option<u32> {
         match prompt {
             Prompt::Chat { .. } => self.end_of_turn.or(self.tokenizer.eos()),
-            Prompt::Text(_) | Prompt::Tokens(_) => self.tokenizer.eos().or(self.end_of_turn),
+            Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Pair { .. } => self.tokenizer.eos().or(self.end_of_turn),
         }
     }
 
     /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the prompt.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
-        let (open, spaces) = self.open(prompt, &[])?;
-        match open {
-            Open::Tokens(ids) => Ok(ids),
-            Open::Text { bos, mut text } => {
-                text.text.push_str(&spaces);
-                let mut ids: Vec<u32> = bos.into_iter().collect();
-                ids.extend(self.tokenizer.encode(&text)?);
-                Ok(ids)
-            }
-        }
+        Ok(self.encode_continuation(prompt, "")?.prefix)
     }
 
     /// The prompt's tokens and those of each label's variants after it.
@@ -120,7 +145,7 @@ impl Encoder {
     /// with: variants follow it as they are, without the space that sentencepiece puts before a text.
     pub fn encode_labels(&self, prompt: &Prompt, set: &LabelSet) -> Result<EncodedLabels, EncodeError> {
         let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
-        let (prefix, sequences) = self.encode_after(prompt, &variants)?;
+        let (prefix, source, sequences) = self.encode_after(prompt, &variants)?;
         let mut sequences = sequences.into_iter();
         let mut by_label: Vec<Vec<Vec<u32>>> =
             set.labels().iter().map(|label| sequences.by_ref().take(label.variants.len()).collect()).collect();
@@ -129,51 +154,52 @@ impl Encoder {
             by_label.iter_mut().flatten().for_each(|tokens| tokens.push(end));
         }
         let labels = resolve_variants(set, &by_label)?;
-        Ok(EncodedLabels { prefix, labels })
+        Ok(EncodedLabels { prefix, source, labels })
     }
 
     /// The prompt's tokens and those of `text` after it, by the rule of [`encode_labels`](Self::encode_labels).
     pub fn encode_continuation(&self, prompt: &Prompt, text: &str) -> Result<EncodedContinuation, EncodeError> {
         if text.is_empty() {
-            return Ok(EncodedContinuation { prefix: self.encode_prompt(prompt)?, continuation: Vec::new() });
+            let Open { before: mut prefix, source, text, spaces } = self.open(prompt, &[])?;
+            if let Some(mut text) = text {
+                text.text.push_str(&spaces);
+                prefix.extend(self.tokenizer.encode(&text)?);
+            }
+            return Ok(EncodedContinuation { prefix, source, continuation: Vec::new() });
         }
-        let (prefix, mut sequences) = self.encode_after(prompt, &[text.to_owned()])?;
-        Ok(EncodedContinuation { prefix, continuation: sequences.pop().unwrap_or_default() })
+        let (prefix, source, mut sequences) = self.encode_after(prompt, &[text.to_owned()])?;
+        Ok(EncodedContinuation { prefix, source, continuation: sequences.pop().unwrap_or_default() })
     }
 
-    /// The common prefix of the prompt and of prompt + each suffix, and what of each follows it.
-    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Vec<u32>, Vec<Vec<u32>>), EncodeError> {
-        let (open, spaces) = self.open(prompt, suffixes)?;
-        let (bos, text) = match open {
-            Open::Text { bos, text } => (bos, text),
-            Open::Tokens(ids) => {
-                let sequences = suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
-                return Ok((ids, sequences));
-            }
+    /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each follows it.
+    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Vec<u32>, usize, Vec<Vec<u32>>), EncodeError> {
+        let Open { before: mut prefix, source, text, spaces } = self.open(prompt, suffixes)?;
+        let Some(text) = text else {
+            let sequences = suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
+            return Ok((prefix, source, sequences));
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
         let common = encoded.with_suffix.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
-        let mut prefix: Vec<u32> = bos.into_iter().chain(encoded.shared).collect();
+        prefix.extend(encoded.shared);
         prefix.extend(&encoded.own[..common]);
         let sequences = encoded.with_suffix.into_iter().map(|mut joint| joint.split_off(common)).collect();
-        Ok((prefix, sequences))
+        Ok((prefix, source, sequences))
     }
 
-    /// The prompt without the trailing spaces that belong to what follows, and these; `suffixes` are what may follow.
-    fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Open, String), EncodeError> {
+    /// The prompt up to where its last text begins; `suffixes` are what may follow that.
+    fn open(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Open, EncodeError> {
+        if let Some(start) = &self.answer_start {
+            return self.open_answer(prompt, start);
+        }
         match prompt {
-            Prompt::Tokens(ids) => {
-                let vocab_size = self.tokenizer.vocab_size();
-                match ids.iter().find(|&&id| id as usize >= vocab_size) {
-                    Some(&id) => Err(EncodeError::UnknownToken { id, vocab_size }),
-                    None => Ok((Open::Tokens(ids.clone()), String::new())),
-                }
-            }
+            Prompt::Tokens(ids) => Ok(Open { before: self.known(ids)?, source: 0, text: None, spaces: String::new() }),
+            Prompt::Pair { .. } => Err(EncodeError::NoSource),
             Prompt::Text(text) => {
                 let (body, spaces) = split_trailing_spaces(text);
                 let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
-                Ok((Open::Text { bos, text: Marked::ordinary(body) }, spaces.to_owned()))
+                let before = bos.into_iter().collect();
+                Ok(Open { before, source: 0, text: Some(Marked::ordinary(body)), spaces: spaces.to_owned() })
             }
             Prompt::Chat { messages, answer_prefix } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
@@ -185,8 +211,35 @@ impl Encoder {
                 let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
                 let mut text = template.render_contents(pairs, true)?;
                 text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
-                Ok((Open::Text { bos: None, text: Marked { text, sentinel: Some(sentinel) } }, spaces.to_owned()))
+                let text = Some(Marked { text, sentinel: Some(sentinel) });
+                Ok(Open { before: Vec::new(), source: 0, text, spaces: spaces.to_owned() })
             }
+        }
+    }
+
+    /// The same for an encoder-decoder, whose last text is what the answer begins with.
+    fn open_answer(&self, prompt: &Prompt, start: &[u32]) -> Result<Open, EncodeError> {
+        let after = |source: Vec<u32>, answer: &[u32]| (source.len(), [&source, answer].concat());
+        let ((source, before), text) = match prompt {
+            Prompt::Tokens(ids) => (after(self.known(ids)?, start), None),
+            Prompt::Pair { answer, .. } if answer.is_empty() => return Err(EncodeError::NoStart),
+            Prompt::Pair { source, answer } => (after(self.known(source)?, &self.known(answer)?), None),
+            Prompt::Text(text) => (after(self.tokenizer.encode_whole(text)?, start), Some("")),
+            Prompt::Chat { messages, answer_prefix } => {
+                let contents: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+                (after(self.tokenizer.encode_whole(&contents.join("\n"))?, start), Some(answer_prefix.as_str()))
+            }
+        };
+        let (body, spaces) = split_trailing_spaces(text.unwrap_or_default());
+        Ok(Open { before, source, text: text.map(|_| Marked::ordinary(body)), spaces: spaces.to_owned() })
+    }
+
+    /// Token ids, refused where the vocabulary does not have one.
+    fn known(&self, ids: &[u32]) -> Result<Vec<u32>, EncodeError> {
+        let vocab_size = self.tokenizer.vocab_size();
+        match ids.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(EncodeError::UnknownToken { id, vocab_size }),
+            None => Ok(ids.to_vec()),
         }
     }
 

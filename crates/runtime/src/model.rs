@@ -5,8 +5,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Precision, Requests, ScoreRequest, ScoreResult, Sink,
-    SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Precision, Requests, ScoreRequest, ScoreResult,
+    Sink, SinkError, Usage,
 };
 use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
 
@@ -20,6 +20,9 @@ use crate::hub::Located;
 use crate::memory::default_budget;
 use crate::threads::Threads;
 use crate::weights::fingerprint;
+
+/// Tokens of a prompt where neither model nor memory limit them.
+const MOST_TOKENS: usize = 1 << 24;
 
 /// How a model is loaded and run. Only `precision`, `device` and `min_mass` change results.
 ///
@@ -95,8 +98,8 @@ impl Checkpoint {
             precision: options.precision_in_force(),
             device: options.device.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
-            context_length: self.config.context_length,
-            has_chat_template: self.encoder.chat().is_some(),
+            context_length: Some(self.config.context_length),
+            has_chat_template: self.encoder.takes_chats(),
         }
     }
 }
@@ -179,7 +182,8 @@ impl Model {
         let token_budget = options.token_budget.max(1);
         self.options = LoadOptions { threads, token_budget, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
-        let (mut fits, mut beyond) = (0, self.description.context_length + 1);
+        let sides = if self.encoder.has_source() { 2 } else { 1 };
+        let (mut fits, mut beyond) = (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
             if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
@@ -220,6 +224,13 @@ impl Model {
     /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that is less.
     pub fn token_limit(&self) -> usize {
         self.token_limit
+    }
+
+    /// Why a prompt of which an encoder reads so many tokens, and of so many others with its answer, cannot be asked.
+    pub(crate) fn too_long(&self, source: usize, others: usize) -> Option<Outcome> {
+        let refused = |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
+        let seen = self.description.context_length.and_then(|context| refused(source.max(others), context));
+        seen.or_else(|| refused(source + others, self.token_limit))
     }
 
     pub(crate) fn schedule(&self) -> Schedule<'_> {

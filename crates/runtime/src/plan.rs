@@ -188,15 +188,23 @@ impl Model {
         let most = (few.len() as f64 * PROBE_SECONDS / seconds) as usize;
         let tokens = &longest[..longest.len().min(most).max(few.len())];
         let rows = tokens.len().min(PROBE_ROWS);
-        let probe = [segment(tokens, (tokens.len() - rows..tokens.len()).collect())];
-        let (seconds, output) = faster(&|| model.forward(&probe))?;
+        // What an encoder reads has no rows of its own: its decoder's look at it.
+        let of_source = self.encoder().has_source();
+        let wanted = if of_source { Vec::new() } else { (tokens.len() - rows..tokens.len()).collect() };
+        let probe = [segment(tokens, wanted)];
+        let (seconds, mut output) = faster(&|| model.forward(&probe))?;
         (estimate.tokens, estimate.tokens_per_second) = (tokens.len(), tokens.len() as f64 / seconds);
+        let mut path = output.spans.clone();
+        if of_source {
+            output = model.forward(&[PackedSegment { past: path.clone(), tokens: tokens[..rows].to_vec(), wanted: (0..rows).collect() }])?;
+            path.extend(output.spans);
+        }
         let (seconds, _) = faster(&|| head(&output.hidden, rows))?;
         let prompts = plan.usage.tokens_computed - plan.generated;
         estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
             let texts = plan.texts.min(SIDE_BY_SIDE);
-            let step = vec![PackedSegment { past: output.spans, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
+            let step = vec![PackedSegment { past: path, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
             let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
             let rate = texts as f64 / seconds;
             (estimate.side_by_side, estimate.generated_per_second) = (texts, Some(rate));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use probity_lm::{Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
 
 use crate::Model;
-use crate::encoder::{EncodeError, Encoder};
+use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, Encoder};
 use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::window::Held;
@@ -87,22 +87,18 @@ impl Model {
     }
 
     fn encode(&self, request: &ScoreRequest) -> Result<Encoded, LmError> {
-        let (prefix, labels) = sequences(self.encoder(), request)?;
+        let Sequences { prefix, source, labels } = sequences(self.encoder(), request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
-        let (tokens_needed, limit) = (prompt_tokens + longest, self.token_limit());
-        let outcome = if prompt_tokens == 0 || longest == 0 {
-            Some(Outcome::Empty)
-        } else {
-            (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit })
-        };
+        let outcome =
+            if prompt_tokens == 0 || longest == 0 { Some(Outcome::Empty) } else { self.too_long(source, prompt_tokens - source + longest) };
         let prefix: Arc<[u32]> = prefix.into();
         let (mut queries, mut variants) = (Vec::new(), Vec::new());
         for (label, sequences) in labels.into_iter().enumerate() {
             for asked in sequences {
                 let before_last = asked.get(..asked.len().saturating_sub(1)).unwrap_or_default();
                 let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
-                queries.push(TokenQuery { seen, asked, request: 0 });
+                queries.push(TokenQuery { seen, source, asked, request: 0 });
                 variants.push(label);
             }
         }
@@ -152,26 +148,32 @@ fn add_logs(logs: impl Iterator<Item = f64>) -> f64 {
     if max.is_finite() { max + libm::log(logs.iter().map(|l| libm::exp(l - max)).sum()) } else { max }
 }
 
-/// The tokens that the request is conditioned on, and those of each label's variants.
-type Sequences = (Vec<u32>, Vec<Vec<Vec<u32>>>);
+/// A request's tokens.
+struct Sequences {
+    /// What it is conditioned on, and how many of these an encoder reads.
+    prefix: Vec<u32>,
+    source: usize,
+    /// Those of each label's variants.
+    labels: Vec<Vec<Vec<u32>>>,
+}
 
 fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmError> {
     let fail = |error| encode_error(&request.id, error);
-    let (prefix, labels) = match &request.ask {
+    let sequences = match &request.ask {
         Ask::Labels(set) => {
-            let encoded = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
-            (encoded.prefix, encoded.labels)
+            let EncodedLabels { prefix, source, labels } = encoder.encode_labels(&request.prompt, set).map_err(fail)?;
+            Sequences { prefix, source, labels }
         }
         Ask::Continuation(text) => {
-            let encoded = encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
-            (encoded.prefix, vec![vec![encoded.continuation]])
+            let EncodedContinuation { prefix, source, continuation } = encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
+            Sequences { prefix, source, labels: vec![vec![continuation]] }
         }
     };
-    if prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
+    if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
         let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
         return Err(LmError::Request { id: request.id.clone(), why: why.into() });
     }
-    Ok((prefix, labels))
+    Ok(sequences)
 }
 
 /// Whether a request can be asked of a model that encodes so.

@@ -2,7 +2,7 @@
 
 use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
 
-use crate::engine::generate::Generated;
+use crate::engine::generate::{Generated, TokenPrompt};
 
 /// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None` where none was asked
 /// for, or the text has no marker.
@@ -11,7 +11,7 @@ use crate::engine::generate::Generated;
 /// to there is charged to the labels, by the same rule as at any other boundary.
 pub(crate) fn verdict_request(
     request: &GenerateRequest,
-    prompt: &[u32],
+    prompt: &TokenPrompt,
     generated: &Generated,
     decode: &dyn Fn(&[u32]) -> String,
 ) -> Option<ScoreRequest> {
@@ -26,6 +26,8 @@ pub(crate) fn verdict_request(
         variants: label.variants.iter().map(|variant| format!("{rest}{variant}")).collect(),
     };
     let set = LabelSet::new(labels.labels().iter().map(charged).collect()).ok()?.with_termination(labels.termination());
-    let tokens = [prompt, &generated.token_ids[..count]].concat();
-    Some(ScoreRequest { id: request.id.clone(), prompt: Prompt::Tokens(tokens), ask: Ask::Labels(set) })
+    let (source, before) = prompt.tokens.split_at(prompt.source);
+    let answer = [before, &generated.token_ids[..count]].concat();
+    let prompt = if source.is_empty() { Prompt::Tokens(answer) } else { Prompt::Pair { source: source.to_vec(), answer } };
+    Some(ScoreRequest { id: request.id.clone(), prompt, ask: Ask::Labels(set) })
 }

@@ -161,7 +161,7 @@ fn special_tokens_in_data_are_text() {
 #[test]
 fn what_cannot_be_answered_has_an_outcome_and_the_rest_its_answer() {
     let model = tiny(LoadOptions::default());
-    let limit = model.description().context_length;
+    let limit = model.description().context_length.expect("a limit");
     let long = "word ".repeat(limit);
     let requests = [
         ask("long", Prompt::Text(long), words(&["A", "B"])),

@@ -183,7 +183,7 @@ impl Shape {
             precision: Precision::Exact,
             device: "cpu".into(),
             weights: "F32".into(),
-            context_length: 4096,
+            context_length: Some(4096),
             has_chat_template: true,
         };
         let model = answers.model(&description, "")?;

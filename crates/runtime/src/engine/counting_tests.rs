@@ -143,8 +143,13 @@ proptest! {
 #[test]
 fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
     let model = Counting::new("qwen2");
-    let prompt =
-        |k: u32| TokenPrompt { tokens: (1..=30).chain([40 + k]).collect(), max_tokens: 40, stop: Vec::new(), sampling: Sampling::Greedy };
+    let prompt = |k: u32| TokenPrompt {
+        source: 0,
+        tokens: (1..=30).chain([40 + k]).collect(),
+        max_tokens: 40,
+        stop: Vec::new(),
+        sampling: Sampling::Greedy,
+    };
     let prompts: Vec<TokenPrompt> = (0..9).map(prompt).collect();
     let vocabulary = Vocabulary { decode: &|_| String::new(), ends: &[] };
     let run = |prompts: &[TokenPrompt], cache: u64| {

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
-use super::tree::{PrefixTree, Sequence};
+use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, walk};
 
 /// Texts that are decoded side by side at most: with more, products gain nothing and first results only come later.
@@ -24,6 +24,8 @@ const JOIN: usize = 16;
 /// A prompt in tokens, and how to go on from it.
 pub(crate) struct TokenPrompt {
     pub(crate) tokens: Vec<u32>,
+    /// How many of these an encoder reads; 0 in a model without one.
+    pub(crate) source: usize,
     pub(crate) max_tokens: usize,
     pub(crate) stop: Vec<String>,
     pub(crate) sampling: Sampling,
@@ -197,7 +199,7 @@ impl<'a, E> Generation<'a, '_, E> {
         let output = self.model.forward(&texts.iter().map(segment).collect::<Vec<_>>())?;
         for (text, span) in texts.iter_mut().zip(output.spans) {
             text.path.push(span);
-            if text.path.iter().rev().take_while(|span| span.len() == 1).count() == JOIN {
+            if text.path[text.prompt_spans..].iter().rev().take_while(|span| span.len() == 1).count() == JOIN {
                 let joined = self.model.join(&text.path[text.path.len() - JOIN..])?;
                 text.path.truncate(text.path.len() - JOIN);
                 text.path.push(joined);
@@ -252,9 +254,11 @@ fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, a
     let mut count = 0;
     while let Some(prompt) = prompts.get(count).filter(|_| active + count < SIDE_BY_SIDE) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
-        let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before].tokens);
-        let shared = before.map_or(0, |before| before.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
-        let own = bytes_in_pieces(prompt.tokens.len() - shared, schedule.limits.tokens, &bytes_of) + bytes_of(1);
+        let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before]);
+        let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);
+        let shared = before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
+        let piece = schedule.limits.tokens.max(prompt.source);
+        let own = bytes_in_pieces(prompt.tokens.len() - shared, piece, &bytes_of) + bytes_of(1);
         let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens);
         if bytes > schedule.limits.cache && active + count > 0 {
             break;
@@ -284,7 +288,7 @@ pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule:
 /// The tree of all prompts.
 fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
     let alone = |index: usize| if share { 0 } else { index };
-    PrefixTree::new(prompts.iter().enumerate().map(|(index, p)| Sequence { tokens: &p.tokens, group: alone(index) }).collect())
+    PrefixTree::new(in_groups(prompts.iter().map(|prompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
 /// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.

@@ -293,7 +293,7 @@ fn joined_spans_change_no_bit() {
 
 /// Asks for the tokens from `from` on.
 pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQuery {
-    TokenQuery { seen: tokens[..tokens.len() - 1].into(), asked: tokens[from..].to_vec(), request }
+    TokenQuery { seen: tokens[..tokens.len() - 1].into(), asked: tokens[from..].to_vec(), source: 0, request }
 }
 
 pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {

@@ -40,7 +40,7 @@ struct Ready {
 /// Goes over a tree in packed groups: every token once, parents before children.
 ///
 /// A group takes ready work from the deepest level first and fills up from shallower ones to the token limit. A node longer than the limit
-/// runs in pieces. The cache stays under its limit: a group is only widened where afterwards every ready node could still be finished, with
+/// runs in pieces, unless an encoder reads it: then it runs whole. The cache stays under its limit: a group is only widened where afterwards every ready node could still be finished, with
 /// all that is below it, one path after another. Where that leaves nothing, the deepest node goes alone, which is depth first: a state from
 /// which every node could be finished never turns into one from which none can. Only a path that is longer than the limit by itself
 /// exceeds it.
@@ -89,10 +89,17 @@ impl<'t> Scheduler<'t> {
         };
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
-            scheduler.needs[node] = bytes_in_pieces(tree.tokens(node).len(), limits.tokens, bytes) + below;
+            let piece = scheduler.piece(node);
+            scheduler.needs[node] = bytes_in_pieces(tree.tokens(node).len(), piece, bytes) + below;
         }
         scheduler.make_ready(0);
         scheduler
+    }
+
+    /// How many of a node's tokens run at once: what an encoder reads cannot be cut.
+    fn piece(&self, node: NodeId) -> usize {
+        let len = self.tree.tokens(node).len();
+        if self.tree.node(node).is_source { self.limits.tokens.max(len) } else { self.limits.tokens }
     }
 
     /// The most bytes that lived at once so far.
@@ -130,8 +137,9 @@ impl<'t> Scheduler<'t> {
             let mut taken = Vec::new();
             for (place, item) in level.iter().enumerate() {
                 let rest = self.tree.tokens(item.node).len() - item.done;
-                let len = if group.is_empty() { rest.min(tokens) } else { rest };
-                if len > tokens {
+                let piece = if self.tree.node(item.node).is_source { rest } else { tokens };
+                let len = if group.is_empty() { rest.min(piece) } else { rest };
+                if len > tokens && !group.is_empty() {
                     continue;
                 }
                 let bytes = (self.bytes)(len);
@@ -143,7 +151,7 @@ impl<'t> Scheduler<'t> {
                 }
                 group.push(Stretch { node: item.node, range: item.done..item.done + len });
                 taken.push(place);
-                (during, after, tokens) = (during + bytes, after + stays, tokens - len);
+                (during, after, tokens) = (during + bytes, after + stays, tokens.saturating_sub(len));
                 self.held[item.node] += bytes;
                 if tokens == 0 {
                     break;
@@ -192,11 +200,11 @@ impl<'t> Scheduler<'t> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tree::Sequence;
+    use super::super::tree::in_groups;
     use super::*;
 
     fn tree_of(sequences: &[Vec<u32>]) -> PrefixTree<'_> {
-        PrefixTree::new(sequences.iter().map(|tokens| Sequence { tokens, group: 0 }).collect())
+        PrefixTree::new(in_groups(sequences.iter().map(|tokens| (tokens.as_slice(), 0)), |_| 0))
     }
 
     /// As spans are padded: whole blocks of four tokens, and something for each span.

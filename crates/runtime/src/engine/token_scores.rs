@@ -6,7 +6,7 @@ use probity_lm::Usage;
 use probity_models::Decoder;
 
 use super::scheduler::Limits;
-use super::tree::{PrefixTree, Sequence};
+use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, plan, walk};
 use crate::Progress;
 
@@ -15,6 +15,8 @@ use crate::Progress;
 pub(crate) struct TokenQuery {
     /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share it.
     pub(crate) seen: Arc<[u32]>,
+    /// How many of these an encoder reads; 0 in a model without one.
+    pub(crate) source: usize,
     /// At least one token, and at least one token of the prompt stands before it.
     pub(crate) asked: Vec<u32>,
     /// Which request it belongs to: the queries of one request always share their beginning.
@@ -50,8 +52,8 @@ pub(crate) struct Schedule<'a> {
 
 /// The tree of all that a model must see to answer the queries.
 fn tree(queries: &[TokenQuery], share: bool) -> PrefixTree<'_> {
-    let group = |q: &TokenQuery| if share { 0 } else { q.request };
-    PrefixTree::new(queries.iter().map(|q| Sequence { tokens: &q.seen, group: group(q) }).collect())
+    let alone = |query: usize| if share { 0 } else { queries[query].request };
+    PrefixTree::new(in_groups(queries.iter().map(|query| (&*query.seen, query.source)), alone))
 }
 
 /// A token asked for after a node's token.

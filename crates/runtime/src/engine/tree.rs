@@ -9,6 +9,8 @@ pub(crate) type NodeId = usize;
 /// A stretch of tokens below its parent.
 #[derive(Debug)]
 pub(crate) struct Node {
+    /// Whether an encoder reads it, all of it at once.
+    pub(crate) is_source: bool,
     /// Whose tokens these are, and which.
     sequence: usize,
     range: Range<usize>,
@@ -22,7 +24,23 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sequence<'a> {
     pub(crate) tokens: &'a [u32],
+    /// How many of the tokens an encoder reads, as one node; 0 in a model without one. All of a group have the same.
+    pub(crate) source: usize,
     pub(crate) group: usize,
+}
+
+/// Sequences with their groups, from tokens and how many of them an encoder reads: those for which `alone` gives the same share what they
+/// begin with. What an encoder reads is shared as a whole or not at all: every token of it sees the others.
+pub(crate) fn in_groups<'a>(sequences: impl Iterator<Item = (&'a [u32], usize)>, alone: impl Fn(usize) -> usize) -> Vec<Sequence<'a>> {
+    let mut sources = BTreeMap::new();
+    let mut group = |alone: usize, source: &'a [u32]| {
+        let next = sources.len();
+        *sources.entry((alone, source)).or_insert(next)
+    };
+    sequences
+        .enumerate()
+        .map(|(index, (tokens, source))| Sequence { tokens, source, group: group(alone(index), &tokens[..source]) })
+        .collect()
 }
 
 /// A radix tree over token sequences; each sequence ends at the end of a node.
@@ -37,7 +55,7 @@ pub(crate) struct PrefixTree<'a> {
 impl<'a> PrefixTree<'a> {
     /// The tree of `sequences`, none of them empty. Only sequences of one group meet in a node.
     pub(crate) fn new(sequences: Vec<Sequence<'a>>) -> Self {
-        let root = Node { sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
+        let root = Node { is_source: false, sequence: 0, range: 0..0, children: Vec::new(), ends: Vec::new() };
         let mut tree = Self { sequences, nodes: vec![root], index: BTreeMap::new() };
         for sequence in 0..tree.sequences.len() {
             tree.insert(sequence);
@@ -47,19 +65,21 @@ impl<'a> PrefixTree<'a> {
 
     fn add(&mut self, parent: NodeId, sequence: usize, range: Range<usize>) -> NodeId {
         let id = self.nodes.len();
-        self.nodes.push(Node { sequence, range, children: Vec::new(), ends: Vec::new() });
+        let is_source = range.start < self.sequences[sequence].source;
+        self.nodes.push(Node { is_source, sequence, range, children: Vec::new(), ends: Vec::new() });
         self.nodes[parent].children.push(id);
         self.index.insert(self.key(parent, id), id);
         id
     }
 
     fn insert(&mut self, sequence: usize) {
-        let Sequence { tokens, group } = self.sequences[sequence];
+        let Sequence { tokens, source, group } = self.sequences[sequence];
         let (mut node, mut at) = (0, 0);
         while at < tokens.len() {
             let Some(&child) = self.index.get(&(node, group, tokens[at])) else {
-                node = self.add(node, sequence, at..tokens.len());
-                break;
+                let end = if at < source { source } else { tokens.len() };
+                (node, at) = (self.add(node, sequence, at..end), end);
+                continue;
             };
             let common = self.tokens(child).iter().zip(&tokens[at..]).take_while(|(a, b)| a == b).count();
             if common < self.tokens(child).len() {
@@ -76,6 +96,7 @@ impl<'a> PrefixTree<'a> {
         let node = &mut self.nodes[id];
         let middle = node.range.start + len;
         let second = Node {
+            is_source: false,
             sequence: node.sequence,
             range: middle..node.range.end,
             children: std::mem::replace(&mut node.children, vec![lower]),
@@ -157,7 +178,20 @@ mod tests {
     }
 
     fn in_groups(sequences: &[Vec<u32>], group: impl Fn(usize) -> usize) -> Vec<Sequence<'_>> {
-        sequences.iter().enumerate().map(|(index, tokens)| Sequence { tokens, group: group(index) }).collect()
+        super::in_groups(sequences.iter().map(|tokens| (tokens.as_slice(), 0)), group)
+    }
+
+    #[test]
+    fn what_an_encoder_reads_is_shared_as_a_whole_or_not_at_all() {
+        // Two of them read the same, one the beginning of it, one more than it.
+        let sequences: [(&[u32], usize); 5] =
+            [(&[1, 2, 3, 0, 7], 3), (&[1, 2, 3, 0, 8], 3), (&[1, 2, 0, 7], 2), (&[1, 2, 3, 0, 7], 4), (&[1, 2, 3, 0, 8, 9], 3)];
+        let tree = PrefixTree::new(super::in_groups(sequences.into_iter(), |_| 0));
+        assert_eq!(read_back(&tree), sequences.map(|(tokens, _)| tokens.to_vec()));
+        let sources: Vec<&[u32]> = tree.children(0).iter().map(|node| tree.tokens(*node)).collect();
+        assert_eq!(sources, [&[1, 2, 3][..], &[1, 2], &[1, 2, 3, 0]]);
+        assert!((0..tree.len()).all(|node| tree.node(node).is_source == tree.children(0).contains(&node)));
+        assert_eq!(tree.token_count(), 3 + (1 + 1 + 1 + 1) + 2 + 2 + 4 + 1);
     }
 
     proptest! {

@@ -85,9 +85,13 @@ impl<'a> Vocabulary<'a> {
         let eos = self.token_id("eos")?;
         let given = [eos, self.token_id("eot")?, self.token_id("eom")?].into_iter().flatten();
         let unknown = self.types.iter().position(|&kind| kind == UNKNOWN).map(|id| id as u32);
+        let bos = self.token_id("bos")?;
+        let adds_bos = self.file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(adds_bos);
+        let adds_eos = self.file.bool("tokenizer.ggml.add_eos_token")?.unwrap_or(false);
         Ok(Roles {
-            bos: self.token_id("bos")?,
-            adds_bos: self.file.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(adds_bos),
+            bos,
+            adds_bos,
+            frame: [bos.filter(|_| adds_bos), eos.filter(|_| adds_eos)].map(|token| token.into_iter().collect()),
             eos,
             ends: end_tokens(given, &self.added),
             unknown,

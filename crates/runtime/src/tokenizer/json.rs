@@ -93,7 +93,8 @@ fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToke
         }
     }
     let named = |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
-    let put_first = first_of_post_processor(library)?;
+    let frame = frame_of_post_processor(library)?;
+    let put_first = frame[0].first().copied();
     let bos = named("bos_token").or(put_first);
     let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
     let eos = named("eos_token");
@@ -104,7 +105,7 @@ fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToke
         }
     }
     let chat_template = read_template(folder, &config)?;
-    Ok(Roles { bos, adds_bos, eos, ends: end_tokens(given, added), unknown, names, chat_template })
+    Ok(Roles { bos, adds_bos, frame, eos, ends: end_tokens(given, added), unknown, names, chat_template })
 }
 
 /// A token's text, given as such or as an object with flags.
@@ -121,13 +122,13 @@ fn ids(json: &Json) -> Vec<u32> {
     }
 }
 
-/// The token that the file's own post-processor puts before a text.
-fn first_of_post_processor(library: &tokenizers::Tokenizer) -> Result<Option<u32>, TokenizerError> {
+/// What the file's own post-processor puts before and after a text.
+fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<[Vec<u32>; 2], TokenizerError> {
     let encode = |special| library.encode_fast("a", special).map_err(|source| TokenizerError::Encode(source.to_string()));
     let (bare, whole) = (encode(false)?, encode(true)?);
     let (bare, whole) = (bare.get_ids(), whole.get_ids());
     let starts = whole.windows(bare.len().max(1)).position(|window| window == bare);
-    Ok(starts.filter(|&at| at > 0).map(|_| whole[0]))
+    Ok(starts.map_or_else(Default::default, |at| [whole[..at].to_vec(), whole[at + bare.len()..].to_vec()]))
 }
 
 fn read_template(folder: &Path, config: &Json) -> Result<Option<String>, TokenizerError> {

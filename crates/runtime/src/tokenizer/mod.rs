@@ -86,6 +86,8 @@ enum Spelling {
 struct Roles {
     bos: Option<u32>,
     adds_bos: bool,
+    /// What stands before and after each text that is read as a whole.
+    frame: [Vec<u32>; 2],
     eos: Option<u32>,
     /// Every token that ends an answer, sorted.
     ends: Vec<u32>,
@@ -229,6 +231,17 @@ impl Tokenizer {
     /// Whether plain text is to begin with [`bos`](Self::bos).
     pub fn adds_bos(&self) -> bool {
         self.roles.adds_bos && self.roles.bos.is_some()
+    }
+
+    /// The ids of a text that is read as a whole, as encoders do: ordinary text in a [`frame`](Self::frame).
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let [before, after] = &self.roles.frame;
+        Ok([before, &*self.encode_text(text)?, after].concat())
+    }
+
+    /// The special tokens that stand before and after a text that is read as a whole: `[CLS]` and `[SEP]`, nothing and `</s>`.
+    pub fn frame(&self) -> &[Vec<u32>; 2] {
+        &self.roles.frame
     }
 
     /// The end-of-sequence token, where there is one.
