@@ -1,5 +1,7 @@
 //! A GGUF file's metadata as the `config.json` that the same model has on Hugging Face.
 
+mod encoders;
+
 use probity_models::WeightSource as _;
 use serde_json::{Map, Value as Json, json};
 
@@ -10,7 +12,7 @@ const MAX_SIZE: u64 = 1 << 24;
 const MAX_CONTEXT: u64 = 1 << 30;
 
 /// The keys after `<architecture>.` that [`gguf_config`] reads or that change nothing here.
-const HONOURED: [&str; 20] = [
+const HONOURED: &[&str] = &[
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
@@ -33,7 +35,7 @@ const HONOURED: [&str; 20] = [
     "vocab_size",
 ];
 
-/// The configuration of a llama, mistral or qwen2 model in the fields of Hugging Face's `config.json`.
+/// The configuration of a llama, mistral, qwen2, t5 or bert model in the fields of Hugging Face's `config.json`.
 ///
 /// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of neighbouring pairs (llama
 /// and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file holds a tensor `rope_freqs.weight` by which rope
@@ -42,35 +44,19 @@ const HONOURED: [&str; 20] = [
 pub fn gguf_config(file: &GgufFile) -> Result<Json, WeightsError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| file.metadata_error(key, "it is missing"))?;
-    let interleaved = match architecture {
-        "llama" | "mistral" => true,
-        "qwen2" => false,
-        other => return Err(file.metadata_error(key, format!("`{other}` is not supported; llama, mistral and qwen2 are"))),
-    };
     let reader = Reader { file, architecture };
-    reader.refuse_unknown()?;
-    let mut config = reader.sizes()?;
-    reader.rope(&mut config, interleaved)?;
-    let window = reader.integer("attention.sliding_window", MAX_CONTEXT)?;
-    let model_type = if interleaved && window.is_some() {
-        "mistral"
-    } else if interleaved {
-        "llama"
-    } else {
-        "qwen2"
+    let honoured = match architecture {
+        "llama" | "mistral" | "qwen2" => HONOURED,
+        "t5" => encoders::T5,
+        "bert" => encoders::BERT,
+        other => return Err(file.metadata_error(key, format!("`{other}` is not supported; llama, mistral, qwen2, t5 and bert are"))),
     };
-    config.insert("model_type".into(), json!(model_type));
-    if let Some(window) = window {
-        config.insert("sliding_window".into(), json!(window));
-        if model_type == "qwen2" {
-            config.insert("use_sliding_window".into(), json!(true));
-        }
-    }
-    if interleaved && file.contains("blk.0.attn_q.bias") {
-        config.insert("attention_bias".into(), json!(true));
-    }
-    config.insert("hidden_act".into(), json!("silu"));
-    config.insert("tie_word_embeddings".into(), json!(!file.contains("output.weight")));
+    reader.refuse_unknown(honoured)?;
+    let mut config = match architecture {
+        "t5" => reader.t5()?,
+        "bert" => reader.bert()?,
+        family => reader.llama(family != "qwen2")?,
+    };
     for (name, key) in [("bos_token_id", "tokenizer.ggml.bos_token_id"), ("eos_token_id", "tokenizer.ggml.eos_token_id")] {
         if let Some(id) = file.token_id(key)? {
             config.insert(name.into(), json!(id));
@@ -89,18 +75,45 @@ impl Reader<'_> {
         format!("{}.{name}", self.architecture)
     }
 
-    fn refuse_unknown(&self) -> Result<(), WeightsError> {
+    fn refuse_unknown(&self, honoured: &[&str]) -> Result<(), WeightsError> {
         let neutral = |value: &Value| value.as_f64() == Some(0.0) || matches!(value, Value::Bool(false));
         let prefix = format!("{}.", self.architecture);
         let unknown = self
             .file
             .metadata()
             .iter()
-            .find(|(key, value)| key.strip_prefix(&prefix).is_some_and(|name| !HONOURED.contains(&name)) && !neutral(value));
+            .find(|(key, value)| key.strip_prefix(&prefix).is_some_and(|name| !honoured.contains(&name)) && !neutral(value));
         match unknown {
             Some((key, _)) => Err(self.file.metadata_error(key, "this setting of the model is not honoured, so results would be wrong")),
             None => Ok(()),
         }
+    }
+
+    /// Llama, mistral and qwen2; `interleaved` where neighbouring pairs rotate.
+    fn llama(&self, interleaved: bool) -> Result<Map<String, Json>, WeightsError> {
+        let mut config = self.sizes()?;
+        self.rope(&mut config, interleaved)?;
+        let window = self.integer("attention.sliding_window", MAX_CONTEXT)?;
+        let model_type = if interleaved && window.is_some() {
+            "mistral"
+        } else if interleaved {
+            "llama"
+        } else {
+            "qwen2"
+        };
+        config.insert("model_type".into(), json!(model_type));
+        if let Some(window) = window {
+            config.insert("sliding_window".into(), json!(window));
+            if model_type == "qwen2" {
+                config.insert("use_sliding_window".into(), json!(true));
+            }
+        }
+        if interleaved && self.file.contains("blk.0.attn_q.bias") {
+            config.insert("attention_bias".into(), json!(true));
+        }
+        config.insert("hidden_act".into(), json!("silu"));
+        config.insert("tie_word_embeddings".into(), json!(!self.file.contains("output.weight")));
+        Ok(config)
     }
 
     /// A positive integer up to `max`, where it is given. Zero is an error.

@@ -196,7 +196,8 @@ impl Model {
         (estimate.tokens, estimate.tokens_per_second) = (tokens.len(), tokens.len() as f64 / seconds);
         let mut path = output.spans.clone();
         if of_source {
-            output = model.forward(&[PackedSegment { past: path.clone(), tokens: tokens[..rows].to_vec(), wanted: (0..rows).collect() }])?;
+            output =
+                model.forward(&[PackedSegment { past: path.clone(), tokens: tokens[..rows].to_vec(), wanted: (0..rows).collect() }])?;
             path.extend(output.spans);
         }
         let (seconds, _) = faster(&|| head(&output.hidden, rows))?;

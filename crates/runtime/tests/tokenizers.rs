@@ -2,8 +2,13 @@
 //! `tokenizers` library's own encoding. Vocabularies of real models are compared where `PROBITY_MODELS` and `PROBITY_TOKENIZERS` name
 //! folders that hold them.
 
+#[expect(dead_code, reason = "others build more with it")]
+mod builder;
+
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use builder::{Gguf, Meta};
 use probity_lm::{Label, LabelError, LabelSet, Message, Prompt, Role};
 use probity_runtime::encoder::{EncodeError, Encoder};
 use probity_runtime::tokenizer::Tokenizer;
@@ -150,6 +155,62 @@ fn unigram_and_wordpiece_files_equal_the_library_and_guard_their_special_tokens(
         for literal in ["</s>", "<pad>", "<extra_id_0>", "[CLS]", "[MASK]", "a </s> b", "\u{ff1c}/s\u{ff1e}", "<unk>", "[UNK]"] {
             let ids = tokenizer.encode_text(literal).expect("encodable");
             assert!(ids.iter().all(|&id| !tokenizer.is_special(id) || tokenizer.unknown() == Some(id)), "{literal}: {ids:?}");
+        }
+    }
+}
+
+/// What a converter writes of a `tokenizer.json` of the kinds `t5` and `bert`.
+fn as_gguf(path: &Path) -> GgufFile {
+    let source = json(path);
+    let special: Vec<&str> = source["added_tokens"].as_array().expect("a list").iter().filter_map(|t| t["content"].as_str()).collect();
+    let kind = |token: &str| {
+        if token == "<unk>" || token == "[UNK]" {
+            2
+        } else if special.contains(&token) {
+            3
+        } else {
+            1
+        }
+    };
+    let model = &source["model"];
+    let gguf = if model["type"] == "WordPiece" {
+        let mut words: Vec<(&String, u64)> =
+            model["vocab"].as_object().expect("a map").iter().map(|(k, v)| (k, v.as_u64().expect("id"))).collect();
+        words.sort_by_key(|(_, id)| *id);
+        let marked = |word: &str| match word.strip_prefix("##") {
+            Some(rest) => rest.to_owned(),
+            None if special.contains(&word) || word.starts_with('[') => word.to_owned(),
+            None => format!("\u{2581}{word}"),
+        };
+        Gguf::default()
+            .text("tokenizer.ggml.model", "bert")
+            .meta("tokenizer.ggml.tokens", Meta::Strs(words.iter().map(|(word, _)| marked(word)).collect()))
+            .meta("tokenizer.ggml.token_type", Meta::I32s(words.iter().map(|(word, _)| kind(word)).collect()))
+    } else {
+        let pieces: Vec<(String, f32)> = serde_json::from_value(model["vocab"].clone()).expect("pieces with scores");
+        let map = source["normalizer"]["normalizers"][0]["precompiled_charsmap"].as_str().expect("a map");
+        let map = base64::engine::general_purpose::STANDARD.decode(map).expect("base64");
+        Gguf::default()
+            .text("tokenizer.ggml.model", "t5")
+            .meta("tokenizer.ggml.tokens", Meta::Strs(pieces.iter().map(|(piece, _)| piece.clone()).collect()))
+            .meta("tokenizer.ggml.scores", Meta::F32s(pieces.iter().map(|(_, score)| *score).collect()))
+            .meta("tokenizer.ggml.token_type", Meta::I32s(pieces.iter().map(|(piece, _)| kind(piece)).collect()))
+            .meta("tokenizer.ggml.precompiled_charsmap", Meta::I32s(map.into_iter().map(i32::from).collect()))
+            .number("tokenizer.ggml.eos_token_id", 1)
+            .number("tokenizer.ggml.unknown_token_id", 2)
+    };
+    GgufFile::from_bytes(Path::new("demo.gguf"), gguf.bytes()).expect("a right file")
+}
+
+#[test]
+fn unigram_and_wordpiece_vocabularies_in_gguf_equal_those_in_json() {
+    let files = [("PROBITY_TOKENIZERS", "t5/tokenizer.json"), ("PROBITY_MODELS", "all-minilm-l6-v2/tokenizer.json")];
+    for path in files.into_iter().filter_map(|(variable, file)| optional(variable, file)) {
+        let (expected, tokenizer) = (from_json(&path), Tokenizer::from_gguf(&as_gguf(&path)).expect("a tokenizer"));
+        assert_eq!(tokenizer.frame(), expected.frame(), "{}", path.display());
+        for GoldenText { text, .. } in golden("tiny-bpe-smollm").texts {
+            let ids = |tokenizer: &Tokenizer| tokenizer.encode_whole(&text).expect("encodable");
+            assert_eq!(ids(&tokenizer), ids(&expected), "{}: {text:?}", path.display());
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::weights::{GgufFile, Strings};
 use super::added::AddedToken;
 use super::pipeline::{Engine, parse_byte_piece};
 use super::spm::{PieceKind, Spm};
-use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, looks_special, pretokenizers};
+use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special, pretokenizers};
 
 /// Token types of the format.
 const NORMAL: i64 = 1;
@@ -22,7 +22,8 @@ const BYTE: i64 = 6;
 
 impl Tokenizer {
     /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut into words as
-    /// `tokenizer.ggml.pre` says) or `llama` (sentencepiece, from the pieces' scores).
+    /// `tokenizer.ggml.pre` says), `llama` (sentencepiece, from the pieces' scores), `t5` (sentencepiece's unigram model) or `bert`
+    /// (WordPiece).
     ///
     /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for `llama`, by the
     /// family's custom for `gpt2`.
@@ -34,8 +35,10 @@ impl Tokenizer {
         match vocabulary.model {
             "gpt2" => byte_level(&vocabulary),
             "llama" => sentencepiece(&vocabulary),
+            "t5" => gguf_pieces::unigram(&vocabulary),
+            "bert" => gguf_pieces::wordpiece(&vocabulary),
             other => {
-                let why = format!("`{other}` is not supported; gpt2 (byte-level) and llama (sentencepiece) are");
+                let why = format!("`{other}` is not supported; gpt2 (byte-level), llama and t5 (sentencepiece) and bert (WordPiece) are");
                 Err(file.metadata_error("tokenizer.ggml.model", why).into())
             }
         }
@@ -43,12 +46,12 @@ impl Tokenizer {
 }
 
 /// What every kind has.
-struct Vocabulary<'a> {
-    file: &'a GgufFile,
+pub(super) struct Vocabulary<'a> {
+    pub(super) file: &'a GgufFile,
     model: &'a str,
-    tokens: &'a Strings,
+    pub(super) tokens: &'a Strings,
     types: Vec<i64>,
-    added: Vec<AddedToken>,
+    pub(super) added: Vec<AddedToken>,
 }
 
 impl<'a> Vocabulary<'a> {
@@ -71,11 +74,11 @@ impl<'a> Vocabulary<'a> {
         Ok(Self { file, model, tokens, types, added })
     }
 
-    fn token_id(&self, name: &str) -> Result<Option<u32>, TokenizerError> {
+    pub(super) fn token_id(&self, name: &str) -> Result<Option<u32>, TokenizerError> {
         token_id(self.file, self.tokens, name)
     }
 
-    fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
+    pub(super) fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
         let mut names = Vec::new();
         for (name, key) in [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")] {
             if let Some(text) = self.token_id(key)?.and_then(|id| self.tokens.get(id as usize)) {
@@ -98,6 +101,18 @@ impl<'a> Vocabulary<'a> {
             names,
             chat_template: self.file.string("tokenizer.chat_template")?.map(str::to_owned),
         })
+    }
+
+    /// The pieces' scores, each a number.
+    pub(super) fn scores(&self) -> Result<&'a [f64], TokenizerError> {
+        let key = "tokenizer.ggml.scores";
+        let missing = || self.file.metadata_error(key, "it is missing, which a sentencepiece vocabulary needs");
+        let scores = self.file.floats(key)?.ok_or_else(missing)?;
+        check_len(self.file, key, scores.len(), self.tokens.len())?;
+        match scores.iter().position(|score| score.is_nan()) {
+            Some(index) => Err(self.file.metadata_error(key, format!("the score of token {index} is not a number")).into()),
+            None => Ok(scores),
+        }
     }
 }
 
@@ -203,12 +218,7 @@ fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerErro
             return Err(file.metadata_error(key, "this rule of the tokenizer is not honoured, so ids would be wrong").into());
         }
     }
-    let key = "tokenizer.ggml.scores";
-    let scores = file.floats(key)?.ok_or_else(|| file.metadata_error(key, "it is missing, which a sentencepiece vocabulary needs"))?;
-    check_len(file, key, scores.len(), vocabulary.tokens.len())?;
-    if let Some(index) = scores.iter().position(|score| score.is_nan()) {
-        return Err(file.metadata_error(key, format!("the score of token {index} is not a number")).into());
-    }
+    let scores = vocabulary.scores()?;
     let scores: Vec<f32> = scores.iter().map(|&score| score as f32).collect();
     let kind = |(text, &kind): (&str, &i64)| match kind {
         NORMAL => PieceKind::Normal,

@@ -5,10 +5,11 @@
 //! without literals of special tokens. Such literals, `<|im_end|>` in a candidate, are encoded as the characters that they are.
 //!
 //! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written `<|…|>` and where it is
-//! known to end turns. Other added tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
+//! known to end turns, and T5's sentinels. Other added tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
 
 mod added;
 mod gguf;
+mod gguf_pieces;
 mod json;
 mod marked;
 mod pipeline;
@@ -276,7 +277,7 @@ fn looks_special(content: &str) -> bool {
     let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
     let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
     let framed = inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace));
-    framed || TURN_ENDS.contains(&content)
+    framed || content.starts_with("<extra_id_") || TURN_ENDS.contains(&content)
 }
 
 /// Names of end-of-turn tokens that checkpoints leave out of their lists.

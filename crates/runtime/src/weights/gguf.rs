@@ -9,7 +9,8 @@ use probity_models::{Bytes, Memory, RawTensor, SourceError, WeightSource};
 use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
 use probity_lm::nearest;
 
-use super::{WeightsError, gguf_names, map_file};
+use super::gguf_names::Names;
+use super::{WeightsError, map_file};
 
 type Owner = Arc<dyn Memory>;
 
@@ -21,6 +22,7 @@ pub struct GgufFile {
     header: Arc<Header>,
     /// GGUF name → position in the header.
     by_name: Arc<BTreeMap<String, usize>>,
+    names: &'static Names,
 }
 
 /// What `inspect` shows of a tensor.
@@ -50,8 +52,12 @@ impl GgufFile {
 
     fn from_owner(path: &Path, owner: Owner) -> Result<Self, WeightsError> {
         let header = Header::parse(owner.bytes()).map_err(|error| malformed(path, error))?;
-        let by_name = header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
-        Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name) })
+        let by_name: BTreeMap<String, usize> =
+            header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
+        let architecture = header.metadata.get("general.architecture");
+        let architecture = architecture.and_then(|value| if let Value::String(name) = value { Some(name.as_str()) } else { None });
+        let names = Names::of(architecture, by_name.contains_key("enc.blk.0.ffn_gate.weight"));
+        Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
     }
 
     /// The file's version, 2 or 3.
@@ -146,7 +152,7 @@ impl GgufFile {
 
 impl WeightSource for GgufFile {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
-        let gguf_name = gguf_names::to_gguf(name);
+        let gguf_name = self.names.to_gguf(name);
         let Some(&index) = self.by_name.get(&gguf_name) else {
             return Err(SourceError::Missing {
                 name: gguf_name.clone(),
@@ -164,11 +170,11 @@ impl WeightSource for GgufFile {
     }
 
     fn contains(&self, name: &str) -> bool {
-        self.by_name.contains_key(&gguf_names::to_gguf(name))
+        self.by_name.contains_key(&self.names.to_gguf(name))
     }
 
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.by_name.keys().map(|name| gguf_names::to_huggingface(name)).collect();
+        let mut names: Vec<String> = self.by_name.keys().map(|name| self.names.to_huggingface(name)).collect();
         names.sort_unstable();
         names
     }

@@ -1,0 +1,96 @@
+//! GGUF vocabularies that the `tokenizers` library has models for: sentencepiece's unigram model and `WordPiece`.
+
+use tokenizers::decoders::wordpiece::WordPiece as WordPieceDecoder;
+use tokenizers::models::bpe::Vocab;
+use tokenizers::models::unigram::Unigram;
+use tokenizers::models::wordpiece::WordPiece;
+use tokenizers::normalizers::replace::ReplacePattern;
+use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper, Precompiled, Replace, Sequence, Strip};
+use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+
+use super::gguf::Vocabulary;
+use super::pipeline::Engine;
+use super::spm::SPACE;
+use super::{Parts, Spelling, Tokenizer, TokenizerError};
+
+type LibraryError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The vocabulary of T5: spaces are collapsed, each word begins with one, and its pieces are those whose scores have the largest sum.
+pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+    let file = vocabulary.file;
+    for (key, expected) in [("add_space_prefix", true), ("remove_extra_whitespaces", true), ("treat_whitespace_as_suffix", false)] {
+        let key = format!("tokenizer.ggml.{key}");
+        if file.bool(&key)?.is_some_and(|found| found != expected) {
+            return Err(file.metadata_error(&key, "this rule of the tokenizer is not honoured, so ids would be wrong").into());
+        }
+    }
+    let wrong = |key: &str, why: LibraryError| TokenizerError::from(file.metadata_error(key, why.to_string()));
+    let unknown = vocabulary.token_id("unknown")?;
+    let pieces = vocabulary.tokens.iter().map(str::to_owned).zip(vocabulary.scores()?.iter().copied()).collect();
+    let model = Unigram::from(pieces, unknown.map(|id| id as usize), false).map_err(|why| wrong("tokenizer.ggml.tokens", why))?;
+    let mut library = tokenizers::Tokenizer::new(model);
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    let mut normalizers = Vec::new();
+    if let Some(map) = file.integers(key)?.filter(|map| !map.is_empty()) {
+        let bytes: Option<Vec<u8>> =
+            map.iter().map(|&byte| u8::try_from(byte).or_else(|_| i8::try_from(byte).map(|b| b as u8)).ok()).collect();
+        let bytes = bytes.ok_or_else(|| file.metadata_error(key, "an entry is not a byte"))?;
+        normalizers.push(NormalizerWrapper::Precompiled(Precompiled::from(&bytes).map_err(|why| wrong(key, Box::new(why)))?));
+    }
+    let spaces =
+        Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string()).map_err(|why| wrong("tokenizer.ggml.model", why))?;
+    normalizers.extend([Strip::new(false, true).into(), spaces.into()]);
+    library.with_normalizer(Some(Sequence::new(normalizers)));
+    let words = Metaspace::new(SPACE, PrependScheme::Always, true);
+    library.with_pre_tokenizer(Some(words.clone()));
+    library.with_decoder(Some(words));
+    let mut roles = vocabulary.roles(false)?;
+    roles.unknown = unknown;
+    // The format says so only in newer files, and the encoder reads no text without it.
+    roles.frame[1] = roles.eos.into_iter().collect();
+    Tokenizer::assemble(Parts {
+        engine: Engine::Library(Box::new(library)),
+        added: vocabulary.added.clone(),
+        roles,
+        spelling: Spelling::Sentencepiece,
+        vocab_size: vocabulary.tokens.len(),
+        newline_ends_word: false,
+    })
+}
+
+/// BERT's vocabulary, in which the format marks the beginnings of words rather than what follows them. It does not say whether letters are
+/// made small: they are where no piece has a capital one.
+pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
+    let special: Vec<&str> = vocabulary.added.iter().map(|token| token.content.as_str()).collect();
+    let name = |token: &str| match token.strip_prefix(SPACE) {
+        Some(word) => word.to_owned(),
+        None if special.contains(&token) || (token.starts_with('[') && token.ends_with(']')) => token.to_owned(),
+        None => format!("##{token}"),
+    };
+    let names: Vec<String> = vocabulary.tokens.iter().map(name).collect();
+    let role = |name: &str, usual: &str| -> Result<u32, TokenizerError> {
+        let named = vocabulary.token_id(name)?.or_else(|| names.iter().position(|other| other == usual).map(|id| id as u32));
+        let key = format!("tokenizer.ggml.{name}_token_id");
+        named.ok_or_else(|| vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into())
+    };
+    let (first, last, unknown) = (role("cls", "[CLS]")?, role("seperator", "[SEP]")?, role("unknown", "[UNK]")?);
+    let small = !names.iter().any(|name| !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(char::is_uppercase));
+    let vocab: Vocab = names.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect();
+    let model = WordPiece::builder().vocab(vocab).unk_token(names[unknown as usize].clone()).build();
+    let model = model.map_err(|why| vocabulary.file.metadata_error("tokenizer.ggml.tokens", why.to_string()))?;
+    let mut library = tokenizers::Tokenizer::new(model);
+    library.with_normalizer(Some(BertNormalizer::new(true, true, None, small)));
+    library.with_pre_tokenizer(Some(BertPreTokenizer));
+    library.with_decoder(Some(WordPieceDecoder::default()));
+    let mut roles = vocabulary.roles(false)?;
+    (roles.frame, roles.unknown) = ([vec![first], vec![last]], Some(unknown));
+    Tokenizer::assemble(Parts {
+        engine: Engine::Library(Box::new(library)),
+        added: vocabulary.added.clone(),
+        roles,
+        spelling: Spelling::Plain,
+        vocab_size: vocabulary.tokens.len(),
+        newline_ends_word: false,
+    })
+}
