@@ -75,7 +75,9 @@ pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokeni
         named.ok_or_else(|| vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into())
     };
     let (first, last, unknown) = (role("cls", "[CLS]")?, role("seperator", "[SEP]")?, role("unknown", "[UNK]")?);
-    let small = !names.iter().any(|name| !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(char::is_uppercase));
+    let small = !names
+        .iter()
+        .any(|name| !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase()));
     let vocab: Vocab = names.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect();
     let model = WordPiece::builder().vocab(vocab).unk_token(names[unknown as usize].clone()).build();
     let model = model.map_err(|why| vocabulary.file.metadata_error("tokenizer.ggml.tokens", why.to_string()))?;
