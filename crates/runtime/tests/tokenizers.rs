@@ -179,7 +179,7 @@ fn as_gguf(path: &Path) -> GgufFile {
         words.sort_by_key(|(_, id)| *id);
         let marked = |word: &str| match word.strip_prefix("##") {
             Some(rest) => rest.to_owned(),
-            None if special.contains(&word) || word.starts_with('[') => word.to_owned(),
+            None if special.contains(&word) => word.to_owned(),
             None => format!("\u{2581}{word}"),
         };
         Gguf::default()
