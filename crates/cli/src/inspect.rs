@@ -200,12 +200,13 @@ impl Inspection {
 }
 
 /// What is shown of a configuration, and the names that it goes by.
-const SIZES: [(&str, &[&str]); 7] = [
+const SIZES: [(&str, &[&str]); 8] = [
     ("context", &["max_position_embeddings"]),
     ("sliding window", &["sliding_window"]),
     ("vocabulary", &["vocab_size"]),
-    ("layers", &["num_hidden_layers"]),
-    ("hidden size", &["hidden_size"]),
-    ("heads", &["num_attention_heads"]),
+    ("layers", &["num_hidden_layers", "num_layers", "n_layers", "encoder_layers"]),
+    ("decoder layers", &["num_decoder_layers", "decoder_layers"]),
+    ("hidden size", &["hidden_size", "d_model", "dim"]),
+    ("heads", &["num_attention_heads", "num_heads", "n_heads", "encoder_attention_heads"]),
     ("key heads", &["num_key_value_heads"]),
 ];
