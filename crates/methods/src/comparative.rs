@@ -220,9 +220,9 @@ fn against_gold(
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
             let Some(of_gold) = &cell.gold else { continue };
-            of_gold.as_judged.push(one.attribute, &format!("template {}, as judged", cell.template), &mut table);
+            gold::push(&of_gold.as_judged, one.attribute, &format!("template {}, as judged", cell.template), &mut table);
             if let Some(debiased) = &of_gold.debiased {
-                debiased.push(one.attribute, &format!("template {}, debiased", cell.template), &mut table);
+                gold::push(debiased, one.attribute, &format!("template {}, debiased", cell.template), &mut table);
             }
             let (before, after) = (&of_gold.comparisons_as_judged, &of_gold.comparisons_debiased);
             let after = after.map_or_else(|| "–".to_owned(), |a| number(a.accuracy));
@@ -230,10 +230,10 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
-        let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.mean);
+        let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
         if params.template.len() > 1 {
-            averaged.push(one.attribute, "mean of templates' scores", &mut table);
+            gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);
             table.note(format!("{}: mean of the templates' Spearman {}", one.attribute, number(mean_of_templates)));
         }
         headline.push(Headline::new("Spearman", Some(one.attribute), mean_of_templates));

@@ -2,17 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probity_data::Sample;
-use probity_stats::{
-    PairwiseAccuracy, PerContext, SystemLevel, SystemScore, pairwise_accuracy, per_context_spearman, system_level_spearman,
-};
-use serde::Serialize;
+use probity_data::{Candidate, Sample};
+use probity_stats::{Figures, Resampling, SystemScore};
 
 use crate::summary::number;
 use crate::{MethodError, Section};
-
-/// A system counts at system level where it has scores in this share of the contexts, and in two at least.
-const SYSTEM_COVERAGE: f64 = 0.5;
 
 /// More systems than this are left to the files.
 const SYSTEMS_SHOWN: usize = 40;
@@ -49,70 +43,59 @@ fn unknown(attribute: &str, known: &BTreeSet<&str>) -> MethodError {
     MethodError::NoGold { attribute: attribute.to_owned(), known, hint }
 }
 
-/// How well scores agree with gold.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct GoldFigures {
-    pub(crate) spearman: PerContext,
-    /// Absent where no two systems have scores in enough contexts.
-    pub(crate) system: Option<SystemLevel>,
-    pub(crate) pairwise: PairwiseAccuracy,
-}
-
 /// Compares `scores[item][candidate]` with gold over the candidates that have both.
-pub(crate) fn against(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> GoldFigures {
-    let mut contexts: Vec<(Vec<f64>, Vec<f64>)> = Vec::new();
-    let mut systems: Vec<Vec<SystemScore<'_>>> = Vec::new();
-    for (sample, scores) in samples.iter().zip(scores) {
-        let both = sample.candidates.iter().zip(scores).filter_map(|(c, predicted)| Some((c, (*predicted)?, *c.scores.get(attribute)?)));
-        let (mut predictions, mut golds, mut of_systems) = (Vec::new(), Vec::new(), Vec::new());
-        for (candidate, predicted, gold) in both {
-            predictions.push(predicted);
-            golds.push(gold);
-            of_systems.push(SystemScore { system: &candidate.id, predicted, gold });
-        }
-        contexts.push((predictions, golds));
-        systems.push(of_systems);
-    }
-    let lists = || contexts.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
-    GoldFigures { spearman: per_context_spearman(lists()), system: system_level(&systems), pairwise: pairwise_accuracy(lists()) }
+pub(crate) fn against<'a>(samples: &'a [Sample], attribute: &str, scores: &[Vec<Option<f64>>]) -> Figures {
+    let score = |candidate: &'a Candidate, predicted: Option<f64>| {
+        Some(SystemScore { system: &candidate.id, predicted: predicted?, gold: *candidate.scores.get(attribute)? })
+    };
+    let context = |(sample, scores): (&'a Sample, &Vec<Option<f64>>)| {
+        sample.candidates.iter().zip(scores).filter_map(|(candidate, predicted)| score(candidate, *predicted)).collect()
+    };
+    let contexts: Vec<Vec<SystemScore<'_>>> = samples.iter().zip(scores).map(context).collect();
+    Figures::of(&contexts, &Resampling::default())
 }
 
-fn system_level(systems: &[Vec<SystemScore<'_>>]) -> Option<SystemLevel> {
-    let contexts = systems.iter().filter(|context| !context.is_empty()).count();
-    if contexts < 2 {
-        return None;
-    }
-    let level = system_level_spearman(systems, SYSTEM_COVERAGE.max(2.0 / contexts as f64));
-    (level.systems >= 2).then_some(level)
-}
-
-/// An empty table for [`GoldFigures::push`].
+/// An empty table for [`push`].
 pub(crate) fn section() -> Section {
-    let columns =
-        ["attribute", "scores", "Spearman per context", "contexts", "skipped", "system level", "systems", "pairwise accuracy", "pairs"];
+    let columns = [
+        "attribute",
+        "scores",
+        "Spearman per context",
+        "95 % interval",
+        "Kendall",
+        "contexts",
+        "skipped",
+        "system level",
+        "systems",
+        "pairwise accuracy",
+        "pairs",
+    ];
     let mut section = Section::new("Against gold", columns);
-    section.note("Spearman: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two scores.");
-    section.note("Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half.");
+    section.note("Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two scores.");
+    section
+        .note("Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: Spearman between means.");
+    section.note("summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and accuracy with ties.");
     section
 }
 
-impl GoldFigures {
-    /// Adds a row to a table of [`section`].
-    pub(crate) fn push(&self, attribute: &str, scores: &str, table: &mut Section) {
-        let Self { spearman, system, pairwise } = self;
-        let skipped = spearman.skipped_constant_gold + spearman.skipped_too_few + spearman.skipped_not_finite;
-        table.push([
-            attribute.to_owned(),
-            scores.to_owned(),
-            number(spearman.mean),
-            spearman.contexts.to_string(),
-            skipped.to_string(),
-            number(system.and_then(|s| s.spearman)),
-            system.map_or_else(|| "–".to_owned(), |s| s.systems.to_string()),
-            number(pairwise.accuracy),
-            (pairwise.correct + pairwise.wrong + pairwise.tied).to_string(),
-        ]);
-    }
+/// Adds a row to a table of [`section`].
+pub(crate) fn push(figures: &Figures, attribute: &str, scores: &str, table: &mut Section) {
+    let spearman = figures.spearman.per_context;
+    let system = figures.spearman.system.map(|system| system.figure);
+    let pairwise = figures.pairwise;
+    table.push([
+        attribute.to_owned(),
+        scores.to_owned(),
+        number(spearman.figure.mean),
+        spearman.interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high)),
+        number(figures.kendall.per_context.figure.mean),
+        spearman.figure.contexts.to_string(),
+        spearman.figure.skipped().to_string(),
+        number(system.and_then(|s| s.coefficient)),
+        system.map_or_else(|| "–".to_owned(), |s| s.systems.to_string()),
+        number(pairwise.accuracy),
+        (pairwise.correct + pairwise.wrong + pairwise.tied).to_string(),
+    ]);
 }
 
 /// An empty table for [`push_systems`].
@@ -156,8 +139,6 @@ pub(crate) fn notes(quoted_lines: usize, uses: &[GoldUse<'_>], table: &mut Secti
 
 #[cfg(test)]
 mod tests {
-    use probity_data::Candidate;
-
     use super::*;
 
     fn sample(id: &str, golds: &[f64]) -> Sample {
@@ -193,9 +174,9 @@ mod tests {
         let samples = [sample("a", &[1.0, 2.0]), sample("b", &[1.0, 3.0])];
         let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), None]];
         let figures = against(&samples, "coherence", &scores);
-        assert_eq!(figures.system, None, "only one system has two contexts");
+        assert_eq!(figures.spearman.system, None, "only one system has two contexts");
         let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), Some(0.9)]];
-        assert_eq!(against(&samples, "coherence", &scores).system.and_then(|s| s.spearman), Some(1.0));
-        assert_eq!(against(&samples[..1], "coherence", &scores).system, None, "one context");
+        assert_eq!(against(&samples, "coherence", &scores).spearman.system.and_then(|s| s.figure.coefficient), Some(1.0));
+        assert_eq!(against(&samples[..1], "coherence", &scores).spearman.system, None, "one context");
     }
 }

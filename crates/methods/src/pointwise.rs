@@ -397,8 +397,8 @@ impl<'a> Pointwise<'a> {
             let used = gold.iter().filter(|g| g.present && (self.other.is_some() || g.attribute == name));
             for one in used {
                 let figures = gold::against(self.samples, one.attribute, &scores);
-                figures.push(one.attribute, "", &mut gold_table);
-                headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.mean));
+                gold::push(&figures, one.attribute, "", &mut gold_table);
+                headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.per_context.figure.mean));
                 of_gold.push(json!({ "attribute": one.attribute, "figures": figures }));
             }
             gold::push_systems(self.samples, name, &scores, &mut systems);

@@ -3,13 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use probity_stats::{Interval, Resampling, SystemScore, pairwise_accuracy, per_context_spearman, spearman, system_level_spearman};
+use probity_stats::{
+    Correlation, Interval, POOLED_LIMIT, Resampling, SystemScore, pairwise_accuracy, per_context, spearman, system_level as between_systems,
+};
 use serde::Serialize;
 
 use crate::facts::{Facts, Scored};
-
-/// More scores than this get no interval for the pooled correlation: it would take minutes.
-const POOLED_LIMIT: usize = 20_000;
 
 /// A system counts at system level where it has scores in this share of the contexts.
 const SYSTEM_COVERAGE: f64 = 0.5;
@@ -153,7 +152,7 @@ fn both(group: &[Scored]) -> Vec<(f64, f64)> {
 /// As METHODS: a context whose gold is constant is no context, one whose scores are counts as 0.
 fn spearman_unit(group: &[Scored]) -> (f64, f64) {
     let (scores, golds): (Vec<f64>, Vec<f64>) = both(group).into_iter().unzip();
-    let result = per_context_spearman([(scores.as_slice(), golds.as_slice())]);
+    let result = per_context(Correlation::Spearman, [(scores.as_slice(), golds.as_slice())]);
     result.mean.map_or((0.0, 0.0), |rho| (rho, 1.0))
 }
 
@@ -199,9 +198,9 @@ fn system_level(facts: &Facts, groups: &[&[Scored]]) -> (Option<f64>, usize) {
     if with_scores < 2 {
         return (None, 0);
     }
-    let level = system_level_spearman(&contexts, SYSTEM_COVERAGE.max(2.0 / with_scores as f64));
+    let level = between_systems(Correlation::Spearman, &contexts, SYSTEM_COVERAGE.max(2.0 / with_scores as f64));
     // Two systems correlate with ±1 whatever they are.
-    (level.spearman.filter(|_| level.systems > 2), level.systems)
+    (level.coefficient.filter(|_| level.systems > 2), level.systems)
 }
 
 /// A straight line through `(gold, score)` with a band around it.

@@ -2,6 +2,128 @@
 //!
 //! A coefficient is `None` where it is not defined: fewer than two values, a constant input, or a value that is not finite. It is never NaN.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kendall::Pairs;
+use crate::significance::correlation_p;
+
+/// A coefficient of correlation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Correlation {
+    /// [`pearson`].
+    Pearson,
+    /// [`spearman`].
+    Spearman,
+    /// [`kendall_tau_b`].
+    Kendall,
+}
+
+/// A coefficient and what speaks against it being chance.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Tested {
+    /// In [-1, 1].
+    pub coefficient: f64,
+    /// Two-sided, of independent pairs without any correlation, as scipy's defaults give it; absent where it is not defined (Spearman of two).
+    pub p: Option<f64>,
+    /// How many pairs.
+    pub n: usize,
+}
+
+/// Why a correlation is not defined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Undefined {
+    /// Fewer than two pairs.
+    #[error("fewer than two pairs")]
+    TooFew,
+    /// A value is infinite or none.
+    #[error("a value is not finite")]
+    NotFinite,
+    /// All gold scores are equal.
+    #[error("all gold scores are equal")]
+    ConstantGold,
+    /// All predictions are equal.
+    #[error("all scores are equal")]
+    ConstantPredictions,
+}
+
+impl Correlation {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pearson, Self::Spearman, Self::Kendall];
+
+    /// The name in records and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pearson => "pearson",
+            Self::Spearman => "spearman",
+            Self::Kendall => "kendall",
+        }
+    }
+
+    /// The name in tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Pearson => "Pearson",
+            Self::Spearman => "Spearman",
+            Self::Kendall => "Kendall τ-b",
+        }
+    }
+
+    /// The coefficient.
+    ///
+    /// # Panics
+    /// Where the lists differ in length.
+    pub fn coefficient(self, x: &[f64], y: &[f64]) -> Option<f64> {
+        match self {
+            Self::Pearson => pearson(x, y),
+            Self::Spearman => spearman(x, y),
+            Self::Kendall => kendall_tau_b(x, y),
+        }
+    }
+
+    /// The coefficient of predicted and gold scores with its p-value, or why there is none.
+    ///
+    /// Pearson: the exact distribution for normal values (of two pairs p is 1). Spearman: t with n − 2 degrees of freedom. Kendall: exact
+    /// without ties for up to 33 pairs or where one pair at most breaks the order, else normal with the variance corrected for ties.
+    ///
+    /// # Panics
+    /// Where the lists differ in length.
+    pub fn test(self, predicted: &[f64], gold: &[f64]) -> Result<Tested, Undefined> {
+        let n = predicted.len();
+        let pairs = || Pairs::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
+        let tested = match self {
+            Self::Pearson => pearson(predicted, gold).map(|r| (r, if n == 2 { Some(1.0) } else { correlation_p(r, n) })),
+            Self::Spearman => spearman(predicted, gold).map(|r| (r, correlation_p(r, n))),
+            Self::Kendall => pairs(),
+        };
+        tested.map(|(coefficient, p)| Tested { coefficient, p, n }).ok_or_else(|| Undefined::why(predicted, gold))
+    }
+}
+
+impl fmt::Display for Correlation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Undefined {
+    /// Of lists that no correlation is defined for.
+    pub(crate) fn why(predicted: &[f64], gold: &[f64]) -> Self {
+        if predicted.len() < 2 {
+            Self::TooFew
+        } else if predicted.iter().chain(gold).any(|v| !v.is_finite()) {
+            Self::NotFinite
+        } else if is_constant(gold) {
+            Self::ConstantGold
+        } else {
+            Self::ConstantPredictions
+        }
+    }
+}
+
 /// The rank of each value, from 1 for the lowest; equal values share the mean of their ranks. `None` where a value is NaN.
 pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     if values.iter().any(|v| v.is_nan()) {
@@ -77,55 +199,7 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
 /// # Panics
 /// Where the lists differ in length.
 pub fn kendall_tau_b(x: &[f64], y: &[f64]) -> Option<f64> {
-    assert_eq!(x.len(), y.len(), "correlated lists have one length");
-    if x.iter().chain(y).any(|v| !v.is_finite()) {
-        return None;
-    }
-    // Adding zero makes -0.0 equal to 0.0 in the total order.
-    let mut pairs: Vec<(f64, f64)> = x.iter().zip(y).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
-    pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let all = pairs_of(pairs.len());
-    let tied_x: u64 = pairs.chunk_by(|a, b| a.0 == b.0).map(|c| pairs_of(c.len())).sum();
-    let tied_both: u64 = pairs.chunk_by(|a, b| a == b).map(|c| pairs_of(c.len())).sum();
-    let mut ys: Vec<f64> = pairs.into_iter().map(|(_, y)| y).collect();
-    let discordant = sort_counting_swaps(&mut ys);
-    let tied_y: u64 = ys.chunk_by(|a, b| a == b).map(|c| pairs_of(c.len())).sum();
-    if tied_x == all || tied_y == all {
-        return None;
-    }
-    let excess = all as f64 - tied_x as f64 - tied_y as f64 + tied_both as f64 - 2.0 * discordant as f64;
-    let tau = excess / ((all - tied_x) as f64 * (all - tied_y) as f64).sqrt();
-    Some(tau.clamp(-1.0, 1.0))
-}
-
-fn pairs_of(n: usize) -> u64 {
-    let n = n as u64;
-    n * n.saturating_sub(1) / 2
-}
-
-/// Sorts, and counts the pairs that stood in the wrong order; equal values never do.
-fn sort_counting_swaps(values: &mut [f64]) -> u64 {
-    if values.len() < 2 {
-        return 0;
-    }
-    let (left, right) = values.split_at_mut(values.len() / 2);
-    let mut swaps = sort_counting_swaps(left) + sort_counting_swaps(right);
-    let mut merged = Vec::with_capacity(left.len() + right.len());
-    let (mut l, mut r) = (0, 0);
-    while l < left.len() && r < right.len() {
-        if right[r] < left[l] {
-            swaps += (left.len() - l) as u64;
-            merged.push(right[r]);
-            r += 1;
-        } else {
-            merged.push(left[l]);
-            l += 1;
-        }
-    }
-    merged.extend_from_slice(&left[l..]);
-    merged.extend_from_slice(&right[r..]);
-    values.copy_from_slice(&merged);
-    swaps
+    Pairs::count(x, y).map(|pairs| pairs.tau_b())
 }
 
 #[cfg(test)]
@@ -140,11 +214,41 @@ mod tests {
     }
 
     #[test]
-    fn coefficients_equal_scipys() {
+    fn coefficients_and_p_values_equal_scipys() {
         for case in golden::CORRELATIONS {
-            assert!(close(pearson(case.x, case.y), case.pearson), "{case:?}: {:?}", pearson(case.x, case.y));
-            assert!(close(spearman(case.x, case.y), case.spearman), "{case:?}: {:?}", spearman(case.x, case.y));
-            assert!(close(kendall_tau_b(case.x, case.y), case.kendall), "{case:?}: {:?}", kendall_tau_b(case.x, case.y));
+            for (of, (coefficient, p)) in Correlation::ALL.into_iter().zip(case.coefficients.into_iter().zip(case.p)) {
+                let found = of.test(case.x, case.y).expect("defined");
+                assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {case:?}: {found:?}");
+                assert_eq!((found.p.is_some(), found.n), (p.is_some(), case.x.len()), "{of} {case:?}: {found:?}");
+                // Near ±1 the last bit of a coefficient moves a p-value of 1e-8 by its half.
+                let near = |a: f64, b: f64| (a - b).abs() <= 1e-10 * b.abs() || 1.0 - coefficient.abs() < 1e-9 && a.max(b) < 1e-7;
+                assert!(p.is_none_or(|p| near(found.p.unwrap_or(9.0), p)), "{of} {case:?}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_lists_with_and_without_ties_equal_scipys() {
+        for &(n, modulus, coefficients, p) in golden::GENERATED {
+            let x: Vec<f64> = (0..n).map(|i| (i * 7919 % 10007 % modulus) as f64).collect();
+            let y: Vec<f64> = (0..n).map(|i| ((3 * (i * 7919 % 10007) + i * i * 31 % 40009) % 20011 % modulus) as f64).collect();
+            for (of, (coefficient, p)) in Correlation::ALL.into_iter().zip(coefficients.into_iter().zip(p)) {
+                let found = of.test(&x, &y).expect("defined");
+                assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {n} {modulus}: {found:?} {coefficient}");
+                assert!((found.p.expect("defined") - p).abs() <= 1e-10 * p, "{of} {n} {modulus}: {found:?} {p}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_undefined_has_its_reason() {
+        let varied = [1.0, 2.0, 4.0];
+        for of in Correlation::ALL {
+            assert_eq!(of.test(&varied, &[5.0; 3]), Err(Undefined::ConstantGold));
+            assert_eq!(of.test(&[5.0; 3], &varied), Err(Undefined::ConstantPredictions));
+            assert_eq!(of.test(&varied, &[1.0, f64::NAN, 2.0]), Err(Undefined::NotFinite));
+            assert_eq!(of.test(&[f64::INFINITY; 3], &varied), Err(Undefined::NotFinite));
+            assert_eq!((of.test(&[1.0], &[1.0]), of.test(&[], &[])), (Err(Undefined::TooFew), Err(Undefined::TooFew)));
         }
     }
 

@@ -4,21 +4,33 @@
 //! function returns NaN.
 
 mod agreement;
+mod alpha;
+mod compare;
 mod correlation;
 mod debias;
+mod figures;
 #[cfg(test)]
 mod golden;
+mod kappa;
+mod kendall;
+mod pairwise;
 mod ranking;
 mod resample;
+mod significance;
+mod ties;
 
-pub use agreement::{
-    PairwiseAccuracy, PerContext, SystemLevel, SystemScore, comparison_accuracy, pairwise_accuracy, per_context_spearman,
-    system_level_spearman,
-};
-pub use correlation::{average_ranks, kendall_tau_b, pearson, spearman};
+pub use agreement::{PerContext, SystemLevel, SystemScore, per_context, system_level};
+pub use alpha::{Level, krippendorff_alpha};
+pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
+pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{Debias, PositionBias, order_gap};
+pub use figures::{CorrelationFigures, Estimate, Figures, POOLED_LIMIT, Pooled};
+pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
+pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use ranking::{
-    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod, RankingError,
+    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod, RankingError, Strength,
     UnknownRankMethod,
 };
 pub use resample::{Interval, PairedBootstrap, Resampling, quantile};
+pub use significance::{Williams, mean_p, williams};
+pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};

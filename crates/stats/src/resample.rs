@@ -86,7 +86,8 @@ impl Resampling {
         Some(share_as_far(observed, values))
     }
 
-    fn percentiles(&self, values: Vec<Option<f64>>) -> Option<Interval> {
+    /// The percentile interval of drawn values; `None` where no more than half of them are defined.
+    pub(crate) fn percentiles(&self, values: Vec<Option<f64>>) -> Option<Interval> {
         let rounds = values.len();
         let mut defined: Vec<f64> = values.into_iter().flatten().filter(|v| v.is_finite()).collect();
         if 2 * defined.len() <= rounds {

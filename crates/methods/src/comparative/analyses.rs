@@ -2,7 +2,7 @@
 //! is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the run.
 
 use probity_data::Sample;
-use probity_stats::{Comparison, Comparisons, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context_spearman};
+use probity_stats::{Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
@@ -117,7 +117,7 @@ impl Of<'_> {
             scores.zip(golds).filter_map(|(score, gold)| Some((score, (*gold)?))).unzip()
         };
         let contexts: Vec<(Vec<f64>, Vec<f64>)> = drawn.iter().zip(&self.golds).map(of_item).collect();
-        per_context_spearman(contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
+        per_context(Correlation::Spearman, contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
     }
 
     fn consistency(&self) -> Vec<Consistency> {

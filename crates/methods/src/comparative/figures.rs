@@ -3,14 +3,14 @@
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
-    Comparison, Comparisons, Debias as Weight, PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
+    Comparison, Comparisons, Debias as Weight, Figures, PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
 };
 use serde::Serialize;
 
 use super::SCORES;
 use super::judge::Judged;
 use super::options::{ComparativeParams, Debias};
-use crate::gold::{self, GoldFigures, GoldUse};
+use crate::gold::{self, GoldUse};
 use crate::summary::{Mass, mean, number};
 use crate::{MethodError, Run, Section};
 
@@ -93,15 +93,15 @@ pub(super) fn symmetric_probabilities<'c>(items: impl IntoIterator<Item = &'c Co
 /// How a cell's scores agree with gold.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CellGold {
-    pub(super) as_judged: GoldFigures,
-    pub(super) debiased: Option<GoldFigures>,
+    pub(super) as_judged: Figures,
+    pub(super) debiased: Option<Figures>,
     pub(super) comparisons_as_judged: PairwiseAccuracy,
     pub(super) comparisons_debiased: Option<PairwiseAccuracy>,
 }
 
 impl CellGold {
     /// The figures of the scores that were written: debiased unless `--debias none`.
-    pub(super) fn in_force(&self) -> &GoldFigures {
+    pub(super) fn in_force(&self) -> &Figures {
         self.debiased.as_ref().unwrap_or(&self.as_judged)
     }
 }

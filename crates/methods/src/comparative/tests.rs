@@ -42,7 +42,7 @@ fn a_perfect_oracle_is_perfect_under_each_ranking_and_each_complete_scheme() {
                 assert_eq!(figure(&summary, "/gold/0/scores/spearman/mean"), 1.0, "{case}");
                 assert_eq!(figure(&summary, "/gold/0/scores/pairwise/accuracy"), 1.0, "{case}");
                 assert_eq!(figure(&summary, "/prompts/0/gold/comparisons_as_judged/accuracy"), 1.0, "{case}");
-                assert_eq!(figure(&summary, "/gold/0/scores/system/spearman"), 1.0, "{case}");
+                assert_eq!(figure(&summary, "/gold/0/scores/spearman/system/coefficient"), 1.0, "{case}");
             }
         }
     }
@@ -148,7 +148,7 @@ fn a_constant_judge_correlates_zero_and_is_undefined_at_system_level() {
     let summary = summary(COMPARE, &samples(), &model);
     assert_eq!(figure(&summary, "/gold/0/scores/spearman/mean"), 0.0);
     assert_eq!(figure(&summary, "/gold/0/scores/spearman/constant_predictions"), 3.0);
-    assert!(at(&summary.values, "/gold/0/scores/system/spearman").is_null());
+    assert!(at(&summary.values, "/gold/0/scores/spearman/system/coefficient").is_null());
     assert_eq!(figure(&summary, "/gold/0/scores/pairwise/accuracy"), 0.5);
     assert!(summary.sections.iter().flat_map(|s| &s.notes).any(|note| note.contains("places more than texts")));
 }

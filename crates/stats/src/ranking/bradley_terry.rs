@@ -1,12 +1,29 @@
 //! Bradley–Terry strengths from soft wins.
 
+use serde::Serialize;
+
 use super::Comparisons;
+use crate::resample::{Interval, Resampling};
+use crate::significance::normal_bound;
 
 /// The weight of the prior that [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry) uses.
 pub const BRADLEY_TERRY_PRIOR: f64 = 0.1;
 
 /// Newton's method has long converged by then; a bound, not a setting.
 const MOST_STEPS: usize = 200;
+
+/// A Bradley–Terry strength and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Strength {
+    /// The log-strength θ of [`Comparisons::bradley_terry`].
+    pub strength: f64,
+    /// Of the strength's distance from the mean of all strengths: where they lie together is the prior's alone.
+    pub standard_error: f64,
+    /// The lower end of the normal interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
 
 impl Comparisons {
     /// Log-strengths θ under `P(i beats j) = 1 / (1 + exp(θ_j − θ_i))`, where each comparison is a win of weight p for its first and of weight
@@ -22,12 +39,53 @@ impl Comparisons {
         assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
         let involved = self.involved();
         let game = Game::new(self, &involved, prior);
-        let strengths = game.solve();
-        let mut scores = vec![None; self.candidates];
-        for (&candidate, strength) in involved.iter().zip(strengths) {
-            scores[candidate] = Some(strength);
+        self.spread(&involved, game.solve())
+    }
+
+    /// The strengths with intervals from the observed information (the curvature of the regularised likelihood). `confidence` lies in (0, 1). Each
+    /// comparison counts as one observation, however it was judged: comparisons of one pair that always come out alike make intervals too narrow,
+    /// and [`Comparisons::bradley_terry_resampled`] has the same blindness.
+    ///
+    /// # Panics
+    /// Where `prior` is not a positive number.
+    pub fn bradley_terry_intervals(&self, prior: f64, confidence: f64) -> Vec<Option<Strength>> {
+        assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
+        let involved = self.involved();
+        let game = Game::new(self, &involved, prior);
+        let theta = game.solve();
+        let curvature = game.curvature(&theta);
+        let bound = normal_bound(confidence);
+        let n = theta.len();
+        let strength = |(i, &strength): (usize, &f64)| {
+            // The distance from the mean as a sum over strengths, and its variance c' H⁻¹ c.
+            let distance: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j)) - 1.0 / n as f64).collect();
+            let solved = cholesky_solve(curvature.clone(), distance.clone());
+            let standard_error = distance.iter().zip(solved).map(|(c, s)| c * s).sum::<f64>().sqrt();
+            Strength { strength, standard_error, low: strength - bound * standard_error, high: strength + bound * standard_error }
+        };
+        let strengths = theta.iter().enumerate().map(strength).collect();
+        self.spread(&involved, strengths)
+    }
+
+    /// Percentile intervals of the strengths over resampled comparisons; none for a candidate that half of the resamples leave out.
+    ///
+    /// # Panics
+    /// Where `prior` is not a positive number.
+    pub fn bradley_terry_resampled(&self, prior: f64, resampling: &Resampling) -> Vec<Option<Interval>> {
+        let drawn = resampling.distribution(self.judged.len(), |drawn| {
+            let judged = drawn.iter().map(|index| self.judged[*index]).collect();
+            Self { candidates: self.candidates, judged }.bradley_terry(prior)
+        });
+        (0..self.candidates).map(|candidate| resampling.percentiles(drawn.iter().map(|strengths| strengths[candidate]).collect())).collect()
+    }
+
+    /// Values of the involved candidates at their places among all.
+    fn spread<T: Copy>(&self, involved: &[usize], values: Vec<T>) -> Vec<Option<T>> {
+        let mut all = vec![None; self.candidates];
+        for (&candidate, value) in involved.iter().zip(values) {
+            all[candidate] = Some(value);
         }
-        scores
+        all
     }
 }
 
@@ -170,6 +228,36 @@ mod tests {
                 assert!((found.expect("judged") - expected).abs() < 1e-7, "{found:?} {expected}");
             }
         }
+    }
+
+    #[test]
+    fn standard_errors_are_those_of_the_numerical_hessian() {
+        for case in golden::BRADLEY_TERRY {
+            let found = comparisons(case.candidates, case.comparisons).bradley_terry_intervals(case.prior, 0.95);
+            for (found, expected) in found.iter().zip(case.errors) {
+                let found = found.expect("judged");
+                assert!((found.standard_error - expected).abs() < 1e-7, "{found:?} {expected}");
+                assert!((found.high - found.low - 2.0 * 1.959_963_984_540_054 * expected).abs() < 1e-6, "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn resampled_intervals_hold_the_strengths_and_are_about_as_wide_as_the_normal_ones() {
+        let case = &golden::BRADLEY_TERRY[2];
+        // Ten times each comparison: then both intervals are near their common limit.
+        let hard = |&(i, j, p): &(usize, usize, f64)| (0..10).map(move |k| (i, j, f64::from(u8::from(10.0 * p > f64::from(k) + 0.5))));
+        let many = comparisons(case.candidates, &case.comparisons.iter().flat_map(hard).collect::<Vec<_>>());
+        let normal = many.bradley_terry_intervals(0.1, 0.95);
+        let drawn = many.bradley_terry_resampled(0.1, &Resampling { rounds: 400, ..Resampling::default() });
+        for (normal, drawn) in normal.iter().zip(drawn) {
+            let (normal, drawn) = (normal.expect("judged"), drawn.expect("in most resamples"));
+            assert!(drawn.low < normal.strength && normal.strength < drawn.high);
+            let ratio = (drawn.high - drawn.low) / (normal.high - normal.low);
+            assert!((0.7..1.3).contains(&ratio), "{normal:?} {drawn:?}");
+        }
+        assert_eq!(comparisons(3, &[(0, 1, 0.7)]).bradley_terry_intervals(0.1, 0.9)[2], None);
+        assert_eq!(comparisons(2, &[]).bradley_terry_resampled(0.1, &Resampling::default()), [None, None]);
     }
 
     #[test]

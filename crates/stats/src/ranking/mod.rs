@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use bradley_terry::BRADLEY_TERRY_PRIOR;
+pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.

@@ -1,0 +1,345 @@
+//! Is one metric better than another? Differences of their agreement with the same gold scores, and what speaks against chance.
+
+use serde::Serialize;
+
+use crate::agreement::{SystemScore, Systems, system_coverage};
+use crate::correlation::{Correlation, Undefined};
+use crate::figures::POOLED_LIMIT;
+use crate::pairwise::pairwise_accuracy;
+use crate::resample::{PairedBootstrap, Resampling};
+use crate::significance::{Williams, williams};
+use crate::ties::{pair_accuracy, tie_calibration};
+
+/// A candidate that both metrics scored.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rivals<'a> {
+    /// The candidate's id, the same in each context.
+    pub system: &'a str,
+    /// The first metric's score; finite.
+    pub first: f64,
+    /// The second metric's score; finite.
+    pub second: f64,
+    /// The gold score; finite.
+    pub gold: f64,
+}
+
+/// What two metrics are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measured {
+    /// The mean over contexts of a correlation.
+    PerContext(Correlation),
+    /// A correlation between systems' means.
+    System(Correlation),
+    /// A correlation over all scores.
+    Pooled(Correlation),
+    /// [`pairwise_accuracy`].
+    Pairwise,
+    /// [`tie_calibration`] per context, each metric at its own ε over all data.
+    PairwiseWithTies,
+}
+
+/// A difference between two metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MetricDifference {
+    /// What is compared.
+    pub measure: Measured,
+    /// The first metric's figure; absent where it is not defined.
+    pub first: Option<f64>,
+    /// The second metric's.
+    pub second: Option<f64>,
+    /// First less second, over resamples of whole contexts.
+    pub bootstrap: Option<PairedBootstrap>,
+    /// Approximate randomisation: two-sided, swapping the metrics' results in whole contexts. Scores of metrics on different scales are brought to
+    /// mean 0 and deviation 1 before they are swapped.
+    pub randomisation_p: Option<f64>,
+    /// Williams' test; of Pearson's r over systems and over all scores, for which it is made.
+    pub williams: Option<Williams>,
+}
+
+/// All differences, over the candidates that have both scores.
+pub fn compare_metrics(contexts: &[Vec<Rivals<'_>>], resampling: &Resampling) -> Vec<MetricDifference> {
+    let duel = Duel { contexts, resampling };
+    let correlations = |measured: fn(Correlation) -> Measured| Correlation::ALL.map(measured);
+    let lists = [Measured::PerContext, Measured::System, Measured::Pooled].map(correlations);
+    lists.into_iter().flatten().chain([Measured::Pairwise, Measured::PairwiseWithTies]).map(|measure| duel.difference(measure)).collect()
+}
+
+struct Duel<'a> {
+    contexts: &'a [Vec<Rivals<'a>>],
+    resampling: &'a Resampling,
+}
+
+/// Which of two metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    First,
+    Second,
+}
+
+const SIDES: [Side; 2] = [Side::First, Side::Second];
+
+impl Side {
+    fn of(self, rivals: &Rivals<'_>) -> f64 {
+        if self == Self::First { rivals.first } else { rivals.second }
+    }
+}
+
+/// Scores and gold of one context.
+type Lists = (Vec<f64>, Vec<f64>);
+
+/// A context's part in a ratio of sums: what each metric adds above, and what both add below.
+type Part = ([f64; 2], f64);
+
+impl<'a> Duel<'a> {
+    fn difference(&self, measure: Measured) -> MetricDifference {
+        match measure {
+            Measured::PerContext(of) => self.of_parts(measure, &self.correlation_parts(of)),
+            Measured::Pairwise => self.of_parts(measure, &self.pairwise_parts()),
+            Measured::PairwiseWithTies => self.of_parts(measure, &self.tie_parts()),
+            Measured::Pooled(of) => self.pooled(of),
+            Measured::System(of) => self.systems(of),
+        }
+    }
+
+    /// `(scores, gold)` of one metric in each context.
+    fn lists(&self, side: Side) -> Vec<Lists> {
+        self.contexts.iter().map(|context| context.iter().map(|rivals| (side.of(rivals), rivals.gold)).unzip()).collect()
+    }
+
+    fn parts(&self, part: impl Fn(Side, &[f64], &[f64]) -> Option<(f64, f64)>) -> Vec<Part> {
+        let [first, second] = SIDES.map(|side| self.lists(side));
+        let of_context = |((a, gold), (b, _)): (&Lists, &Lists)| {
+            let ((a, weight), (b, _)) = part(Side::First, a, gold).zip(part(Side::Second, b, gold))?;
+            Some(([a, b], weight))
+        };
+        first.iter().zip(&second).filter_map(of_context).filter(|(_, weight)| *weight > 0.0).collect()
+    }
+
+    fn correlation_parts(&self, of: Correlation) -> Vec<Part> {
+        self.parts(|_, scores, gold| match of.coefficient(scores, gold) {
+            Some(coefficient) => Some((coefficient, 1.0)),
+            None => (Undefined::why(scores, gold) == Undefined::ConstantPredictions).then_some((0.0, 1.0)),
+        })
+    }
+
+    fn pairwise_parts(&self) -> Vec<Part> {
+        self.parts(|_, scores, gold| {
+            let pairs = pairwise_accuracy([(scores, gold)]);
+            Some((pairs.correct as f64 + pairs.tied as f64 / 2.0, (pairs.correct + pairs.wrong + pairs.tied) as f64))
+        })
+    }
+
+    fn tie_parts(&self) -> Vec<Part> {
+        let epsilons = SIDES.map(|side| {
+            let lists = self.lists(side);
+            tie_calibration(lists.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).map(|found| found.epsilon)
+        });
+        self.parts(|side, scores, gold| Some((pair_accuracy(scores, gold, epsilons[side as usize]?)?, 1.0)))
+    }
+
+    fn of_parts(&self, measure: Measured, parts: &[Part]) -> MetricDifference {
+        let ratio = |side: Side| {
+            let weight: f64 = parts.iter().map(|part| part.1).sum();
+            (weight > 0.0).then(|| parts.iter().map(|part| part.0[side as usize]).sum::<f64>() / weight)
+        };
+        let difference = |parts: &mut dyn Iterator<Item = Part>| {
+            let (sum, weight) = parts.fold((0.0, 0.0), |(sum, total), ([a, b], weight)| (sum + a - b, total + weight));
+            (weight > 0.0).then(|| sum / weight)
+        };
+        let turned = |([a, b], weight): Part, swap: bool| (if swap { [b, a] } else { [a, b] }, weight);
+        MetricDifference {
+            measure,
+            first: ratio(Side::First),
+            second: ratio(Side::Second),
+            bootstrap: self.resampling.paired_bootstrap(parts.len(), |drawn| difference(&mut drawn.iter().map(|unit| parts[*unit]))),
+            randomisation_p: self.resampling.approximate_randomisation(parts.len(), |swapped| {
+                difference(&mut parts.iter().zip(swapped).map(|(part, swap)| turned(*part, *swap)))
+            }),
+            williams: None,
+        }
+    }
+
+    fn pooled(&self, of: Correlation) -> MetricDifference {
+        let all = |drawn: &[usize], side: Side| -> (Vec<f64>, Vec<f64>) {
+            drawn.iter().flat_map(|context| &self.contexts[*context]).map(|rivals| (side.of(rivals), rivals.gold)).unzip()
+        };
+        let of_side = |drawn: &[usize], side: Side| {
+            let (scores, gold) = all(drawn, side);
+            of.coefficient(&scores, &gold)
+        };
+        let everything: Vec<usize> = (0..self.contexts.len()).collect();
+        let [first, second] = SIDES.map(|side| of_side(&everything, side));
+        let [a, b] = SIDES.map(|side| all(&everything, side).0);
+        let few = a.len() <= POOLED_LIMIT;
+        let scaled = Scaled::new(self.contexts);
+        let bootstrap = |drawn: &[usize]| Some(of_side(drawn, Side::First)? - of_side(drawn, Side::Second)?);
+        let swapped = |swapped: &[bool]| {
+            let scores = |side: Side| scaled.swapped(side, swapped).flatten().map(|score| (score.predicted, score.gold)).unzip();
+            let of_side = |(scores, gold): (Vec<f64>, Vec<f64>)| of.coefficient(&scores, &gold);
+            Some(of_side(scores(Side::First))? - of_side(scores(Side::Second))?)
+        };
+        MetricDifference {
+            measure: Measured::Pooled(of),
+            first,
+            second,
+            bootstrap: few.then(|| self.resampling.paired_bootstrap(self.contexts.len(), bootstrap)).flatten(),
+            randomisation_p: few.then(|| self.resampling.approximate_randomisation(self.contexts.len(), swapped)).flatten(),
+            williams: tested_by_williams(of, first, second, &a, &b),
+        }
+    }
+
+    fn systems(&self, of: Correlation) -> MetricDifference {
+        let scored = |contexts: Vec<Vec<SystemScore<'a>>>| {
+            let coverage = system_coverage(&contexts);
+            Systems::new(&contexts, coverage)
+        };
+        let of_side = |side: Side| {
+            let score = |r: &Rivals<'a>| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold };
+            scored(self.contexts.iter().map(|context| context.iter().map(score).collect()).collect())
+        };
+        let [first, second] = SIDES.map(of_side);
+        let everything: Vec<usize> = (0..self.contexts.len()).collect();
+        let means = |systems: &Systems, drawn: &[usize]| systems.means(drawn.iter().copied());
+        let coefficient = |systems: &Systems, drawn: &[usize]| {
+            let (scores, gold) = means(systems, drawn)?;
+            of.coefficient(&scores, &gold)
+        };
+        let bootstrap = |drawn: &[usize]| Some(coefficient(&first, drawn)? - coefficient(&second, drawn)?);
+        let scaled = Scaled::new(self.contexts);
+        let swapped = |swapped: &[bool]| {
+            let of_side = |side: Side| scored(scaled.swapped(side, swapped).map(Iterator::collect).collect());
+            let [first, second] = SIDES.map(of_side);
+            Some(coefficient(&first, &everything)? - coefficient(&second, &everything)?)
+        };
+        let figures = [&first, &second].map(|systems| coefficient(systems, &everything));
+        let test = means(&first, &everything).zip(means(&second, &everything));
+        MetricDifference {
+            measure: Measured::System(of),
+            first: figures[0],
+            second: figures[1],
+            bootstrap: self.resampling.paired_bootstrap(self.contexts.len(), bootstrap),
+            randomisation_p: self.resampling.approximate_randomisation(self.contexts.len(), swapped),
+            williams: test.and_then(|(a, b)| tested_by_williams(of, figures[0], figures[1], &a.0, &b.0)),
+        }
+    }
+}
+
+fn tested_by_williams(of: Correlation, first: Option<f64>, second: Option<f64>, a: &[f64], b: &[f64]) -> Option<Williams> {
+    if of != Correlation::Pearson {
+        return None;
+    }
+    williams(first?, second?, of.coefficient(a, b)?, a.len())
+}
+
+/// Both metrics' scores with mean 0 and deviation 1, so that they can be swapped.
+struct Scaled<'a> {
+    contexts: Vec<Vec<Rivals<'a>>>,
+}
+
+impl<'a> Scaled<'a> {
+    fn new(contexts: &[Vec<Rivals<'a>>]) -> Self {
+        let [first, second] = SIDES.map(|side| Scale::of(contexts.iter().flatten().map(|rivals| side.of(rivals))));
+        let scaled = |r: &Rivals<'a>| Rivals { first: first.apply(r.first), second: second.apply(r.second), ..*r };
+        Self { contexts: contexts.iter().map(|context| context.iter().map(scaled).collect()).collect() }
+    }
+
+    /// One metric's scores by context, the other metric's where the context is swapped.
+    fn swapped<'s>(&'s self, side: Side, swapped: &'s [bool]) -> impl Iterator<Item = impl Iterator<Item = SystemScore<'a>> + 's> + 's {
+        self.contexts.iter().zip(swapped).map(move |(context, swap)| {
+            let side = if *swap == (side == Side::First) { Side::Second } else { Side::First };
+            context.iter().map(move |r| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold })
+        })
+    }
+}
+
+struct Scale {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Scale {
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let n = values.clone().count().max(1) as f64;
+        let mean = values.clone().sum::<f64>() / n;
+        let deviation = (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / n).sqrt();
+        Self { mean, deviation: if deviation > 0.0 { deviation } else { 1.0 } }
+    }
+
+    fn apply(&self, value: f64) -> f64 {
+        (value - self.mean) / self.deviation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden;
+
+    const RESAMPLING: Resampling = Resampling { rounds: 4000, confidence: 0.95, seed: 0 };
+
+    /// Contexts of four systems from the goldens' lists.
+    fn contexts(case: &'static golden::Compared) -> Vec<Vec<Rivals<'static>>> {
+        const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+        let rivals = |i: usize| Rivals { system: NAMES[i % 4], first: case.first[i], second: case.second[i], gold: case.gold[i] };
+        (0..case.gold.len()).collect::<Vec<_>>().chunks(4).map(|chunk| chunk.iter().map(|i| rivals(*i)).collect()).collect()
+    }
+
+    fn find(measure: Measured, all: &[MetricDifference]) -> MetricDifference {
+        *all.iter().find(|one| one.measure == measure).expect("listed")
+    }
+
+    #[test]
+    fn differences_and_their_p_values_are_numpys_within_the_error_of_drawing() {
+        let case = &golden::COMPARED;
+        let all = compare_metrics(&contexts(case), &RESAMPLING);
+        let measures = [
+            Measured::Pooled(Correlation::Pearson),
+            Measured::PerContext(Correlation::Pearson),
+            Measured::System(Correlation::Pearson),
+            Measured::Pairwise,
+        ];
+        for (measure, &(difference, low, high, bootstrap, randomisation)) in measures.into_iter().zip(case.differences) {
+            let found = find(measure, &all);
+            let drawn = found.bootstrap.expect("defined");
+            assert!((drawn.difference - difference).abs() < 1e-12, "{measure:?} {drawn:?} {difference}");
+            assert!((found.first.expect("defined") - found.second.expect("defined") - difference).abs() < 1e-12);
+            for (ours, theirs, tolerance) in [
+                (drawn.interval.low, low, 0.03),
+                (drawn.interval.high, high, 0.03),
+                (drawn.p, bootstrap, 0.03),
+                (found.randomisation_p.expect("defined"), randomisation, 0.03),
+            ] {
+                assert!((ours - theirs).abs() < tolerance, "{measure:?} {ours} {theirs}");
+            }
+        }
+        let williams = find(Measured::Pooled(Correlation::Pearson), &all).williams.expect("defined");
+        assert!((williams.p - case.williams_p).abs() < 1e-10, "{williams:?} {}", case.williams_p);
+        assert_eq!(find(Measured::Pooled(Correlation::Kendall), &all).williams, None);
+    }
+
+    #[test]
+    fn a_metric_does_not_differ_from_itself_on_another_scale() {
+        let mut contexts = contexts(&golden::COMPARED);
+        contexts.iter_mut().flatten().for_each(|r| r.second = 100.0 * r.first + 7.0);
+        for one in compare_metrics(&contexts, &Resampling { rounds: 100, ..Resampling::default() }) {
+            let drawn = one.bootstrap.expect("defined");
+            assert!(drawn.difference.abs() < 1e-9 && drawn.interval.low.abs() < 1e-9 && drawn.interval.high.abs() < 1e-9, "{one:?}");
+            assert_eq!(one.randomisation_p, Some(1.0), "{one:?}");
+            assert_eq!(one.williams, None);
+        }
+    }
+
+    #[test]
+    fn what_is_constant_or_absent_is_undefined() {
+        let none = compare_metrics(&[], &RESAMPLING);
+        assert!(none.iter().all(|one| one.first.is_none() && one.bootstrap.is_none() && one.randomisation_p.is_none()));
+        let mut contexts = contexts(&golden::COMPARED);
+        contexts.iter_mut().flatten().for_each(|r| r.second = 1.0);
+        let all = compare_metrics(&contexts, &Resampling { rounds: 50, ..Resampling::default() });
+        let pooled = find(Measured::Pooled(Correlation::Spearman), &all);
+        assert_eq!((pooled.second, pooled.bootstrap, pooled.randomisation_p), (None, None, None));
+        // Within contexts constant scores count as 0, as everywhere.
+        assert_eq!(find(Measured::PerContext(Correlation::Spearman), &all).second, Some(0.0));
+    }
+}

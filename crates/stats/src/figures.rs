@@ -1,0 +1,213 @@
+//! All figures of one metric against one attribute's gold scores, in the one form in which summaries keep them.
+
+use serde::Serialize;
+
+use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
+use crate::correlation::{Correlation, Undefined};
+use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
+use crate::resample::{Interval, Resampling};
+use crate::ties::{PAIR_LIMIT, TieCalibration, tie_calibration};
+
+/// More scores than this get no interval for their pooled correlations: it would take minutes.
+pub const POOLED_LIMIT: usize = 20_000;
+
+/// A figure with its percentile bootstrap interval over resamples of whole contexts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate<T> {
+    /// The figure.
+    #[serde(flatten)]
+    pub figure: T,
+    /// Absent where the figure is undefined, in most resamples undefined, or over too many scores to resample ([`POOLED_LIMIT`]).
+    pub interval: Option<Interval>,
+}
+
+/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one context are not.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Pooled {
+    /// The coefficient; absent where it is not defined.
+    pub coefficient: Option<f64>,
+    /// Its two-sided p-value, as [`Correlation::test`] has it.
+    pub p: Option<f64>,
+    /// Why there is no coefficient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undefined: Option<Undefined>,
+    /// How many scores.
+    pub n: usize,
+}
+
+/// One correlation at three levels.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CorrelationFigures {
+    /// The mean over contexts.
+    #[serde(flatten)]
+    pub per_context: Estimate<PerContext>,
+    /// Between systems; absent where no two systems have scores in enough contexts.
+    pub system: Option<Estimate<SystemLevel>>,
+    /// Over all scores.
+    pub pooled: Estimate<Pooled>,
+}
+
+/// Everything that is said of scores against gold.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// Pearson's r.
+    pub pearson: CorrelationFigures,
+    /// Spearman's ρ.
+    pub spearman: CorrelationFigures,
+    /// Kendall's τ-b.
+    pub kendall: CorrelationFigures,
+    /// Over pairs within contexts whose gold differs; an undecided one counts as half.
+    pub pairwise: PairwiseAccuracy,
+    /// Over pairs within contexts, ties among them, averaged over contexts; absent where no context has a pair.
+    pub pairwise_with_ties: Option<TieCalibration>,
+    /// Over pairs of all scores, ties among them; absent without a pair, and where there are more than [`PAIR_LIMIT`].
+    pub pairwise_with_ties_pooled: Option<TieCalibration>,
+    /// How the intervals were drawn.
+    pub resampling: Resampling,
+}
+
+impl Figures {
+    /// Over each context's scores, whose values are finite.
+    ///
+    /// A system takes part at system level where it has scores in half of the contexts, and in two at least.
+    pub fn of(contexts: &[Vec<SystemScore<'_>>], resampling: &Resampling) -> Self {
+        let lists: Vec<(Vec<f64>, Vec<f64>)> =
+            contexts.iter().map(|context| context.iter().map(|s| (s.predicted, s.gold)).unzip()).collect();
+        let all = Correlated { lists: &lists, systems: Systems::new(contexts, system_coverage(contexts)), resampling };
+        let slices = || lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
+        let (predicted, gold) = joined(lists.iter());
+        let pairs = gold.len() * gold.len().saturating_sub(1) / 2;
+        Self {
+            pearson: all.figures(Correlation::Pearson),
+            spearman: all.figures(Correlation::Spearman),
+            kendall: all.figures(Correlation::Kendall),
+            pairwise: pairwise_accuracy(slices()),
+            pairwise_with_ties: tie_calibration(slices()),
+            pairwise_with_ties_pooled: (pairs <= PAIR_LIMIT).then(|| tie_calibration([(predicted.as_slice(), gold.as_slice())])).flatten(),
+            resampling: *resampling,
+        }
+    }
+
+    /// The figures of one correlation.
+    pub fn correlation(&self, of: Correlation) -> &CorrelationFigures {
+        match of {
+            Correlation::Pearson => &self.pearson,
+            Correlation::Spearman => &self.spearman,
+            Correlation::Kendall => &self.kendall,
+        }
+    }
+}
+
+/// All lists one after the other.
+fn joined<'a>(lists: impl Iterator<Item = &'a (Vec<f64>, Vec<f64>)>) -> (Vec<f64>, Vec<f64>) {
+    let (mut predicted, mut gold) = (Vec::new(), Vec::new());
+    for (p, g) in lists {
+        predicted.extend_from_slice(p);
+        gold.extend_from_slice(g);
+    }
+    (predicted, gold)
+}
+
+struct Correlated<'a> {
+    lists: &'a [(Vec<f64>, Vec<f64>)],
+    systems: Systems,
+    resampling: &'a Resampling,
+}
+
+impl Correlated<'_> {
+    fn figures(&self, of: Correlation) -> CorrelationFigures {
+        CorrelationFigures { per_context: self.per_context(of), system: self.system(of), pooled: self.pooled(of) }
+    }
+
+    fn per_context(&self, of: Correlation) -> Estimate<PerContext> {
+        let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
+        let mean = |drawn: &[usize]| Some(drawn.iter().map(|unit| values[*unit]).sum::<f64>() / drawn.len() as f64);
+        let interval = if values.len() > 1 { self.resampling.interval(values.len(), mean) } else { None };
+        Estimate { figure, interval }
+    }
+
+    fn system(&self, of: Correlation) -> Option<Estimate<SystemLevel>> {
+        let figure = self.systems.level(of);
+        let interval = figure.coefficient.and_then(|_| self.systems.interval(of, self.resampling));
+        (figure.systems >= 2).then_some(Estimate { figure, interval })
+    }
+
+    fn pooled(&self, of: Correlation) -> Estimate<Pooled> {
+        let (predicted, gold) = joined(self.lists.iter());
+        let n = gold.len();
+        let figure = match of.test(&predicted, &gold) {
+            Ok(tested) => Pooled { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
+            Err(why) => Pooled { coefficient: None, p: None, undefined: Some(why), n },
+        };
+        let coefficient = |drawn: &[usize]| {
+            let (predicted, gold) = joined(drawn.iter().map(|context| &self.lists[*context]));
+            of.coefficient(&predicted, &gold)
+        };
+        let few = figure.coefficient.is_some() && n <= POOLED_LIMIT && self.lists.len() > 1;
+        let interval = if few { self.resampling.interval(self.lists.len(), coefficient) } else { None };
+        Estimate { figure, interval }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contexts(rows: &[&[(f64, f64)]]) -> Vec<Vec<SystemScore<'static>>> {
+        const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+        let score = |(system, (predicted, gold)): (&'static str, &(f64, f64))| SystemScore { system, predicted: *predicted, gold: *gold };
+        rows.iter().map(|row| NAMES.into_iter().zip(*row).map(score).collect()).collect()
+    }
+
+    const RESAMPLING: Resampling = Resampling { rounds: 200, confidence: 0.95, seed: 0 };
+
+    #[test]
+    fn a_perfect_metric_has_one_everywhere() {
+        let row: &[(f64, f64)] = &[(1.0, 10.0), (2.0, 20.0), (3.0, 30.0)];
+        let figures = Figures::of(&contexts(&[row, row, row]), &RESAMPLING);
+        for of in Correlation::ALL {
+            let one = figures.correlation(of);
+            let system = one.system.expect("three systems");
+            for (value, interval) in [
+                (one.per_context.figure.mean, one.per_context.interval),
+                (system.figure.coefficient, system.interval),
+                (one.pooled.figure.coefficient, one.pooled.interval),
+            ] {
+                let interval = interval.expect("three contexts");
+                assert!(
+                    (value.expect("defined") - 1.0).abs() < 1e-12 && (interval.low - 1.0).abs() < 1e-12 && interval.low <= interval.high
+                );
+            }
+        }
+        assert_eq!(figures.pairwise.accuracy, Some(1.0));
+        assert_eq!(figures.pairwise_with_ties.expect("pairs").accuracy, 1.0);
+        assert_eq!(figures.pairwise_with_ties_pooled.expect("pairs").accuracy, 1.0);
+    }
+
+    #[test]
+    fn scores_that_stand_alone_are_compared_pooled_and_nowhere_else() {
+        let figures = Figures::of(&contexts(&[&[(1.0, 1.0)], &[(2.0, 3.0)], &[(3.0, 2.0)]]), &RESAMPLING);
+        let spearman = figures.spearman;
+        assert_eq!((spearman.per_context.figure.skipped_too_few, spearman.system), (3, None));
+        assert!((spearman.pooled.figure.coefficient.expect("defined") - 0.5).abs() < 1e-12);
+        assert_eq!(figures.pairwise_with_ties, None);
+        assert!((figures.pairwise_with_ties_pooled.expect("three pairs").accuracy - 2.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn constant_scores_are_undefined_with_the_reason_and_without_an_interval() {
+        let row: &[(f64, f64)] = &[(1.0, 1.0), (1.0, 2.0), (1.0, 4.0)];
+        let figures = Figures::of(&contexts(&[row, row]), &RESAMPLING);
+        let pooled = figures.kendall.pooled;
+        assert_eq!((pooled.figure.coefficient, pooled.figure.undefined), (None, Some(Undefined::ConstantPredictions)));
+        assert_eq!((pooled.interval, figures.kendall.system.expect("three").interval), (None, None));
+        assert_eq!(figures.kendall.per_context.figure.constant_predictions, 2);
+    }
+
+    #[test]
+    fn nothing_at_all_is_undefined() {
+        let figures = Figures::of(&[], &RESAMPLING);
+        assert_eq!((figures.pearson.pooled.figure.undefined, figures.pearson.system), (Some(Undefined::TooFew), None));
+        assert_eq!((figures.pairwise.accuracy, figures.pairwise_with_ties, figures.pairwise_with_ties_pooled), (None, None, None));
+    }
+}
