@@ -59,7 +59,7 @@ const STEP4: &[&str] = &[
 ];
 
 /// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters have only their case changed.
-pub fn porter(word: &str) -> String {
+pub(crate) fn porter(word: &str) -> String {
     let lower = word.to_lowercase();
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == lower) {
         return (*stem).to_owned();
@@ -208,7 +208,7 @@ fn consonants(word: &[char]) -> impl Iterator<Item = bool> + '_ {
 /// Porter's m: how often a vowel is followed by a consonant.
 fn measure(stem: &[char]) -> usize {
     let mut previous = true;
-    consonants(stem).filter(|consonant| std::mem::replace(&mut previous, *consonant) < *consonant).count()
+    consonants(stem).filter(|consonant| !std::mem::replace(&mut previous, *consonant) && *consonant).count()
 }
 
 /// Ends consonant, vowel, consonant other than w, x, y; or is a vowel and a consonant.
