@@ -9,9 +9,16 @@
 mod bleu;
 mod choose;
 mod error;
+mod gleu_google;
+mod gleu_napoles;
+mod levenshtein;
+mod meteor;
 mod metric;
 mod ngrams;
 mod registry;
+mod sari;
+mod stem;
+mod tally;
 mod text;
 
 pub use choose::{Choice, choose};

@@ -1,10 +1,23 @@
 //! All metrics, one line each.
 
 use crate::bleu::Bleu;
+use crate::gleu_google::GleuGoogle;
+use crate::gleu_napoles::GleuNapoles;
+use crate::levenshtein::{Levenshtein, LevenshteinSource};
+use crate::meteor::Meteor;
 use crate::metric::{DynDefinition, entry};
+use crate::sari::{SariEasse, SariHf, SariXu};
 
 const METRICS: &[&dyn DynDefinition] = &[
-    entry::<Bleu>(), //
+    entry::<Bleu>(),
+    entry::<Meteor>(),
+    entry::<GleuGoogle>(),
+    entry::<GleuNapoles>(),
+    entry::<SariEasse>(),
+    entry::<SariXu>(),
+    entry::<SariHf>(),
+    entry::<Levenshtein>(),
+    entry::<LevenshteinSource>(),
 ];
 
 /// All metrics, in the order in which they are listed.
@@ -51,6 +64,16 @@ mod tests {
         let golden = [
             // sacrebleu 2.6.0
             ("bleu", 44.179_182_268_315_76, 72.214_161_744_468_1),
+            // nltk 3.10.4
+            ("meteor", 0.974_417_936_188_56, 0.986_480_105_120_519),
+            ("gleu-google", 0.461_538_461_538_461_56, 0.708_333_333_333_333_4),
+            // The published scripts, at the commits that `make_text_metrics.py` names; rapidfuzz 3.14.6
+            ("gleu-napoles", 0.255_630_692_185_538_47, 0.451_693_148_609_386),
+            ("sari-easse", 59.466_254_755_086_59, 76.458_255_159_937_62),
+            ("sari-xu", 59.166_666_666_666_664, 62.916_666_666_666_66),
+            ("sari-hf", 60.866_910_866_910_864, 80.433_455_433_455_44),
+            ("levenshtein", 9.0, 4.5),
+            ("levenshtein-source", 22.0, 17.5),
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
         let items = [

@@ -1,5 +1,7 @@
 //! Characters and words as Python sees them, since the tools that metrics are held against are written in it.
 
+use crate::bleu::Tokens;
+
 /// Python's `str.isspace` of a character: Unicode's white space and the four separators of ASCII.
 pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
@@ -8,6 +10,11 @@ pub(crate) fn is_space(c: char) -> bool {
 /// Python's `str.split()`: the words between runs of white space.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(is_space).filter(|word| !word.is_empty())
+}
+
+/// A text with white space between its words, in lower case if that is wanted.
+pub(crate) fn tokenized(tok: Tokens, lowercase: bool, text: &str) -> String {
+    if lowercase { tok.apply(&text.to_lowercase()) } else { tok.apply(text) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,100 @@
+//! GLEU of Google's translation system (Wu et al. 2016), equal to nltk's. It has nothing to do with the GLEU of grammatical error correction.
+
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::bleu::Tokens;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::ngrams::{Interner, Ngrams, total};
+use crate::text::{tokenized, words};
+
+/// Options of Google's GLEU.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct GleuGoogleOptions {
+    /// How texts are cut into words
+    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    tok: Tokens,
+    /// Whether case makes no difference
+    #[arg(long)]
+    lowercase: bool,
+    /// The shortest n-grams
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    min: u8,
+    /// The longest n-grams
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    max: u8,
+}
+
+/// GLEU; see [`Definition::LONG_ABOUT`].
+pub(crate) struct GleuGoogle(GleuGoogleOptions);
+
+impl Definition for GleuGoogle {
+    type Options = GleuGoogleOptions;
+    const NAME: &'static str = "gleu-google";
+    const ABOUT: &'static str = "The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1";
+    const LONG_ABOUT: &'static str = "\
+The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1.
+
+Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5.2 of the paper on Google's translation system. \
+Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The corpus's score \
+divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has an n-gram there is no \
+score (nltk: 0).";
+    const NEEDS: Needs = &[Need::References];
+
+    fn build(options: GleuGoogleOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        if options.min > options.max {
+            return Err(MetricError::Option {
+                metric: Self::NAME.to_owned(),
+                why: format!("`min` is {} and `max` is {}", options.min, options.max),
+                hint: "min must not be above max".to_owned(),
+            });
+        }
+        Ok(Box::new(Self(options)))
+    }
+}
+
+impl Metric for GleuGoogle {
+    fn settings(&self) -> Settings {
+        let case = if self.0.lowercase { "lc" } else { "mixed" };
+        vec![("case", case.to_owned()), ("tok", self.0.tok.name().to_owned()), ("order", format!("{}-{}", self.0.min, self.0.max))]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let counts = each(items, watch, Ngrams::new, |ngrams, item| self.counts(item, ngrams))?;
+        let sum = counts.iter().fold((0, 0), |sum, item| (sum.0 + item.0, sum.1 + item.1));
+        Ok(Scores { items: counts.into_iter().map(|counts| vec![value(counts)]).collect(), corpus: vec![value(sum)] })
+    }
+}
+
+impl GleuGoogle {
+    /// Matches and the larger number of n-grams, of the best reference; zeros where there is no n-gram.
+    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams<u32>) -> (u64, u64) {
+        let cut = |text| tokenized(self.0.tok, self.0.lowercase, text);
+        let (candidate, references) = (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());
+        let mut interner = Interner::default();
+        let candidate = interner.ids(words(&candidate));
+        let orders = usize::from(self.0.min)..=usize::from(self.0.max);
+        let totals = |length| orders.clone().map(|order| total(length, order)).sum::<usize>() as u64;
+        let mut best = (0, 0);
+        for reference in &references {
+            let reference = interner.ids(words(reference));
+            ngrams.read([reference.as_slice()], usize::from(self.0.max));
+            let mut matches = vec![0; usize::from(self.0.max)];
+            ngrams.matches(&candidate, &mut matches);
+            let matches: u32 = matches[usize::from(self.0.min) - 1..].iter().sum();
+            let counts = (u64::from(matches), totals(candidate.len()).max(totals(reference.len())));
+            // Products of two counts of n-grams: no rounding in the comparison.
+            if best.1 == 0 || u128::from(counts.0) * u128::from(best.1) > u128::from(best.0) * u128::from(counts.1) {
+                best = counts;
+            }
+        }
+        best
+    }
+}
+
+fn value((matches, total): (u64, u64)) -> Score {
+    if total == 0 {
+        return Score::Undefined("neither the candidate nor a reference has an n-gram");
+    }
+    Score::Value(matches as f64 / total as f64)
+}

@@ -1,0 +1,167 @@
+//! GLEU of grammatical error correction (Napoles et al. 2015, revised 2016), equal to its authors' tool.
+
+use rand_mt::Mt;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::bleu::Tokens;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::ngrams::{Interner, total};
+use crate::tally::Tally;
+use crate::text::{tokenized, words};
+
+/// Fixed by the tool, whose option of this name has no effect.
+const ORDER: usize = 4;
+
+/// Options of GLEU.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct GleuNapolesOptions {
+    /// How texts are cut into words
+    #[arg(long, value_enum, default_value_t = Tokens::None)]
+    tok: Tokens,
+    /// Whether case makes no difference
+    #[arg(long)]
+    lowercase: bool,
+    /// How many times one reference of each item is drawn for the corpus's score, where items have several
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    draws: u32,
+}
+
+/// GLEU; see [`Definition::LONG_ABOUT`].
+pub(crate) struct GleuNapoles(GleuNapolesOptions);
+
+impl Definition for GleuNapoles {
+    type Options = GleuNapolesOptions;
+    const NAME: &'static str = "gleu-napoles";
+    const ABOUT: &'static str =
+        "BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2015), 0 to 1";
+    const LONG_ABOUT: &'static str = "\
+BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2015), 0 to 1.
+
+The revision of 2016 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four words the numerator is \
+max(0, matches with the reference - matches with n-grams of the source that the reference has none of), the denominator the n-grams of the \
+candidate; then BLEU's geometric mean and brevity penalty. An item's score is the mean over its references, where each count of zero is taken as \
+one. The corpus's score is made of summed counts without smoothing; with several references it is the mean over draws of one reference for each \
+item, seeded by 101 times the number of the draw and drawn as Python 3 draws them (the tool under Python 2 draws others: the mean differs in its \
+fourth digit). The tool cuts words at white space, and so is the default here: texts should come tokenized. Not the GLEU of Google, gleu-google.";
+    const NEEDS: Needs = &[Need::References, Need::Source];
+
+    fn build(options: GleuNapolesOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Self(options)))
+    }
+}
+
+/// What the score is made of; added up over items.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    candidate: u64,
+    reference: u64,
+    /// By order: the numerator, and n-grams of the candidate.
+    orders: [(u64, u64); ORDER],
+}
+
+impl Metric for GleuNapoles {
+    fn settings(&self) -> Settings {
+        let mut settings = self.item_settings();
+        settings.push(("draws", self.0.draws.to_string()));
+        settings
+    }
+
+    fn item_settings(&self) -> Settings {
+        let case = if self.0.lowercase { "lc" } else { "mixed" };
+        vec![("case", case.to_owned()), ("tok", self.0.tok.name().to_owned())]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let counts = each(items, watch, || (), |(), item| self.counts(item))?;
+        let item = |counts: &Vec<Counts>| vec![mean(counts.iter().map(Counts::smoothed))];
+        Ok(Scores { items: counts.iter().map(item).collect(), corpus: vec![self.corpus(&counts)] })
+    }
+}
+
+impl GleuNapoles {
+    /// Counts against each reference.
+    fn counts(&self, item: &Item<'_>) -> Vec<Counts> {
+        let texts = [item.candidate, item.source.unwrap_or_default()].into_iter().chain(item.references.iter().copied());
+        let texts: Vec<String> = texts.map(|text| tokenized(self.0.tok, self.0.lowercase, text)).collect();
+        let mut interner = Interner::default();
+        let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(words(text))).collect();
+        let tally = Tally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);
+        let mut signed = vec![[0_i64; ORDER]; item.references.len()];
+        for (order, row) in tally.rows() {
+            let [candidate, source, references @ ..] = row else { continue };
+            for (sums, reference) in signed.iter_mut().zip(references) {
+                let penalty = if *reference == 0 { candidate.min(source) } else { &0 };
+                sums[order - 1] += i64::from(*candidate.min(reference)) - i64::from(*penalty);
+            }
+        }
+        let length = texts[0].len();
+        let totals = std::array::from_fn::<_, ORDER, _>(|index| total(length, index + 1) as u64);
+        let counts = |(sums, reference): ([i64; ORDER], &Vec<u32>)| Counts {
+            candidate: length as u64,
+            reference: reference.len() as u64,
+            orders: std::array::from_fn(|index| (sums[index].max(0) as u64, totals[index])),
+        };
+        signed.into_iter().zip(&texts[2..]).map(counts).collect()
+    }
+
+    /// The mean over draws; one draw where there is nothing to draw.
+    fn corpus(&self, items: &[Vec<Counts>]) -> Score {
+        let draws = if items.iter().all(|references| references.len() == 1) { 1 } else { self.0.draws };
+        let values: Vec<f64> = (0..draws).into_par_iter().map(|draw| drawn(items, draw).value()).collect();
+        mean(values.into_iter())
+    }
+}
+
+/// The sum of one reference's counts of each item.
+fn drawn(items: &[Vec<Counts>], draw: u32) -> Counts {
+    let mut random = Mt::new_with_key([draw * 101]);
+    let mut sum = Counts::default();
+    for references in items {
+        sum.add(&references[below(&mut random, references.len())]);
+    }
+    sum
+}
+
+/// A number below `n`, as Python 3's `random.randint(0, n - 1)` draws it: as many high bits as `n` has, again until they are below it.
+fn below(random: &mut Mt, n: usize) -> usize {
+    let shift = (n as u32).leading_zeros();
+    loop {
+        let number = (random.next_u32() >> shift) as usize;
+        if number < n {
+            return number;
+        }
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> Score {
+    Score::mean(values.map(Score::Value))
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.candidate += other.candidate;
+        self.reference += other.reference;
+        for (sum, more) in self.orders.iter_mut().zip(other.orders) {
+            sum.0 += more.0;
+            sum.1 += more.1;
+        }
+    }
+
+    /// The score with each zero taken as one.
+    fn smoothed(&self) -> f64 {
+        let one = |(matches, total): (u64, u64)| (matches.max(1), total.max(1));
+        Self { candidate: self.candidate.max(1), reference: self.reference.max(1), orders: self.orders.map(one) }.value()
+    }
+
+    /// The score; 0 where any count is.
+    fn value(&self) -> f64 {
+        if self.candidate == 0 || self.reference == 0 || self.orders.iter().any(|(matches, total)| matches.min(total) == &0) {
+            return 0.0;
+        }
+        let logs: f64 = self.orders.iter().map(|(matches, total)| (*matches as f64 / *total as f64).ln()).sum();
+        let brevity = (1.0 - self.reference as f64 / self.candidate as f64).min(0.0);
+        (brevity + logs / ORDER as f64).exp()
+    }
+}

@@ -1,0 +1,195 @@
+//! METEOR (Banerjee and Lavie 2005; parameters of Lavie and Agarwal 2007), equal to nltk's.
+
+mod wordnet;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use rustc_hash::FxBuildHasher;
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::bleu::Tokens;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::stem::porter;
+use crate::text::{tokenized, words};
+use wordnet::WordNet;
+
+/// Options of METEOR.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct MeteorOptions {
+    /// How texts are cut into words
+    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    tok: Tokens,
+    /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with their synonyms
+    #[arg(long)]
+    wordnet: Option<PathBuf>,
+    /// The weight of recall against precision, from 0 (precision alone) to 1 (recall alone)
+    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    alpha: f64,
+    /// The exponent of the penalty for scattered matches
+    #[arg(long, default_value_t = 3.0, value_parser = positive)]
+    beta: f64,
+    /// The most that the penalty for scattered matches takes away, 0 to 1
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    gamma: f64,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0).ok_or_else(|| "expected a positive number".to_owned())
+}
+
+/// METEOR; see [`Definition::LONG_ABOUT`].
+pub(crate) struct Meteor {
+    options: MeteorOptions,
+    wordnet: Option<WordNet>,
+}
+
+impl Definition for Meteor {
+    type Options = MeteorOptions;
+    const NAME: &'static str = "meteor";
+    const ABOUT: &'static str =
+        "Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1";
+    const LONG_ABOUT: &'static str = "\
+Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1.
+
+Equal to nltk's meteor_score, with the parameters of Lavie and Agarwal (2007). Words in lower case are matched one to one: equal ones, then of the \
+rest those with equal Porter stems, then those of which one's stem is in a WordNet synset of the other's, if `wordnet` names its files; each time \
+from the candidate's end, with the last reference word that fits. With m matches, P = m / words of the candidate, R = m / words of the reference \
+and chunks = runs of matches that follow each other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). \
+Without a match it is 0. Of several references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it \
+gives the same for words that are cut alike. Where neither text has a word there is no score (nltk: 0).";
+    const NEEDS: Needs = &[Need::References];
+
+    fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        let wordnet = options.wordnet.as_deref().map(WordNet::read).transpose().map_err(|error| MetricError::Option {
+            metric: Self::NAME.to_owned(),
+            why: error.to_string(),
+            hint: "give the folder `dict` of WordNet's database files, with index, data and exc files of noun, verb, adj and adv"
+                .to_owned(),
+        })?;
+        Ok(Box::new(Self { options, wordnet }))
+    }
+}
+
+impl Metric for Meteor {
+    fn settings(&self) -> Settings {
+        let MeteorOptions { tok, alpha, beta, gamma, .. } = &self.options;
+        let wordnet = self.wordnet.as_ref().map_or("no", |wordnet| wordnet.version());
+        vec![
+            ("case", "lc".to_owned()),
+            ("tok", tok.name().to_owned()),
+            ("stem", "porter-nltk".to_owned()),
+            ("wordnet", wordnet.to_owned()),
+            ("alpha", alpha.to_string()),
+            ("beta", beta.to_string()),
+            ("gamma", gamma.to_string()),
+        ]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        Ok(Scores::with_means(each(items, watch, || (), |(), item| vec![self.item(item)])?))
+    }
+}
+
+impl Meteor {
+    fn item(&self, item: &Item<'_>) -> Score {
+        // Lower case comes after the cut, a word at a time, as in nltk.
+        let cut = |text| words(&tokenized(self.options.tok, false, text)).map(str::to_lowercase).collect::<Vec<_>>();
+        let candidate = cut(item.candidate);
+        let references: Vec<_> = item.references.iter().map(|text| cut(text)).collect();
+        if candidate.is_empty() && references.iter().all(Vec::is_empty) {
+            return Score::Undefined("neither the candidate nor a reference has a word");
+        }
+        let stems: Vec<String> = candidate.iter().map(|word| porter(word)).collect();
+        Score::Value(references.iter().map(|reference| self.single(&candidate, &stems, reference)).fold(0.0, f64::max))
+    }
+
+    /// The score against one reference.
+    fn single(&self, candidate: &[String], stems: &[String], reference: &[String]) -> f64 {
+        let matches = Matches::new(candidate, stems, reference, self.wordnet.as_ref());
+        let (count, chunks) = (matches.count() as f64, matches.chunks() as f64);
+        if count == 0.0 {
+            return 0.0;
+        }
+        let MeteorOptions { alpha, beta, gamma, .. } = self.options;
+        let (precision, recall) = (count / candidate.len() as f64, count / reference.len() as f64);
+        let mean = precision * recall / (alpha * precision + (1.0 - alpha) * recall);
+        (1.0 - gamma * (chunks / count).powf(beta)) * mean
+    }
+}
+
+/// For each word of the candidate, the reference's word that it is matched with.
+struct Matches(Vec<Option<usize>>);
+
+impl Matches {
+    fn new(candidate: &[String], stems: &[String], reference: &[String], wordnet: Option<&WordNet>) -> Self {
+        let mut matches = Self(vec![None; candidate.len()]);
+        let mut open: Vec<bool> = vec![true; reference.len()];
+        let mut words = Positions::new(reference.iter().map(String::as_str).zip(0..));
+        matches.stage(&mut open, |i| words.last(candidate[i].as_str()).map(|(_, word)| words.take(word)));
+        if matches.count() == candidate.len().min(reference.len()) {
+            return matches;
+        }
+        let reference_stems: Vec<(String, usize)> = (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
+        let mut words = Positions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
+        matches.stage(&mut open, |i| words.last(stems[i].as_str()).map(|(_, stem)| words.take(stem)));
+        if let Some(wordnet) = wordnet {
+            // nltk hands stems on to its last stage, not words. A stem itself has no open equal any more.
+            matches.stage(&mut open, |i| {
+                let best = wordnet.synonyms(&stems[i]).into_iter().filter_map(|synonym| words.last(synonym)).max();
+                best.map(|(_, stem)| words.take(stem))
+            });
+        }
+        matches
+    }
+
+    /// Matches what is left of the candidate, from its end.
+    fn stage(&mut self, open: &mut [bool], mut find: impl FnMut(usize) -> Option<usize>) {
+        for (i, matched) in self.0.iter_mut().enumerate().rev().filter(|(_, matched)| matched.is_none()) {
+            *matched = find(i);
+            if let Some(j) = *matched {
+                open[j] = false;
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+
+    /// Runs of matches that follow each other in both texts.
+    fn chunks(&self) -> usize {
+        let follows = |pair: &&[Option<usize>]| matches!(pair, [Some(a), Some(b)] if a + 1 == *b);
+        self.count() - self.0.windows(2).filter(follows).count()
+    }
+}
+
+/// Where words are, of those not yet taken.
+struct Positions<'w>(HashMap<&'w str, Vec<usize>, FxBuildHasher>);
+
+impl<'w> Positions<'w> {
+    /// Words with their positions, which ascend.
+    fn new(words: impl Iterator<Item = (&'w str, usize)>) -> Self {
+        let mut positions: HashMap<&str, Vec<usize>, FxBuildHasher> = HashMap::default();
+        for (word, position) in words {
+            positions.entry(word).or_default().push(position);
+        }
+        Self(positions)
+    }
+
+    /// The last place of a word, and the word.
+    fn last(&self, word: &str) -> Option<(usize, &'w str)> {
+        let (word, positions) = self.0.get_key_value(word)?;
+        Some((*positions.last()?, word))
+    }
+
+    /// Takes the last place of a word that has one.
+    fn take(&mut self, word: &str) -> usize {
+        self.0.get_mut(word).and_then(Vec::pop).expect("the word has a place")
+    }
+}

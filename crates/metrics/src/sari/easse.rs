@@ -1,0 +1,165 @@
+//! SARI as EASSE computes it (Alva-Manchego et al. 2019): the version of the authors' experiments.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
+use crate::MetricError;
+use crate::bleu::Tokens;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::text::{tokenized, words};
+
+/// Options of SARI.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct SariEasseOptions {
+    /// How texts are cut into words
+    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    tok: Tokens,
+    /// Whether case makes a difference
+    #[arg(long)]
+    cased: bool,
+    /// What is averaged over n-grams of one to four words: F1 of each, as in the authors' experiments, or precision and recall, as in the
+    /// paper's equations
+    #[arg(long, value_enum, default_value_t = Average::F1)]
+    average: Average,
+    /// What counts of deletions: their F1, or their precision, as in the paper's equations
+    #[arg(long, value_enum, default_value_t = Deletion::F1)]
+    delete: Deletion,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Average {
+    F1,
+    PrecisionRecall,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Deletion {
+    F1,
+    Precision,
+}
+
+/// SARI; see [`Definition::LONG_ABOUT`].
+pub(crate) struct SariEasse(SariEasseOptions);
+
+impl Definition for SariEasse {
+    type Options = SariEasseOptions;
+    const NAME: &'static str = "sari-easse";
+    const ABOUT: &'static str =
+        "N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100";
+    const LONG_ABOUT: &'static str = "\
+N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100.
+
+Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps and deletes, of what the \
+references do, and of what both do are summed over all items; each operation's precision and recall are made of these sums, and SARI is the mean \
+of the three operations' F1. Additions count once for each kind of n-gram; with R references the source's and the candidate's occurrences count R \
+times, against the sum of the references'. An item's score is that of a corpus of it alone. A share of nothing is 0, so a copy of its source that \
+needed no change has 0 for add and delete. The other implementations in use are sari-xu and sari-hf.";
+    const PARTS: &'static [&'static str] = PARTS;
+    const NEEDS: Needs = &[Need::References, Need::Source];
+
+    fn build(options: SariEasseOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Self(options)))
+    }
+}
+
+/// What the candidate does and the references do, what the candidate does, what the references do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Operation {
+    both: u64,
+    candidate: u64,
+    references: u64,
+}
+
+/// By order: add, keep, delete.
+type Sums = [[Operation; 3]; ORDER];
+
+impl Metric for SariEasse {
+    fn settings(&self) -> Settings {
+        let options = &self.0;
+        let average = if options.average == Average::F1 { "f1" } else { "pr" };
+        let delete = if options.delete == Deletion::F1 { "f1" } else { "precision" };
+        vec![
+            ("case", if options.cased { "mixed" } else { "lc" }.to_owned()),
+            ("tok", options.tok.name().to_owned()),
+            ("average", average.to_owned()),
+            ("delete", delete.to_owned()),
+        ]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let sums = each(items, watch, || (), |(), item| self.sums(item))?;
+        let mut corpus = Sums::default();
+        for item in &sums {
+            corpus = std::array::from_fn(|order| added(corpus[order], item[order]));
+        }
+        Ok(Scores { items: sums.iter().map(|sums| self.row(sums)).collect(), corpus: self.row(&corpus) })
+    }
+}
+
+impl SariEasse {
+    fn sums(&self, item: &Item<'_>) -> Sums {
+        let texts = texts(item, |text| tokenized(self.0.tok, !self.0.cased, text));
+        let mut sums = Sums::default();
+        for (order, counts) in counts(&texts, words) {
+            sums[order] = added(sums[order], operations(counts));
+        }
+        sums
+    }
+
+    fn row(&self, sums: &Sums) -> Vec<Score> {
+        if *sums == Sums::default() {
+            return vec![EMPTY; 1 + PARTS.len()];
+        }
+        let shares = sums.map(|operations| operations.map(|operation| (operation.precision(), operation.recall())));
+        let mean = |values: [f64; ORDER]| values.iter().sum::<f64>() / ORDER as f64;
+        row(std::array::from_fn(|operation| {
+            let by_order = shares.map(|operations| operations[operation]);
+            let precision_alone = operation == 2 && self.0.delete == Deletion::Precision;
+            let (precision, recall) = (mean(by_order.map(|(precision, _)| precision)), mean(by_order.map(|(_, recall)| recall)));
+            match self.0.average {
+                _ if precision_alone => precision,
+                Average::F1 => mean(by_order.map(|(precision, recall)| f1(precision, recall))),
+                Average::PrecisionRecall => f1(precision, recall),
+            }
+        }))
+    }
+}
+
+/// What becomes of one n-gram.
+fn operations(Counts { source, candidate, references }: Counts) -> [Operation; 3] {
+    let new = |text: u64| u64::from(text > 0 && source == 0);
+    let operation = |both, candidate, references| Operation { both, candidate, references };
+    let [kept, kept_there] = [source.min(candidate), source.min(references)];
+    let [deleted, deleted_there] = [source.saturating_sub(candidate), source.saturating_sub(references)];
+    [
+        operation(new(candidate).min(new(references)), new(candidate), new(references)),
+        operation(kept.min(kept_there), kept, kept_there),
+        operation(deleted.min(deleted_there), deleted, deleted_there),
+    ]
+}
+
+fn added(sums: [Operation; 3], more: [Operation; 3]) -> [Operation; 3] {
+    let add = |a: Operation, b: Operation| Operation {
+        both: a.both + b.both,
+        candidate: a.candidate + b.candidate,
+        references: a.references + b.references,
+    };
+    std::array::from_fn(|operation| add(sums[operation], more[operation]))
+}
+
+impl Operation {
+    fn precision(self) -> f64 {
+        share(self.both, self.candidate)
+    }
+
+    fn recall(self) -> f64 {
+        share(self.both, self.references)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

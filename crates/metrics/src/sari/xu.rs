@@ -1,0 +1,179 @@
+//! SARI as the script of Xu et al. (2016) computes it, and as Hugging Face's `evaluate` does, which changed that script.
+
+use serde::Serialize;
+
+use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
+use crate::MetricError;
+use crate::bleu::Tokens;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::text::{tokenized, words};
+
+/// Options of the script's SARI.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct SariXuOptions {
+    /// How texts are cut into words; none cuts at each single space, as the script does
+    #[arg(long, value_enum, default_value_t = Tokens::None)]
+    tok: Tokens,
+    /// Whether case makes a difference
+    #[arg(long)]
+    cased: bool,
+}
+
+/// Options of `evaluate`'s SARI.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct SariHfOptions {
+    /// How texts are cut into words; none cuts at each single space
+    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    tok: Tokens,
+    /// Whether case makes a difference
+    #[arg(long)]
+    cased: bool,
+}
+
+/// SARI of the original script; see [`Definition::LONG_ABOUT`].
+pub(crate) struct SariXu;
+
+/// SARI of `evaluate`; see [`Definition::LONG_ABOUT`].
+pub(crate) struct SariHf;
+
+impl Definition for SariXu {
+    type Options = SariXuOptions;
+    const NAME: &'static str = "sari-xu";
+    const ABOUT: &'static str =
+        "N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100";
+    const LONG_ABOUT: &'static str = "\
+N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100.
+
+Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping average, over kinds of n-grams, \
+the share of kept occurrences that the references keep too; deletions count by their precision so averaged, where an occurrence is rightly deleted \
+if it is one more than the references have; additions by F1 over kinds of n-grams. \
+SARI is the mean of F1 of keeping, precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R \
+references the source's and the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its \
+items. Texts should come tokenized. The other implementations in use are sari-easse and sari-hf.";
+    const PARTS: &'static [&'static str] = PARTS;
+    const NEEDS: Needs = &[Need::References, Need::Source];
+
+    fn build(SariXuOptions { tok, cased }: SariXuOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Script { tok, cased, changed: false }))
+    }
+}
+
+impl Definition for SariHf {
+    type Options = SariHfOptions;
+    const NAME: &'static str = "sari-hf";
+    const ABOUT: &'static str =
+        "N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100";
+    const LONG_ABOUT: &'static str = "\
+N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100.
+
+Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) with two changes. A share of \
+nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of occurrences. The corpus's score is the mean \
+of its items.";
+    const PARTS: &'static [&'static str] = PARTS;
+    const NEEDS: Needs = &[Need::References, Need::Source];
+
+    fn build(SariHfOptions { tok, cased }: SariHfOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Script { tok, cased, changed: true }))
+    }
+}
+
+struct Script {
+    tok: Tokens,
+    cased: bool,
+    /// As `evaluate` changed it.
+    changed: bool,
+}
+
+impl Metric for Script {
+    fn settings(&self) -> Settings {
+        vec![("case", if self.cased { "mixed" } else { "lc" }.to_owned()), ("tok", self.tok.name().to_owned())]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        Ok(Scores::with_means(each(items, watch, || (), |(), item| self.item(item))?))
+    }
+}
+
+impl Script {
+    fn item(&self, item: &Item<'_>) -> Vec<Score> {
+        let texts = texts(item, |text| {
+            let text = tokenized(self.tok, !self.cased, text);
+            if self.tok == Tokens::None { text } else { words(&text).collect::<Vec<_>>().join(" ") }
+        });
+        if texts.iter().all(String::is_empty) {
+            return vec![EMPTY; 1 + PARTS.len()];
+        }
+        let mut sums = [Sums::default(); ORDER];
+        // An empty text has one word, which is empty, as in Python.
+        for (order, counts) in counts(&texts, |text| text.split(' ')) {
+            sums[order].add(counts);
+        }
+        let operations = sums.map(|sums| sums.operations(self.changed));
+        row(std::array::from_fn(|operation| operations.iter().map(|operations| operations[operation]).sum::<f64>() / ORDER as f64))
+    }
+}
+
+/// Sums over the n-grams of one order.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    keep: Shares,
+    delete: Shares,
+    /// Kinds of n-grams that the candidate and the references add, that the candidate adds, that the references add.
+    added: [u64; 3],
+}
+
+/// Of n-grams that an operation is applied to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    /// Sum of the shares of the candidate's occurrences that the references agree with.
+    precision: f64,
+    /// Kinds in the candidate.
+    kinds: u64,
+    /// Sum of the shares of the references' occurrences that the candidate agrees with.
+    recall: f64,
+    /// Kinds in the references.
+    reference_kinds: u64,
+    /// Occurrences that both agree on, and those of the references.
+    occurrences: [u64; 2],
+}
+
+impl Sums {
+    fn add(&mut self, Counts { source, candidate, references }: Counts) {
+        self.keep.add(source.min(candidate), source.min(references), source.min(candidate).min(references));
+        let deleted = source.saturating_sub(candidate);
+        // The script's own: not what both delete, but how much more is deleted than the references have.
+        self.delete.add(deleted, source.saturating_sub(references), deleted.saturating_sub(references));
+        let new = |text: u64| u64::from(text > 0 && source == 0);
+        let [both, own, theirs] = &mut self.added;
+        *both += new(candidate.min(references));
+        *own += new(candidate);
+        *theirs += new(references);
+    }
+
+    /// Add, keep, delete, from 0 to 1.
+    fn operations(&self, changed: bool) -> [f64; 3] {
+        let share = |part: f64, whole: u64| if whole > 0 { part / whole as f64 } else { f64::from(u8::from(changed)) };
+        let [both, own, theirs] = self.added;
+        let add = f1(share(both as f64, own), share(both as f64, theirs));
+        let keep = &self.keep;
+        let recall =
+            if changed { share(keep.occurrences[0] as f64, keep.occurrences[1]) } else { share(keep.recall, keep.reference_kinds) };
+        [add, f1(share(keep.precision, keep.kinds), recall), share(self.delete.precision, self.delete.kinds)]
+    }
+}
+
+impl Shares {
+    /// Occurrences of one n-gram in the candidate's part, in the references' part, and in what they agree on.
+    fn add(&mut self, own: u64, theirs: u64, both: u64) {
+        if own > 0 {
+            self.precision += both as f64 / own as f64;
+            self.kinds += 1;
+        }
+        if theirs > 0 {
+            self.recall += both as f64 / theirs as f64;
+            self.reference_kinds += 1;
+        }
+        self.occurrences[0] += both;
+        self.occurrences[1] += theirs;
+    }
+}

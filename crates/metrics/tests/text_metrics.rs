@@ -1,0 +1,286 @@
+//! METEOR, both GLEUs, SARI and edit distances against their published tools (`scripts/goldens/make_text_metrics.py`).
+
+use std::path::{Path, PathBuf};
+
+use probity_metrics::{Item, Models, Score, Scores, choose};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/metrics")
+}
+
+fn golden(name: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(goldens().join(name)).expect("golden")).expect("JSON")
+}
+
+fn scores(metric: &str, items: &[Item<'_>]) -> Scores {
+    let choices = choose(metric).expect("registered");
+    choices[0].check(items).expect("all that is needed");
+    choices[0].build(&Models::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
+}
+
+/// Whether a row is the expected one: a number, numbers, or null where there is no value. A tool may give fewer parts than we do.
+fn agrees(row: &[Score], expected: &Value) -> bool {
+    let near = |score: Score, expected: &Value| match (score, expected.as_f64()) {
+        (Score::Value(value), Some(expected)) => (value - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+        (Score::Undefined(_), None) => expected.is_null(),
+        _ => false,
+    };
+    match expected {
+        Value::Array(parts) => row.len() == parts.len() && row.iter().zip(parts).all(|(score, part)| near(*score, part)),
+        one => near(row[0], one),
+    }
+}
+
+/// An item's texts, owned.
+struct Texts {
+    source: String,
+    candidate: String,
+    references: Vec<String>,
+}
+
+impl Texts {
+    fn item(&self) -> Item<'_> {
+        let references = self.references.iter().map(String::as_str).collect();
+        Item { candidate: &self.candidate, references, source: Some(&self.source) }
+    }
+}
+
+/// The data sets that are not part of the project: `PROBITY_DATA`, or beside it.
+fn data() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("PROBITY_DATA").map_or_else(beside, PathBuf::from);
+    folder.join("summeval.json").exists().then_some(folder)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+fn texts(values: &Value) -> impl Iterator<Item = String> {
+    values.as_array().expect("texts").iter().map(text)
+}
+
+/// The items that the goldens' script takes.
+fn items(group: &str, folder: &Path) -> Vec<Texts> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a data set");
+    match group {
+        "summeval" => {
+            let documents: serde_json::Map<String, Value> = serde_json::from_str(&read("summeval.json")).expect("JSON");
+            documents.values().enumerate().flat_map(|(number, document)| summaries(number, document)).collect()
+        }
+        "parareval" => read("parareval_129.jsonl").lines().flat_map(|line| revisions(&serde_json::from_str(line).expect("JSON"))).collect(),
+        "metacritique" => {
+            let rows: Vec<Value> = serde_json::from_str(&read("metacritique_annotation.json")).expect("JSON");
+            let critique = |row: &Value, by: &str| text(&row[by]["critique"]);
+            let texts = |row: &Value| Texts {
+                source: format!("{} {}", text(&row["question"]), text(&row["response"])),
+                candidate: critique(row, "llm1_critique"),
+                references: ["gpt4_critique", "human_critique"].map(|by| critique(row, by)).to_vec(),
+            };
+            rows.iter().map(texts).collect()
+        }
+        other => panic!("no group {other}"),
+    }
+}
+
+fn summaries(number: usize, document: &Value) -> Vec<Texts> {
+    let systems = document["sys_summs"].as_object().expect("systems");
+    let mut names: Vec<&String> = systems.keys().collect();
+    names.sort();
+    let texts = |offset: usize| Texts {
+        source: text(&document["src"]),
+        candidate: text(&systems[names[(number + offset) % names.len()]]["sys_summ"]),
+        references: texts(&document["ref_summs"]).take(4).collect(),
+    };
+    [0, 7].map(texts).into()
+}
+
+fn revisions(row: &Value) -> [Texts; 2] {
+    ["model_A_paragraph", "model_B_paragraph"].map(|by| Texts {
+        source: text(&row["original_paragraph"]),
+        candidate: text(&row[by]),
+        references: vec![text(&row["reference_paragraph"])],
+    })
+}
+
+#[test]
+fn real_texts_score_as_by_the_published_tools() {
+    let Some(folder) = data() else { return eprintln!("skipped: PROBITY_DATA names no folder with summeval.json") };
+    let golden = golden("text.json");
+    let mut compared = 0;
+    for (group, metrics) in golden["groups"].as_object().expect("groups") {
+        let texts = items(group, &folder);
+        let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+        for (metric, expected) in metrics.as_object().expect("metrics") {
+            let scores = scores(metric, &items);
+            let rows = expected["items"].as_array().expect("rows");
+            assert_eq!(rows.len(), items.len());
+            for (index, (row, expected)) in scores.items.iter().zip(rows).enumerate() {
+                assert!(agrees(row, expected), "{metric}, {group} {index}: {row:?}, expected {expected}");
+            }
+            let corpus = &expected["corpus"];
+            assert!(corpus.is_null() || agrees(&scores.corpus, corpus), "{metric}, {group}: {:?}, expected {corpus}", scores.corpus);
+        }
+        compared += items.len();
+    }
+    assert!(compared >= 500, "{compared}");
+    let texts = items("metacritique", &folder);
+    let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+    for (metric, expected) in golden["variants"].as_object().expect("variants") {
+        let corpus = scores(metric, &items).corpus;
+        assert!(agrees(&corpus, expected), "{metric}: {corpus:?}, expected {expected}");
+    }
+}
+
+#[test]
+fn real_texts_score_as_by_nltk_with_wordnet() {
+    let (Some(folder), Some(wordnet)) = (data(), std::env::var("PROBITY_WORDNET").ok()) else {
+        return eprintln!("skipped: PROBITY_DATA or PROBITY_WORDNET (the folder dict of WordNet 3.0) names nothing");
+    };
+    for (group, rows) in golden("text.json")["wordnet"].as_object().expect("groups") {
+        let texts = items(group, &folder);
+        let items: Vec<Item<'_>> = texts.iter().map(Texts::item).collect();
+        let scores = scores(&format!("meteor:wordnet={wordnet}"), &items);
+        for (index, (row, expected)) in scores.items.iter().zip(rows.as_array().expect("rows")).enumerate() {
+            assert!(agrees(row, expected), "{group} {index}: {row:?}, expected {expected}");
+        }
+    }
+}
+
+#[test]
+fn edge_cases_score_as_by_the_published_tools_and_nothing_by_nothing_is_undefined() {
+    let repeated = |value: &Value| match value {
+        Value::Array(pair) => text(&pair[0]).repeat(pair[1].as_u64().expect("a number") as usize),
+        one => text(one),
+    };
+    let golden = golden("text.json");
+    for case in golden["edges"].as_array().expect("cases") {
+        let references = case["references"].as_array().expect("texts").iter().map(repeated).collect();
+        let texts = Texts { source: repeated(&case["source"]), candidate: repeated(&case["candidate"]), references };
+        for (metric, expected) in case["scores"].as_object().expect("scores") {
+            let row = &scores(metric, &[texts.item()]).items[0];
+            assert!(agrees(row, expected), "{metric}: {row:?}, expected {expected} of {:?}", texts.item());
+        }
+    }
+}
+
+#[test]
+fn synonyms_are_those_that_nltk_finds() {
+    let folder = goldens().join("wordnet");
+    for case in golden("synonyms.json")["cases"].as_array().expect("cases") {
+        let [candidate, reference] = [0, 1].map(|index| text(&case[index]));
+        let item = Item { candidate: &candidate, references: vec![&reference], source: None };
+        let row = &scores(&format!("meteor:tok=none,wordnet={}", folder.display()), &[item]).items[0];
+        assert!(agrees(row, &case[2]), "{row:?}, expected {case}");
+    }
+}
+
+#[test]
+fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
+    let refused = |folder: &Path| choose(&format!("meteor:wordnet={}", folder.display())).expect("read")[0].build(&Models::default()).err();
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = refused(folder.path()).expect("refused").to_string();
+    assert!(error.contains("cannot read") && error.contains("index.noun") && error.contains("hint: "), "{error}");
+    for file in std::fs::read_dir(goldens().join("wordnet")).expect("goldens") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("copied");
+    }
+    assert!(refused(folder.path()).is_none());
+    for (name, line, what) in [
+        ("index.verb", "car v x", "the number of synsets"),
+        ("data.adj", "12 00 a 02 quick 0", "a word"),
+        ("noun.exc", "", "the inflected form"),
+    ] {
+        let whole = std::fs::read_to_string(folder.path().join(name)).expect("a file");
+        std::fs::write(folder.path().join(name), format!("{line}\n{whole}")).expect("written");
+        let error = refused(folder.path()).expect("refused").to_string();
+        assert!(error.contains(&format!("{name}, line 1: {what} is missing or not well formed")), "{error}");
+        std::fs::write(folder.path().join(name), whole).expect("written");
+    }
+}
+
+#[test]
+fn a_metric_that_needs_a_source_says_so() {
+    let item = Item { candidate: "a", references: vec!["a"], source: None };
+    for metric in ["gleu-napoles", "sari-easse", "sari-xu", "sari-hf", "levenshtein-source"] {
+        let error = choose(metric).expect("registered")[0].check(std::slice::from_ref(&item)).expect_err("refused").to_string();
+        assert!(error.contains("needs a source") && error.contains("hint: "), "{error}");
+    }
+}
+
+const OURS: [&str; 9] = [
+    "meteor",
+    "gleu-google",
+    "gleu-napoles",
+    "sari-easse",
+    "sari-xu",
+    "sari-hf",
+    "levenshtein",
+    "levenshtein:unit=word",
+    "levenshtein-source",
+];
+
+fn words() -> impl Strategy<Value = String> {
+    proptest::collection::vec(proptest::sample::select(vec!["a", "the", "Cats", "cat", "ran", "running", ".", "über", "猫", "42"]), 0..14)
+        .prop_map(|words| words.join(" "))
+}
+
+fn one(metric: &str, candidate: &str, references: &[&str], source: &str) -> Option<f64> {
+    scores(metric, &[Item { candidate, references: references.to_vec(), source: Some(source) }]).items[0][0].value()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn scores_keep_their_bounds(candidate in words(), first in words(), second in words(), source in words()) {
+        for metric in OURS {
+            let bound = match metric {
+                name if name.starts_with("sari") => 100.0,
+                name if name.starts_with("levenshtein") => f64::MAX,
+                _ => 1.0,
+            };
+            let all = scores(metric, &[Item { candidate: &candidate, references: vec![&first, &second], source: Some(&source) }]);
+            for score in all.items.iter().flatten().chain(&all.corpus).filter_map(|score| score.value()) {
+                prop_assert!((0.0..=bound + 1e-9).contains(&score), "{metric}: {score}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_itself_is_best(reference in words(), candidate in words(), source in words()) {
+        let once = |text: &str| text.split(' ').all(|word| text.split(' ').filter(|other| *other == word).count() == 1);
+        for metric in ["gleu-google", "gleu-napoles", "sari-hf"] {
+            let Some(own) = one(metric, &reference, &[&reference], &source) else { continue };
+            let perfect = match metric {
+                "gleu-napoles" if reference.split(' ').count() < 4 => continue,
+                // It takes a repeated word that is deleted once for one that should stay.
+                "sari-hf" if !once(&source.to_lowercase()) => continue,
+                "sari-hf" => 100.0,
+                _ => 1.0,
+            };
+            prop_assert!((own - perfect).abs() < 1e-9, "{metric}: {own}");
+            prop_assert!(one(metric, &candidate, &[&reference], &source).is_none_or(|other| other <= own + 1e-9), "{metric}");
+        }
+        prop_assert_eq!(one("levenshtein", &reference, &[&reference], &source), Some(0.0));
+    }
+
+    #[test]
+    fn the_order_of_references_makes_no_difference_to_an_item(candidate in words(), first in words(), second in words(), source in words()) {
+        for metric in OURS {
+            let [ab, ba] = [[&first, &second], [&second, &first]].map(|references| one(metric, &candidate, &references.map(String::as_str), &source));
+            prop_assert!(ab.zip(ba).map_or(ab == ba, |(ab, ba)| (ab - ba).abs() < 1e-9), "{metric}: {ab:?}, {ba:?}");
+        }
+    }
+
+    #[test]
+    fn an_item_scores_alone_as_among_others(first in words(), second in words(), source in words()) {
+        for metric in OURS {
+            let item = |candidate, reference| Item { candidate, references: vec![reference], source: Some(&source) };
+            let both = scores(metric, &[item(&first, &second), item(&second, &first)]);
+            prop_assert_eq!(&both.items[1], &scores(metric, &[item(&second, &first)]).items[0], "{}", metric);
+        }
+    }
+}
