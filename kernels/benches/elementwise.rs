@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use probity_kernels::{Isa, Norm, RopeLayout, RopeTable, log_sum_exp, rms_norm, silu_mul};
+use probity_kernels::{Activation, Isa, Norm, RopeLayout, RopeTable, activate, log_sum_exp, normalise};
 
 const HIDDEN: usize = 2048;
 const INNER: usize = 5632;
@@ -21,7 +21,11 @@ fn elementwise(c: &mut Criterion) {
         let mut y = vec![0.0; x.len()];
         group.throughput(Throughput::Elements(x.len() as u64));
         group.bench_function(BenchmarkId::new("rms_norm", rows), |b| {
-            b.iter(|| rms_norm(isa, black_box(&x), Norm { weight: &weight, eps: 1e-5 }, &mut y));
+            b.iter(|| normalise(isa, black_box(&x), Norm { weight: &weight, bias: None, eps: 1e-5 }, &mut y));
+        });
+        let bias = values(HIDDEN);
+        group.bench_function(BenchmarkId::new("layer_norm", rows), |b| {
+            b.iter(|| normalise(isa, black_box(&x), Norm { weight: &weight, bias: Some(&bias), eps: 1e-5 }, &mut y));
         });
         let frequencies: Vec<f32> = (0..32).map(|i| 10000f32.powf(-(i as f32) / 32.0)).collect();
         let positions: Vec<u32> = (0..rows as u32).collect();
@@ -32,7 +36,13 @@ fn elementwise(c: &mut Criterion) {
         let (gate, up) = (values(rows * INNER), values(rows * INNER));
         let mut gated = vec![0.0; gate.len()];
         group.throughput(Throughput::Elements(gate.len() as u64));
-        group.bench_function(BenchmarkId::new("silu_mul", rows), |b| b.iter(|| silu_mul(isa, black_box(&gate), &up, &mut gated)));
+        for (name, activation) in
+            [("silu_mul", Activation::Silu), ("gelu_mul", Activation::GeluErf), ("gelu_tanh_mul", Activation::GeluTanh)]
+        {
+            group.bench_function(BenchmarkId::new(name, rows), |b| {
+                b.iter(|| activate(isa, activation, black_box(&gate), Some(&up), &mut gated));
+            });
+        }
         let logits = values(rows.min(64) * VOCABULARY);
         group.throughput(Throughput::Elements(logits.len() as u64));
         group

@@ -1,4 +1,4 @@
-//! Row-wise operations: normalisation, rotary positions and activations.
+//! Row-wise operations: normalisation and rotary positions.
 
 use rayon::prelude::*;
 
@@ -8,28 +8,62 @@ use crate::simd::{LANES, Simd};
 
 /// Rows that one task works on.
 const TASK_ROWS: usize = 16;
-/// Elements that one task works on.
-const TASK: usize = 1 << 14;
 
-/// A root-mean-square layer norm.
+/// A norm of rows: root-mean-square, or a layer norm, which takes the mean off first.
 #[derive(Debug, Clone, Copy)]
 pub struct Norm<'a> {
     /// A factor for each element of a row.
     pub weight: &'a [f32],
+    /// What a layer norm adds to each element at the end; absent from a root-mean-square norm.
+    pub bias: Option<&'a [f32]>,
     /// Added to the mean square.
     pub eps: f32,
 }
 
-/// Root-mean-square normalisation of each row: `x / √(mean(x²) + eps) · weight`. The sum runs over sixteen lanes, then over these.
-pub fn rms_norm(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
+/// Normalises each row: `x / √(mean(x²) + eps) · weight`, or with a bias `(x − mean(x)) / √(mean((x − mean(x))²) + eps) · weight + bias`.
+/// Sums run over sixteen lanes, then over these.
+pub fn normalise(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     assert!(x.len() == y.len() && x.len().is_multiple_of(width), "x and y are (rows, {width})");
     x.par_chunks(TASK_ROWS * width).zip(y.par_chunks_mut(TASK_ROWS * width)).for_each(|(x, y)| norm_rows(isa, x, norm, y));
 }
 
-/// As [`rms_norm`], on this thread.
+/// As [`normalise`], on this thread.
 pub(crate) fn norm_rows(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
-    dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32]));
+    match norm.bias {
+        Some(bias) => {
+            assert_eq!(bias.len(), norm.weight.len(), "a summand for each element");
+            dispatch!(isa, layer_norm_rows(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]));
+        }
+        None => dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32])),
+    }
+}
+
+#[inline(always)]
+fn layer_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]) {
+    let width = norm.weight.len();
+    for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+        let (whole, rest) = x.as_chunks::<LANES>();
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        let mut sum = S::load(&last);
+        for x in whole {
+            sum = S::add(S::load(x), sum);
+        }
+        let mean = S::sum(sum) / width as f32;
+        // So that what pads the last lanes adds nothing to the squares.
+        last[rest.len()..].fill(mean);
+        let off = S::sub(S::load(&last), S::splat(mean));
+        let mut squares = S::mul(off, off);
+        for x in whole {
+            let off = S::sub(S::load(x), S::splat(mean));
+            squares = S::fma(off, off, squares);
+        }
+        let scale = 1.0 / (S::sum(squares) / width as f32 + norm.eps).sqrt();
+        for (((y, x), w), b) in y.iter_mut().zip(x).zip(norm.weight).zip(bias) {
+            *y = (x - mean) * scale * w + b;
+        }
+    }
 }
 
 #[inline(always)]
@@ -121,35 +155,4 @@ fn rotate_rows<S: Simd>(table: &RopeTable, layout: RopeLayout, first: usize, wid
             }
         }
     }
-}
-
-/// `y = silu(gate) · up`, silu(x) = x / (1 + e⁻ˣ).
-pub fn silu_mul(isa: Isa, gate: &[f32], up: &[f32], y: &mut [f32]) {
-    assert!(gate.len() == up.len() && gate.len() == y.len(), "gate, up and y are of one shape");
-    let inputs = gate.par_chunks(TASK).zip(up.par_chunks(TASK));
-    inputs.zip(y.par_chunks_mut(TASK)).for_each(|((gate, up), y)| {
-        dispatch!(isa, silu_mul_part(gate: &[f32], up: &[f32], y: &mut [f32]));
-    });
-}
-
-#[inline(always)]
-fn silu_mul_part<S: Simd>(gate: &[f32], up: &[f32], y: &mut [f32]) {
-    let ((gates, gate), (ups, up)) = (gate.as_chunks(), up.as_chunks());
-    let (ys, y) = y.as_chunks_mut();
-    for ((gate, up), y) in gates.iter().zip(ups).zip(ys) {
-        silu_mul_lanes::<S>(gate, up, y);
-    }
-    let (mut g, mut u, mut r) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-    g[..gate.len()].copy_from_slice(gate);
-    u[..up.len()].copy_from_slice(up);
-    silu_mul_lanes::<S>(&g, &u, &mut r);
-    y.copy_from_slice(&r[..y.len()]);
-}
-
-// A closure in its place would not be compiled for the caller's instruction set.
-#[inline(always)]
-pub(crate) fn silu_mul_lanes<S: Simd>(gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]) {
-    let gate = S::load(gate);
-    let sigmoid = S::div(S::splat(1.0), S::add(S::splat(1.0), S::exp(S::sub(S::splat(0.0), gate))));
-    S::store(S::mul(S::mul(gate, sigmoid), S::load(up)), y);
 }

@@ -29,17 +29,19 @@ pub struct HeadRow {
     pub logits: Vec<f32>,
 }
 
-/// Products `x · Wᵀ` of the rows held by `inputs` with an output head `(vocab_size, hidden_size)`, each row reduced to its [`HeadRow`] with
-/// the logits of the token ids in `asked`, one list per row.
+/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, weights `(vocab_size, hidden_size)` and the biases where it has
+/// some, each row reduced to its [`HeadRow`] with the logits of the token ids in `asked`, one list per row.
 ///
 /// Logits are those of [`matmul`](crate::matmul), normalisers those of [`log_sum_exp`] over them.
-pub fn head(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, asked: &[Vec<u32>]) -> Vec<HeadRow> {
+pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), asked: &[Vec<u32>]) -> Vec<HeadRow> {
+    let weights = head.0;
+    assert!(head.1.is_none_or(|bias| bias.len() == weights.out_features()), "a bias for each token");
     assert_eq!((inputs.rows(), inputs.width()), (asked.len(), weights.in_features()), "a list of tokens for each row of the head's width");
     let blocks: Vec<Block> = (0..weights.panels())
         .step_by(PANELS)
         .collect::<Vec<_>>()
         .into_par_iter()
-        .map(|first| block(isa, inputs, weights, first..weights.panels().min(first + PANELS), asked))
+        .map(|first| block(isa, inputs, head, first..weights.panels().min(first + PANELS), asked))
         .collect();
     let row = |row: usize| {
         let parts = blocks.iter().map(|block| block.parts[row]);
@@ -58,7 +60,7 @@ struct Block {
     logits: Vec<Vec<(u32, f32)>>,
 }
 
-fn block(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
+fn block(isa: Isa, inputs: &Inputs, (weights, bias): (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
     let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
@@ -72,7 +74,11 @@ fn block(isa: Isa, inputs: &Inputs, weights: &PackedMatrix, panels: Range<usize>
                     let sums: &Sums = &sums[index];
                     to.copy_from_slice(sums.as_flattened());
                 }
-                let logits = &logits[..len];
+                let logits = &mut logits[..len];
+                if let Some(bias) = bias {
+                    logits.iter_mut().zip(&bias[first..]).for_each(|(logit, bias)| *logit += bias);
+                }
+                let logits = &*logits;
                 let wanted = asked[row].iter().filter(|token| (first..first + len).contains(&(**token as usize)));
                 block.logits.push(wanted.map(|token| (*token, logits[*token as usize - first])).collect());
                 block.parts.push(part(isa, logits));

@@ -109,7 +109,7 @@ impl Inputs {
         self.set_rows(isa, x, width, None, forms);
     }
 
-    /// As [`set`](Self::set), for what [`rms_norm`](crate::rms_norm) makes of `x`, `(rows, norm.weight.len())`.
+    /// As [`set`](Self::set), for what [`normalise`](crate::normalise) makes of `x`, `(rows, norm.weight.len())`.
     pub fn set_normed(&mut self, isa: Isa, x: &[f32], norm: Norm<'_>, forms: impl IntoIterator<Item = Form>) {
         self.set_rows(isa, x, norm.weight.len(), Some(norm), forms);
     }

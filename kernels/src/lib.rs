@@ -10,6 +10,7 @@
               what stands in a loop, and the closures of an iterator need not be"
 )]
 
+mod activation;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
@@ -33,15 +34,16 @@ mod worker;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use activation::{Activation, activate};
 pub use attention::{AttentionShape, RelativeBias, Rows, Segment, Span, attention, join_spans, pack_span};
 pub use buffer::{Buffer, prefer_large_pages};
 pub use decode::dequantise;
-pub use elementwise::{Norm, RopeLayout, RopeTable, rms_norm, silu_mul};
+pub use elementwise::{Norm, RopeLayout, RopeTable, normalise};
 pub use form::{Arithmetic, Form};
 pub use head::{HeadRow, head, log_sum_exp};
 pub use inputs::Inputs;
 pub use isa::Isa;
-pub use matmul::{Product, gated_matmul, matmul};
+pub use matmul::{Activated, Product, activated_matmul, matmul};
 pub use matrix::Matrix;
 pub use pack::PackedMatrix;
 pub use weight_type::WeightType;

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::elementwise::silu_mul_lanes;
+use crate::activation::{Activation, activate_lanes};
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
 use crate::output::{Activations, Columns};
@@ -62,38 +62,47 @@ pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [Product<'_>]) {
     });
 }
 
-/// The two products of a gated layer, `gate` and `up` weights with their biases: `silu(x · Gᵀ + b) · (x · Uᵀ + c)`, packed into `gated` for
-/// products in `form`.
-pub fn gated_matmul(
-    isa: Isa,
-    inputs: &Inputs,
-    gate: (&PackedMatrix, Option<&[f32]>),
-    up: (&PackedMatrix, Option<&[f32]>),
-    gated: &mut Inputs,
-    form: Form,
-) {
-    check(inputs, gate.0, gate.1);
-    check(inputs, up.0, up.1);
-    assert_eq!(gate.0.out_features(), up.0.out_features(), "gate and up are of one width");
+/// The first half of a feed-forward layer: one product with an activation, or two of which the activated one gates the other.
+#[derive(Clone, Copy)]
+pub struct Activated<'a> {
+    /// What is made of the first product.
+    pub activation: Activation,
+    /// Weights of the product that is activated, with their biases.
+    pub gate: (&'a PackedMatrix, Option<&'a [f32]>),
+    /// Those of the product that it is multiplied with, where the layer is gated.
+    pub up: Option<(&'a PackedMatrix, Option<&'a [f32]>)>,
+}
+
+/// `activation(x · Gᵀ + b)`, times `x · Uᵀ + c` where the layer is gated, packed into `to` for products in `form`.
+pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &mut Inputs, form: Form) {
+    let (gate, up) = (layer.gate, layer.up);
+    for (weights, bias) in [gate].into_iter().chain(up) {
+        check(inputs, weights, bias);
+        assert_eq!(weights.out_features(), gate.0.out_features(), "gate and up are of one width");
+    }
     let panels = gate.0.panels();
-    let group = group_len(inputs, panels).div_ceil(2);
-    gated.fill(isa, (inputs.rows(), gate.0.out_features()), form, |to| {
+    let group = group_len(inputs, panels).div_ceil(if up.is_some() { 2 } else { 1 });
+    to.fill(isa, (inputs.rows(), gate.0.out_features()), form, |to| {
         (0..panels.div_ceil(group)).into_par_iter().for_each(|index| {
             let panels = index * group..panels.min((index + 1) * group);
-            let strips = |weights| panels.clone().map(move |panel| Strip { weights, panel });
-            let strips: Vec<Strip<'_>> = strips(gate.0).chain(strips(up.0)).collect();
+            let strips = [gate].into_iter().chain(up).flat_map(|(weights, _)| panels.clone().map(move |panel| Strip { weights, panel }));
+            let strips: Vec<Strip<'_>> = strips.collect();
             with_scratch(|scratch| {
                 for rows in row_blocks(inputs.rows()) {
                     let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
                     let (gates, ups) = scratch.sums.split_at_mut(panels.len() * rows_held);
-                    let both = gates.chunks_exact_mut(rows_held).zip(ups.chunks_exact_mut(rows_held));
-                    for (panel, (gates, ups)) in panels.clone().zip(both) {
-                        // What pads the last tile is nobody's.
-                        let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
+                    // What pads the last tile is nobody's.
+                    let held = |slot: usize| slot * rows_held..slot * rows_held + rows.len();
+                    for (slot, panel) in panels.clone().enumerate() {
+                        let gates = &mut gates[held(slot)];
                         add_bias(gates, gate.1, panel);
-                        add_bias(ups, up.1, panel);
-                        let (gates, ups, at) = (&*gates, &*ups, (panel, rows.start));
-                        dispatch!(isa, gate_sums(gates: &[Sums], ups: &[Sums], to: &Activations<'_>, at: (usize, usize)));
+                        let ups = up.map(|(_, bias)| {
+                            let ups = &mut ups[held(slot)];
+                            add_bias(ups, bias, panel);
+                            &*ups
+                        });
+                        let (activation, gates, at) = (layer.activation, &*gates, (panel, rows.start));
+                        dispatch!(isa, activate_sums(activation: Activation, gates: &[Sums], ups: Option<&[Sums]>, to: &Activations<'_>, at: (usize, usize)));
                     }
                 }
             });
@@ -108,11 +117,11 @@ fn check(inputs: &Inputs, weights: &PackedMatrix, bias: Option<&[f32]>) {
 
 /// Activates some rows' sums over a panel and writes them, `at` the panel and the first row.
 #[inline(always)]
-fn gate_sums<S: Simd>(gates: &[Sums], ups: &[Sums], to: &Activations<'_>, at: (usize, usize)) {
-    for (index, (gate, up)) in gates.iter().zip(ups).enumerate() {
+fn activate_sums<S: Simd>(activation: Activation, gates: &[Sums], ups: Option<&[Sums]>, to: &Activations<'_>, at: (usize, usize)) {
+    for (index, gate) in gates.iter().enumerate() {
         let mut values = [[0.0; LANES]; 2];
         for half in 0..2 {
-            silu_mul_lanes::<S>(&gate[half], &up[half], &mut values[half]);
+            activate_lanes::<S>(activation, &gate[half], ups.map(|ups| &ups[index][half]), &mut values[half]);
         }
         // SAFETY: the task that computed this panel is the only one that writes it.
         unsafe { to.write::<S>(at.1 + index, at.0, &values) };

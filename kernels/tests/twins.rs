@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment,
-    Span, WeightType, attention, dequantise, gated_matmul, head, join_spans, log_sum_exp, matmul, pack_span, rms_norm, silu_mul,
+    Activated, Activation, Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RelativeBias, RopeLayout,
+    RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention, dequantise, head, join_spans, log_sum_exp, matmul,
+    normalise, pack_span,
 };
 
 /// A small generator, so that each test names its seed.
@@ -247,16 +248,16 @@ fn bits_do_not_depend_on_the_number_of_threads() {
 fn rows_normed_while_they_are_packed_are_those_normed_before() {
     let mut random = Random(17);
     let (m, n, k) = (29, 40, 96);
-    let (x, weight) = (random.floats(m * k), random.floats(k));
-    let norm = Norm { weight: &weight, eps: 1e-5 };
+    let (x, weight, bias) = (random.floats(m * k), random.floats(k), random.floats(k));
     let kinds =
         [(WeightType::F32, Form::Float), (WeightType::Q4_0, Form::Int8), (WeightType::BF16, Form::Pairs), (WeightType::BF16, Form::Tiles)];
     for (weight_type, form) in kinds {
         let bytes = random.weights(weight_type, n, k);
         let packed = PackedMatrix::pack(Matrix::new(weight_type, &bytes, n, k).expect("sizes fit"), form).expect("memory");
-        for isa in isas() {
+        for (isa, bias) in isas().flat_map(|isa| [(isa, None), (isa, Some(&*bias))]) {
+            let norm = Norm { weight: &weight, bias, eps: 1e-5 };
             let mut normed = vec![0.0; x.len()];
-            rms_norm(isa, &x, norm, &mut normed);
+            normalise(isa, &x, norm, &mut normed);
             let mut inputs = Inputs::new();
             inputs.set_normed(isa, &x, norm, [form]);
             let mut y = vec![f32::NAN; m * n];
@@ -294,15 +295,19 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
         // Both factors of a gated layer are of one width.
         let (gate, up) = (&packed[0], &packed[0]);
         let apart: Vec<f32> = run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
-        let mut expected = vec![0.0; m * 40];
-        silu_mul(isa, &apart, &apart, &mut expected);
-        // What it packs shows in a product with it.
-        for form in [Form::Float, Form::Tiles] {
+        for (activation, form) in Activation::ALL.into_iter().flat_map(|a| [(a, Form::Float), (a, Form::Tiles)]) {
             let down = PackedMatrix::pack(Matrix::new(WeightType::BF16, &down, 7, 40).expect("sizes fit"), form).expect("memory");
-            let (mut at_once, mut y) = (Inputs::new(), vec![0.0; m * 7]);
-            gated_matmul(isa, &inputs, (gate, Some(&biases[0])), (up, Some(&biases[0])), &mut at_once, form);
-            matmul(isa, &at_once, &mut [Product { weights: &down, bias: None, y: &mut y, add: false }]);
-            assert_eq!(bits(&y), bits(&run_packed(isa, &expected, &down)), "gated, {form:?} on {}", isa.name());
+            for gated in [true, false] {
+                let mut expected = vec![0.0; m * 40];
+                activate(isa, activation, &apart, gated.then_some(&apart), &mut expected);
+                // What it packs shows in a product with it.
+                let (mut at_once, mut y) = (Inputs::new(), vec![0.0; m * 7]);
+                let layer = Activated { activation, gate: (gate, Some(&biases[0])), up: gated.then_some((up, Some(&biases[0]))) };
+                activated_matmul(isa, &inputs, &layer, &mut at_once, form);
+                matmul(isa, &at_once, &mut [Product { weights: &down, bias: None, y: &mut y, add: false }]);
+                let what = format!("{activation:?}, gated {gated}, {form:?} on {}", isa.name());
+                assert_eq!(bits(&y), bits(&run_packed(isa, &expected, &down)), "{what}");
+            }
         }
     }
 }
@@ -559,30 +564,71 @@ fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
 }
 
 #[test]
-fn rows_are_normalised_activated_and_summed_alike_on_every_instruction_set() {
+fn rows_are_normalised_and_summed_alike_on_every_instruction_set() {
     let mut random = Random(8);
     for width in [1, 15, 64, 576, 1000] {
-        let x = random.floats(3 * width);
-        let (weight, up) = (random.floats(width), random.floats(3 * width));
+        // Far from zero, so that a mean that was not taken off would show.
+        let x: Vec<f32> = random.floats(3 * width).iter().map(|x| x + 1.5).collect();
+        let (weight, bias) = (random.floats(width), random.floats(width));
         let all = |isa| {
-            let (mut norm, mut silu) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            rms_norm(isa, &x, Norm { weight: &weight, eps: 1e-5 }, &mut norm);
-            silu_mul(isa, &x, &up, &mut silu);
-            (bits(&norm), bits(&silu), log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(), norm, silu)
+            let (mut rms, mut layer) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            normalise(isa, &x, Norm { weight: &weight, bias: None, eps: 1e-5 }, &mut rms);
+            normalise(isa, &x, Norm { weight: &weight, bias: Some(&bias), eps: 1e-5 }, &mut layer);
+            (bits(&rms), bits(&layer), log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(), rms, layer)
         };
         let plain = all(Isa::Plain);
         assert!(isas().all(|isa| all(isa) == plain), "width {width}");
         let sums = log_sum_exp(Isa::Plain, &x, width);
         for (row, x) in x.chunks(width).enumerate() {
             let exact = |f: &dyn Fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>();
+            let mean = exact(&|v| v) / width as f64;
             let scale = (exact(&|v| v * v) / width as f64 + 1e-5).sqrt();
+            let deviation = (exact(&|v| (v - mean) * (v - mean)) / width as f64 + 1e-5).sqrt();
             for (i, v) in x.iter().map(|v| f64::from(*v)).enumerate() {
-                let (norm, silu) = (v / scale * f64::from(weight[i]), v / (1.0 + (-v).exp()) * f64::from(up[row * width + i]));
-                assert!((f64::from(plain.3[row * width + i]) - norm).abs() < 1e-5, "norm");
-                assert!((f64::from(plain.4[row * width + i]) - silu).abs() < 1e-6, "silu");
+                let (at, w) = (row * width + i, f64::from(weight[i]));
+                assert!((f64::from(plain.3[at]) - v / scale * w).abs() < 1e-5, "root mean square of width {width}");
+                let layer = (v - mean) / deviation * w + f64::from(bias[i]);
+                assert!((f64::from(plain.4[at]) - layer).abs() < 1e-5, "layer norm of width {width}");
             }
             assert!((sums[row] - exact(&f64::exp).ln()).abs() < 1e-6, "log-sum-exp of width {width}");
         }
+    }
+}
+
+#[test]
+fn activations_are_right_to_their_bound_on_every_instruction_set() {
+    let x: Vec<f32> = (-400_000..=400_000).map(|i| i as f32 * 5e-5).chain([-1e30, 1e30, -1e4, 1e-30]).collect();
+    let exact = |activation: Activation, x: f64| match activation {
+        Activation::Silu => x / (1.0 + libm::exp(-x)),
+        Activation::GeluErf => x * 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2),
+        Activation::GeluTanh => 0.5 * x * (1.0 + libm::tanh((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x))),
+        Activation::Relu => x.max(0.0),
+    };
+    for activation in Activation::ALL {
+        let on = |isa, up| {
+            let mut y = vec![f32::NAN; x.len()];
+            activate(isa, activation, &x, up, &mut y);
+            y
+        };
+        let plain = on(Isa::Plain, None);
+        let doubled = vec![2.0; x.len()];
+        let mut largest = 0.0f64;
+        for (x, y) in x.iter().zip(&plain) {
+            let expected = exact(activation, f64::from(*x));
+            // Beside two roundings of the result itself.
+            let error = (f64::from(*y) - expected).abs() - expected.abs() * 2.0 * f64::from(f32::EPSILON);
+            largest = largest.max(error);
+        }
+        println!("{activation:?}: largest error {largest:e}");
+        assert!(largest < 1e-7, "{activation:?}: {largest:e}");
+        for isa in isas() {
+            assert_eq!(bits(&on(isa, None)), bits(&plain), "{activation:?} on {}", isa.name());
+            let twice: Vec<f32> = plain.iter().map(|y| 2.0 * y).collect();
+            assert_eq!(bits(&on(isa, Some(&doubled))), bits(&twice), "{activation:?} gated on {}", isa.name());
+        }
+        let mut y = [0.0; 2];
+        activate(Isa::best(), activation, &[f32::NAN, f32::INFINITY], None, &mut y);
+        assert!(y[0].is_nan() && y[1] == f32::INFINITY, "{activation:?}: {y:?}");
     }
 }
 
@@ -605,6 +651,7 @@ fn the_head_is_the_product_and_its_normaliser() {
         let (vocab_size, width) = (1333, 64);
         let bytes = random.weights(weight_type, vocab_size, width);
         let weights = Matrix::new(weight_type, &bytes, vocab_size, width).expect("sizes fit");
+        let biases = random.floats(vocab_size);
         let packed = PackedMatrix::pack(weights, form).expect("memory");
         for rows in [1, 7, 40] {
             let mut x: Vec<f32> = random.floats(rows * width).iter().map(|x| 20.0 * x).collect();
@@ -612,12 +659,13 @@ fn the_head_is_the_product_and_its_normaliser() {
                 x[3 * width] = f32::NAN;
             }
             let asked: Vec<Vec<u32>> = (0..rows).map(|row| vec![511, row as u32, 1332, 512, 511]).collect();
-            for isa in isas() {
-                let logits = run_packed(isa, &x, &packed);
+            for (isa, bias) in isas().flat_map(|isa| [(isa, None), (isa, Some(&*biases))]) {
+                let mut logits = run_packed(isa, &x, &packed);
+                logits.iter_mut().enumerate().for_each(|(at, logit)| *logit += bias.map_or(0.0, |bias| bias[at % vocab_size]));
                 let normalisers = log_sum_exp(isa, &logits, vocab_size);
                 let mut inputs = Inputs::new();
                 inputs.set(isa, &x, width, [form]);
-                for (row, short) in head(isa, &inputs, &packed, &asked).iter().enumerate() {
+                for (row, short) in head(isa, &inputs, (&packed, bias), &asked).iter().enumerate() {
                     let logits = &logits[row * vocab_size..][..vocab_size];
                     assert_eq!(short.normaliser.to_bits(), normalisers[row].to_bits(), "{form:?} row {row} on {}", isa.name());
                     let expected: Vec<f32> = asked[row].iter().map(|token| logits[*token as usize]).collect();

@@ -40,7 +40,7 @@ impl RmsNorm {
     }
 
     pub(crate) fn norm(&self) -> Norm<'_> {
-        Norm { weight: &self.weight, eps: self.eps }
+        Norm { weight: &self.weight, bias: None, eps: self.eps }
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 use probity_kernels::{
-    AttentionShape, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Rows, Segment, attention, gated_matmul, head, matmul, rms_norm,
+    Activated, Activation, AttentionShape, Norm, PackedMatrix, Product, RopeLayout, RopeTable, Rows, Segment, activated_matmul, attention,
+    head, matmul, normalise,
 };
 use rayon::prelude::*;
 
@@ -190,8 +191,8 @@ impl Mlp {
     /// Adds the layer's result for the normed rows to the residual stream.
     fn forward(&self, w: &mut Workspace, norm: Norm<'_>, compute: Compute) {
         w.inputs.set_normed(compute.isa, &w.x, norm, [self.gate_proj.form(), self.up_proj.form()]);
-        let (gate, up) = (self.gate_proj.weights(), self.up_proj.weights());
-        gated_matmul(compute.isa, &w.inputs, gate, up, &mut w.gated, self.down_proj.form());
+        let layer = Activated { activation: Activation::Silu, gate: self.gate_proj.weights(), up: Some(self.up_proj.weights()) };
+        activated_matmul(compute.isa, &w.inputs, &layer, &mut w.gated, self.down_proj.form());
         matmul(compute.isa, &w.gated, &mut [Product { add: true, ..self.down_proj.product(&mut w.x) }]);
     }
 }
@@ -305,7 +306,7 @@ impl Decoder for LlamaFamily {
             layer.forward(w, &plan, &mut spans, index, index + 1 == self.layers.len());
         }
         let mut hidden = vec![0.0; w.x.len()];
-        rms_norm(self.compute.isa, &w.x, self.norm.norm(), &mut hidden);
+        normalise(self.compute.isa, &w.x, self.norm.norm(), &mut hidden);
         let hidden = Tensor::from_vec(hidden, (plan.wanted.len(), self.config.hidden_size), &Device::Cpu)?;
         let spans = segments.iter().zip(spans).map(|(s, span)| Arc::new(KvSpan::new(s.tokens.len(), span))).collect();
         Ok(PackedOutput { hidden, spans })
@@ -329,7 +330,7 @@ impl Decoder for LlamaFamily {
         }
         let mut workspace = self.workspace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.head_inputs(&mut workspace, hidden)?;
-        Ok(head(self.compute.isa, &workspace.inputs, &self.lm_head, asked))
+        Ok(head(self.compute.isa, &workspace.inputs, (&self.lm_head, None), asked))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
