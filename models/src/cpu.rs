@@ -1,16 +1,18 @@
-//! What the CPU's decoders keep between layers and calls: buffers for activations, and keys and values of cached spans.
+//! What the CPU's models keep between layers and calls: buffers for activations, and keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
-use probity_kernels::{AttentionShape, Buffer, Inputs, Isa, Norm, Span, join_spans, pack_span, prefer_large_pages};
+use probity_kernels::{AttentionShape, Buffer, Form, Inputs, Isa, Norm, Span, join_spans, normalise, pack_span, prefer_large_pages};
 
-use crate::linear::load_floats;
-use crate::{SourceError, WeightSource};
+use crate::SourceError;
+use crate::linear::Loader;
 
 /// Activations of a call, `(tokens, …)` each. Their memory is kept from call to call.
 #[derive(Default)]
 pub(crate) struct Workspace {
     /// The residual stream.
     pub(crate) x: Buffer<f32>,
+    /// What a norm makes of it, before that takes its place.
+    pub(crate) normed: Buffer<f32>,
     pub(crate) q: Buffer<f32>,
     pub(crate) k: Buffer<f32>,
     pub(crate) v: Buffer<f32>,
@@ -28,19 +30,62 @@ pub(crate) fn keep_rows(x: &mut Buffer<f32>, width: usize, wanted: &[usize]) {
     x.truncate(wanted.len() * width);
 }
 
-/// Root-mean-square layer norm.
-pub(crate) struct RmsNorm {
+impl Workspace {
+    /// Packs the residual stream `(rows, width)`, or what a norm makes of it, for products.
+    pub(crate) fn set_inputs(&mut self, isa: Isa, norm: Option<Norm<'_>>, width: usize, forms: impl IntoIterator<Item = Form>) {
+        match norm {
+            Some(norm) => self.inputs.set_normed(isa, &self.x, norm, forms),
+            None => self.inputs.set(isa, &self.x, width, forms),
+        }
+    }
+
+    /// Puts what a norm makes of the residual stream in its place, where there is one.
+    pub(crate) fn settle(&mut self, isa: Isa, norm: Option<Norm<'_>>) {
+        let Some(norm) = norm else { return };
+        self.normed.set_len(self.x.len());
+        normalise(isa, &self.x, norm, &mut self.normed);
+        std::mem::swap(&mut self.x, &mut self.normed);
+    }
+}
+
+/// Which norm a model has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NormKind {
+    /// Of the root mean square (Zhang & Sennrich 2019): a weight.
+    RootMeanSquare,
+    /// Of mean and variance (Ba et al. 2016): a weight and a bias.
+    Layer,
+}
+
+/// A norm's weights.
+pub(crate) struct NormWeights {
     weight: Vec<f32>,
+    bias: Option<Vec<f32>>,
     eps: f32,
 }
 
-impl RmsNorm {
-    pub(crate) fn load(source: &dyn WeightSource, name: &str, width: usize, eps: f64) -> Result<Self, SourceError> {
-        Ok(Self { weight: load_floats(source, &format!("{name}.weight"), &[width])?, eps: eps as f32 })
+impl NormWeights {
+    /// Loads `{name}.weight` and, of a layer norm, `{name}.bias`; checkpoints of old call them gamma and beta.
+    pub(crate) fn load(loader: &Loader<'_>, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> Result<Self, SourceError> {
+        let old = kind == NormKind::Layer && loader.contains(&format!("{name}.gamma"));
+        let load = |part: &str| loader.floats(&format!("{name}.{part}"), &[width]);
+        let weight = load(if old { "gamma" } else { "weight" })?;
+        let bias = (kind == NormKind::Layer).then(|| load(if old { "beta" } else { "bias" })).transpose()?;
+        Ok(Self { weight, bias, eps: eps as f32 })
     }
 
     pub(crate) fn norm(&self) -> Norm<'_> {
-        Norm { weight: &self.weight, bias: None, eps: self.eps }
+        Norm { weight: &self.weight, bias: self.bias.as_deref(), eps: self.eps }
+    }
+
+    /// The norm where it stands before a part of a layer.
+    pub(crate) fn before(&self, norm_first: bool) -> Option<Norm<'_>> {
+        norm_first.then(|| self.norm())
+    }
+
+    /// The norm where it stands behind a part of a layer.
+    pub(crate) fn after(&self, norm_first: bool) -> Option<Norm<'_>> {
+        (!norm_first).then(|| self.norm())
     }
 }
 
@@ -86,6 +131,11 @@ impl CpuSpan {
     fn layer_mut(&mut self, index: usize) -> (&mut [u32], &mut [u32]) {
         let words: &mut [u32] = bytemuck::cast_slice_mut(&mut self.lines);
         words[index * self.layer..][..self.layer].split_at_mut(self.keys)
+    }
+
+    /// Forgets what it holds, so that it can be filled anew.
+    pub(crate) fn clear(&mut self) {
+        self.lines.fill(Line([0; 16]));
     }
 
     /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span is long.

@@ -35,7 +35,7 @@ pub fn load_decoder(
     config: DecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn Decoder>, SourceError> {
-    Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
+    Ok(Box::new(LlamaFamily::load(source, &config, compute.into())?))
 }
 
 /// The fields of every member of the family, with llama's defaults.

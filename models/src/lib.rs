@@ -9,13 +9,16 @@ mod cpu;
 mod decoder;
 mod device;
 mod family;
+mod head;
 mod linear;
 mod llama;
 mod mistral;
 mod packed;
 mod qwen2;
+mod relative;
 mod rope;
 mod source;
+mod transformer;
 
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;

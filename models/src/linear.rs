@@ -69,6 +69,53 @@ impl Embedding {
     }
 }
 
+/// Where the tensors of a part of a model are, and what they are packed for.
+pub(crate) struct Loader<'a> {
+    pub(crate) source: &'a dyn WeightSource,
+    /// What their names begin with.
+    prefix: String,
+    pub(crate) compute: Compute,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(source: &'a dyn WeightSource, prefix: &str, compute: Compute) -> Self {
+        Self { source, prefix: prefix.to_owned(), compute }
+    }
+
+    /// The part whose names go on with `more`.
+    pub(crate) fn under(&self, more: &str) -> Self {
+        Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.source.contains(&self.name(name))
+    }
+
+    /// See [`Linear::load`].
+    pub(crate) fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
+        Linear::load(self.source, &self.name(name), shape, bias, self.compute)
+    }
+
+    /// See [`load_packed`].
+    pub(crate) fn packed(&self, name: &str, shape: [usize; 2]) -> Result<PackedMatrix, SourceError> {
+        load_packed(self.source, &self.name(name), shape, self.compute)
+    }
+
+    /// See [`load_floats`].
+    pub(crate) fn floats(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
+        load_floats(self.source, &self.name(name), shape)
+    }
+
+    /// See [`Embedding::load`].
+    pub(crate) fn embedding(&self, name: &str, shape: [usize; 2]) -> Result<Embedding, SourceError> {
+        Embedding::load(self.source, &self.name(name), shape)
+    }
+}
+
 /// `x · Wᵀ + b`.
 pub(crate) struct Linear {
     pub(crate) weight: PackedMatrix,

@@ -1,0 +1,55 @@
+//! The output head: from hidden states to logits, whatever made them.
+
+use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
+use probity_kernels::{HeadRow, Inputs, PackedMatrix, Product, head, matmul};
+
+use crate::Compute;
+
+/// `x · Wᵀ + b` over the vocabulary.
+pub(crate) struct Head {
+    /// The embedding's own weights where these serve.
+    pub(crate) weight: PackedMatrix,
+    pub(crate) bias: Option<Vec<f32>>,
+}
+
+impl Head {
+    /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
+    pub(crate) fn logits(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<Tensor> {
+        self.pack(compute, inputs, hidden)?;
+        let (rows, vocab_size) = (hidden.dim(0)?, self.weight.out_features());
+        let mut logits = vec![0.0; rows * vocab_size];
+        let product = Product { weights: &self.weight, bias: self.bias.as_deref(), y: &mut logits, add: false };
+        matmul(compute.isa, inputs, &mut [product]);
+        Tensor::from_vec(logits, (rows, vocab_size), &Device::Cpu)
+    }
+
+    /// What is asked of each row.
+    pub(crate) fn rows(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        if asked.iter().flatten().any(|token| *token as usize >= self.weight.out_features()) || hidden.dim(0)? != asked.len() {
+            bail!("one list of tokens of the vocabulary for each row");
+        }
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pack(compute, inputs, hidden)?;
+        Ok(head(compute.isa, inputs, (&self.weight, self.bias.as_deref()), asked))
+    }
+
+    fn pack(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<()> {
+        let (storage, layout) = hidden.storage_and_layout();
+        let (rows, width) = layout.shape().dims2()?;
+        if rows == 0 || width != self.weight.in_features() {
+            bail!("an output head of {} inputs was given {rows} rows of {width}", self.weight.in_features());
+        }
+        inputs.set(compute.isa, elements(&storage, layout)?, width, [self.weight.form()]);
+        Ok(())
+    }
+}
+
+/// The elements of a contiguous f32 tensor in memory.
+fn elements<'a>(storage: &'a Storage, layout: &Layout) -> Result<&'a [f32]> {
+    match (storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) => Ok(&values[start..end]),
+        _ => bail!("the tensors of a CPU model are contiguous and f32"),
+    }
+}

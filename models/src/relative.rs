@@ -1,0 +1,58 @@
+//! Relative positions in buckets (Raffel et al. 2020, section 2.1), by the formula of the published models.
+
+use probity_kernels::RelativeBias;
+
+/// Which distances share a summand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RelativeBuckets {
+    /// How many summands a head has.
+    pub(crate) buckets: usize,
+    /// From this distance on all share the last one.
+    pub(crate) max_distance: usize,
+    /// Whether half of the buckets are for keys behind the query; else these count as the query's own position.
+    pub(crate) bidirectional: bool,
+}
+
+impl RelativeBuckets {
+    /// The bucket of a key position minus a query position. Half of the distances of a side have buckets of their own, the others share
+    /// them by their logarithm, computed in f32 as the reference does.
+    pub(crate) fn bucket(&self, distance: isize) -> usize {
+        let side = if self.bidirectional { self.buckets / 2 } else { self.buckets };
+        let first = if self.bidirectional && distance > 0 { side } else { 0 };
+        let distance = if self.bidirectional { distance.unsigned_abs() } else { distance.min(0).unsigned_abs() };
+        let exact = side / 2;
+        if distance < exact {
+            return first + distance;
+        }
+        let log = |x: f64| libm::log(x) as f32;
+        let along = log(f64::from(distance as f32 / exact as f32)) / log(self.max_distance as f64 / exact as f64);
+        first + (exact + (along * (side - exact) as f32) as usize).min(side - 1)
+    }
+
+    /// The bias of a stack from its table `(buckets, heads)`.
+    pub(crate) fn bias(&self, table: &[f32], heads: usize) -> RelativeBias {
+        RelativeBias::new(heads, self.max_distance, |head, distance| table[self.bucket(distance) * heads + head])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_those_of_the_published_formula() {
+        let encoder = RelativeBuckets { buckets: 32, max_distance: 128, bidirectional: true };
+        let decoder = RelativeBuckets { bidirectional: false, ..encoder };
+        // Bounds of the shared buckets, worked out by hand: 8 · 16^(k/8) on either side, 16 · 8^(k/16) in the decoder.
+        let near = [(0, 0), (-7, 7), (-8, 8), (-11, 8), (-12, 9), (-15, 9), (-16, 10), (-22, 10), (-23, 11), (-31, 11), (-32, 12)];
+        let far = [(-45, 12), (-46, 13), (-63, 13), (-64, 14), (-90, 14), (-91, 15), (-128, 15), (-5000, 15), (1, 17), (64, 30), (999, 31)];
+        for (distance, bucket) in near.into_iter().chain(far) {
+            assert_eq!(encoder.bucket(distance), bucket, "distance {distance} in an encoder");
+        }
+        for (distance, bucket) in
+            [(5, 0), (0, 0), (-15, 15), (-16, 16), (-18, 16), (-19, 17), (-112, 30), (-113, 31), (-128, 31), (-600, 31)]
+        {
+            assert_eq!(decoder.bucket(distance), bucket, "distance {distance} in a decoder");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! A stack of transformer layers (Vaswani et al. 2017), written once with the options in which architectures differ: what a row sees, where
+//! norms stand, how positions are told, which activation there is, and whether another text is looked at.
+
+use std::sync::Arc;
+
+use probity_kernels::{
+    Activated, Activation, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment, activated_matmul, attention,
+    matmul, normalise,
+};
+use rayon::prelude::*;
+
+use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
+use crate::linear::{Linear, Loader};
+use crate::packed::KvSpan;
+use crate::relative::RelativeBuckets;
+use crate::{Arithmetic, Compute, SourceError};
+
+/// Everything that distinguishes one stack from another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StackConfig {
+    pub(crate) hidden_size: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) num_layers: usize,
+    pub(crate) num_heads: usize,
+    pub(crate) num_kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Factor of the scores.
+    pub(crate) attention_scale: f32,
+    /// A row sees this many positions, its own included.
+    pub(crate) sliding_window: Option<usize>,
+    /// Whether a row sees what comes after it too: an encoder's do.
+    pub(crate) bidirectional: bool,
+    pub(crate) relative: Option<RelativeBuckets>,
+    pub(crate) norm: NormKind,
+    pub(crate) norm_eps: f64,
+    /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
+    pub(crate) norm_first: bool,
+    pub(crate) activation: Activation,
+    pub(crate) biases: Biases,
+    pub(crate) names: LayerNames,
+}
+
+/// Which products have biases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Biases {
+    pub(crate) qkv: bool,
+    pub(crate) attention_output: bool,
+    pub(crate) feed_forward: bool,
+}
+
+impl Biases {
+    pub(crate) const ALL: Self = Self { qkv: true, attention_output: true, feed_forward: true };
+    pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false };
+}
+
+/// What a checkpoint calls a layer's tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LayerNames {
+    /// Where layers are, each under its number.
+    pub(crate) layers: &'static str,
+    pub(crate) attention: AttentionNames,
+    /// Attention to another text.
+    pub(crate) cross: Option<AttentionNames>,
+    /// The product that is activated, the one that it gates, and the second one.
+    pub(crate) gate: &'static str,
+    pub(crate) up: Option<&'static str>,
+    pub(crate) down: &'static str,
+    pub(crate) feed_forward_norm: &'static str,
+    /// Of the whole stack: the norm behind the last layer, and the table of the relative positions.
+    pub(crate) last_norm: Option<&'static str>,
+    pub(crate) relative: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AttentionNames {
+    /// Queries, keys, values, and the output.
+    pub(crate) projections: [&'static str; 4],
+    pub(crate) norm: &'static str,
+}
+
+impl StackConfig {
+    pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
+        AttentionShape {
+            heads: self.num_heads,
+            kv_heads: self.num_kv_heads,
+            head_dim: self.head_dim,
+            scale: self.attention_scale,
+            window: self.sliding_window,
+            arithmetic,
+        }
+    }
+
+    fn norm(&self, loader: &Loader<'_>, name: &str) -> Result<NormWeights, SourceError> {
+        NormWeights::load(loader, name, self.hidden_size, (self.norm, self.norm_eps))
+    }
+}
+
+/// Rows of one text that are computed together.
+pub(crate) struct Stretch<'a> {
+    /// The positions before them.
+    pub(crate) past: &'a [Arc<KvSpan>],
+    /// The other text that they look at.
+    pub(crate) source: Option<&'a CpuSpan>,
+    pub(crate) len: usize,
+}
+
+impl Stretch<'_> {
+    pub(crate) fn start(&self) -> usize {
+        self.past.iter().map(|span| span.len()).sum()
+    }
+}
+
+/// Angles of all rows and of those that the last layer keeps.
+pub(crate) struct Rotation {
+    pub(crate) layout: RopeLayout,
+    pub(crate) all: RopeTable,
+    pub(crate) kept: RopeTable,
+}
+
+/// What a batch shares in all layers.
+pub(crate) struct Pass<'a> {
+    pub(crate) compute: Compute,
+    pub(crate) stretches: Vec<Stretch<'a>>,
+    /// The offsets that are wanted behind the last layer, of each stretch; all of all where absent.
+    pub(crate) wanted: Option<Vec<&'a [usize]>>,
+    pub(crate) rotation: Option<Rotation>,
+}
+
+impl Pass<'_> {
+    /// The rows that are kept of the last layer among all, ascending.
+    pub(crate) fn kept(&self) -> Option<Vec<usize>> {
+        let wanted = self.wanted.as_ref()?;
+        let rows = self.starts().zip(wanted).flat_map(|(start, wanted)| wanted.iter().map(move |offset| start + offset));
+        Some(rows.collect())
+    }
+
+    /// Where each stretch's rows begin among all.
+    fn starts(&self) -> impl Iterator<Item = usize> {
+        self.stretches.iter().scan(0, |next, stretch| {
+            *next += stretch.len;
+            Some(*next - stretch.len)
+        })
+    }
+}
+
+/// A layer's place in a pass.
+struct Place<'a> {
+    shape: &'a AttentionShape,
+    bias: Option<&'a RelativeBias>,
+    bidirectional: bool,
+    norm_first: bool,
+    layer: usize,
+    /// Which layer of the new spans is its own.
+    slot: usize,
+    /// In the last layer, the rows that are kept of it.
+    kept: Option<&'a [usize]>,
+}
+
+struct Attention {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    output: Linear,
+    norm: NormWeights,
+}
+
+impl Attention {
+    fn load(loader: &Loader<'_>, names: &AttentionNames, c: &StackConfig) -> Result<Self, SourceError> {
+        let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
+        let [q, k, v, o] = names.projections;
+        Ok(Self {
+            query: loader.linear(q, [queries, c.hidden_size], c.biases.qkv)?,
+            key: loader.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
+            value: loader.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
+            output: loader.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
+            norm: c.norm(loader, names.norm)?,
+        })
+    }
+
+    /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new spans. Where only some
+    /// rows are kept, only they have queries, and only they stay in the residual stream.
+    fn project(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
+        let isa = pass.compute.isa;
+        let width = self.query.weight.in_features();
+        let rows = w.x.len() / width;
+        let keys = [self.key.form(), self.value.form()];
+        w.k.set_len(rows * self.key.out_features());
+        w.v.set_len(rows * self.value.out_features());
+        w.q.set_len(place.kept.map_or(rows, <[usize]>::len) * self.query.out_features());
+        w.set_inputs(
+            isa,
+            self.norm.before(place.norm_first),
+            width,
+            keys.into_iter().chain(place.kept.is_none().then_some(self.query.form())),
+        );
+        let (k, v) = (self.key.product(&mut w.k), self.value.product(&mut w.v));
+        match place.kept {
+            Some(kept) => {
+                matmul(isa, &w.inputs, &mut [k, v]);
+                keep_rows(&mut w.x, width, kept);
+                self.ask(w, pass, place);
+            }
+            None => matmul(isa, &w.inputs, &mut [self.query.product(&mut w.q), k, v]),
+        }
+        if let Some(rotation) = &pass.rotation {
+            rotation.all.apply(isa, rotation.layout, &mut w.k);
+            (if place.kept.is_some() { &rotation.kept } else { &rotation.all }).apply(isa, rotation.layout, &mut w.q);
+        }
+        let (k, v) = (&*w.k, &*w.v);
+        let starts: Vec<usize> = pass.starts().collect();
+        new.par_iter_mut().zip(starts).for_each(|(span, start)| span.fill(isa, place.shape, place.slot, (k, v), start));
+    }
+
+    /// Computes the queries of the rows that there are.
+    fn ask(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>) {
+        let width = self.query.weight.in_features();
+        w.q.set_len(w.x.len() / width * self.query.out_features());
+        w.set_inputs(pass.compute.isa, self.norm.before(place.norm_first), width, [self.query.form()]);
+        matmul(pass.compute.isa, &w.inputs, &mut [self.query.product(&mut w.q)]);
+    }
+
+    /// Attends and adds the result to the residual stream.
+    fn attend(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, bias: Option<&RelativeBias>, segments: &[Segment<'_>]) {
+        let isa = pass.compute.isa;
+        w.attended.set_len(w.q.len());
+        attention(isa, place.shape, bias, &w.q, segments, &mut w.attended);
+        self.output.add_to(pass.compute, &mut w.inputs, &w.attended, &mut w.x);
+        w.settle(isa, self.norm.after(place.norm_first));
+    }
+
+    /// Of the rows of a batch over what they have read.
+    fn to_self(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &[CpuSpan]) {
+        let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
+            let mut spans: Vec<_> = stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
+            spans.push(new.layer(place.slot));
+            let start = stretch.start();
+            let rows = if place.bidirectional { Rows::All(stretch.len) } else { Rows::Causal(start + 1..start + stretch.len + 1) };
+            Segment { spans, rows, wanted: place.kept.and(pass.wanted.as_ref()).map(|wanted| wanted[index]) }
+        });
+        self.attend(w, pass, place, place.bias, &segments.collect::<Vec<_>>());
+    }
+
+    /// Of the rows of a batch over the texts that they look at.
+    fn to_source(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>) {
+        self.ask(w, pass, place);
+        let segments = pass.stretches.iter().enumerate().map(|(index, stretch)| {
+            let source = stretch.source.expect("a stretch of a decoder has a source");
+            let rows = place.kept.and(pass.wanted.as_ref()).map_or(stretch.len, |wanted| wanted[index].len());
+            Segment { spans: vec![source.layer(place.layer)], rows: Rows::All(rows), wanted: None }
+        });
+        self.attend(w, pass, place, None, &segments.collect::<Vec<_>>());
+    }
+}
+
+struct FeedForward {
+    gate: Linear,
+    up: Option<Linear>,
+    down: Linear,
+    norm: NormWeights,
+    activation: Activation,
+}
+
+impl FeedForward {
+    fn load(loader: &Loader<'_>, c: &StackConfig) -> Result<Self, SourceError> {
+        let first = |name| loader.linear(name, [c.intermediate_size, c.hidden_size], c.biases.feed_forward);
+        Ok(Self {
+            gate: first(c.names.gate)?,
+            up: c.names.up.map(first).transpose()?,
+            down: loader.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
+            norm: c.norm(loader, c.names.feed_forward_norm)?,
+            activation: c.activation,
+        })
+    }
+
+    /// Adds the layer's result to the residual stream.
+    fn forward(&self, w: &mut Workspace, compute: Compute, norm_first: bool) {
+        let isa = compute.isa;
+        let forms = [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form);
+        w.set_inputs(isa, self.norm.before(norm_first), self.gate.weight.in_features(), forms);
+        let layer = Activated { activation: self.activation, gate: self.gate.weights(), up: self.up.as_ref().map(Linear::weights) };
+        activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
+        matmul(isa, &w.gated, &mut [Product { add: true, ..self.down.product(&mut w.x) }]);
+        w.settle(isa, self.norm.after(norm_first));
+    }
+}
+
+struct Layer {
+    attention: Attention,
+    cross: Option<Attention>,
+    feed_forward: FeedForward,
+}
+
+impl Layer {
+    fn load(loader: &Loader<'_>, c: &StackConfig) -> Result<Self, SourceError> {
+        Ok(Self {
+            attention: Attention::load(loader, &c.names.attention, c)?,
+            cross: c.names.cross.as_ref().map(|names| Attention::load(loader, names, c)).transpose()?,
+            feed_forward: FeedForward::load(loader, c)?,
+        })
+    }
+
+    /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are left.
+    fn forward(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
+        self.attention.project(w, pass, place, new);
+        if place.kept.is_some_and(<[usize]>::is_empty) {
+            return;
+        }
+        self.attention.to_self(w, pass, place, new);
+        if let Some(cross) = &self.cross {
+            cross.to_source(w, pass, place);
+        }
+        self.feed_forward.forward(w, pass.compute, place.norm_first);
+    }
+}
+
+/// Layers, one after another.
+pub(crate) struct Stack {
+    layers: Vec<Layer>,
+    last_norm: Option<NormWeights>,
+    bias: Option<RelativeBias>,
+    config: StackConfig,
+}
+
+impl Stack {
+    pub(crate) fn load(loader: &Loader<'_>, config: StackConfig) -> Result<Self, SourceError> {
+        let names = &config.names;
+        let layer = |index| Layer::load(&loader.under(&format!("{}.{index}.", names.layers)), &config);
+        let bias = |(name, buckets): (&str, RelativeBuckets)| {
+            Ok(buckets.bias(&loader.floats(name, &[buckets.buckets, config.num_heads])?, config.num_heads))
+        };
+        Ok(Self {
+            layers: (0..config.num_layers).map(layer).collect::<Result<_, _>>()?,
+            last_norm: names.last_norm.map(|name| config.norm(loader, name)).transpose()?,
+            bias: names.relative.zip(config.relative).map(bias).transpose()?,
+            config,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &StackConfig {
+        &self.config
+    }
+
+    /// Takes `w.x`, the embedded rows of a batch, through all layers, and shows it to `after` behind each. Returns the stretches' new spans:
+    /// of all layers, or of no use to anyone where rows see what comes after them.
+    pub(crate) fn run(&self, w: &mut Workspace, pass: &Pass<'_>, mut after: impl FnMut(usize, &[f32])) -> Vec<CpuSpan> {
+        let shape = self.config.attention_shape(pass.compute.arithmetic);
+        let bidirectional = self.config.bidirectional;
+        let slots = if bidirectional { 1 } else { self.layers.len() };
+        let mut spans: Vec<CpuSpan> = pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
+        let kept = pass.kept();
+        for (layer, weights) in self.layers.iter().enumerate() {
+            let place = Place {
+                shape: &shape,
+                bias: self.bias.as_ref(),
+                bidirectional,
+                norm_first: self.config.norm_first,
+                layer,
+                slot: if bidirectional { 0 } else { layer },
+                kept: kept.as_deref().filter(|_| layer + 1 == self.layers.len()),
+            };
+            if bidirectional && layer > 0 {
+                spans.par_iter_mut().for_each(CpuSpan::clear);
+            }
+            weights.forward(w, pass, &place, &mut spans);
+            after(layer, &w.x);
+        }
+        spans
+    }
+
+    /// What the last norm, where there is one, makes of `w.x`.
+    pub(crate) fn finish(&self, w: &Workspace, compute: Compute) -> Vec<f32> {
+        let Some(norm) = self.last_norm() else { return w.x.to_vec() };
+        let mut hidden = vec![0.0; w.x.len()];
+        normalise(compute.isa, &w.x, norm, &mut hidden);
+        hidden
+    }
+
+    pub(crate) fn last_norm(&self) -> Option<Norm<'_>> {
+        self.last_norm.as_ref().map(NormWeights::norm)
+    }
+
+    /// Keys and values that all layers have of texts to be looked at, from the encoder's `w.x` behind `norm`: a span for each, of `lens` rows.
+    pub(crate) fn read_sources(&self, w: &mut Workspace, norm: Option<Norm<'_>>, compute: Compute, lens: &[usize]) -> Vec<CpuSpan> {
+        let shape = self.config.attention_shape(compute.arithmetic);
+        let cross = || self.layers.iter().filter_map(|layer| layer.cross.as_ref());
+        let forms: Vec<_> = cross().flat_map(|cross| [cross.key.form(), cross.value.form()]).collect();
+        let mut spans: Vec<CpuSpan> = lens.iter().map(|len| CpuSpan::new(&shape, self.layers.len(), 0, *len)).collect();
+        let starts = lens.iter().scan(0, |next, len| {
+            *next += len;
+            Some(*next - len)
+        });
+        let starts: Vec<usize> = starts.collect();
+        w.set_inputs(compute.isa, norm, self.config.hidden_size, forms);
+        for (layer, cross) in cross().enumerate() {
+            let rows = w.inputs.rows();
+            w.k.set_len(rows * cross.key.out_features());
+            w.v.set_len(rows * cross.value.out_features());
+            matmul(compute.isa, &w.inputs, &mut [cross.key.product(&mut w.k), cross.value.product(&mut w.v)]);
+            let (k, v) = (&*w.k, &*w.v);
+            spans.par_iter_mut().zip(&starts).for_each(|(span, start)| span.fill(compute.isa, &shape, layer, (k, v), *start));
+        }
+        spans
+    }
+
+    /// Bytes that a new span of that many tokens takes.
+    pub(crate) fn cache_bytes(&self, compute: Compute, tokens: usize) -> usize {
+        CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.len(), tokens)
+    }
+
+    /// Consecutive spans as one.
+    pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>]) -> Arc<KvSpan> {
+        let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
+        let joined = CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.len(), &parts);
+        Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), joined))
+    }
+}
