@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{Device, Result, Tensor};
 use probity_kernels::{Activation, RopeLayout, RopeTable};
 
-use crate::cpu::{CpuSpan, NormKind, Workspace};
+use crate::cpu::{NormKind, Workspace};
 use crate::head::Head;
 use crate::linear::{Embedding, Loader, load_floats};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};

@@ -1,0 +1,147 @@
+//! Encoder-decoders on the packed contract: a source is read once and kept as what the decoder's layers see of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::{Device, Result, Tensor, bail};
+
+use crate::cpu::{CpuSpan, Workspace};
+use crate::embeddings::{Embeddings, EmbeddingsConfig};
+use crate::head::Head;
+use crate::linear::Loader;
+use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
+use crate::transformer::{Pass, Stack, StackConfig, Stretch};
+use crate::{Compute, SourceError, WeightSource};
+
+/// What an encoder-decoder is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderDecoderConfig {
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the residual streams, and of the hidden states that the output head takes.
+    pub hidden_size: usize,
+    /// Tokens that a source, and a decoder's text, may have; absent where positions are relative and no number is wrong.
+    pub context_length: Option<usize>,
+    /// The token that every decoder's text begins with.
+    pub decoder_start: u32,
+    /// Whether the output head is the embedding.
+    pub tie_word_embeddings: bool,
+    /// What names begin with that say of which model's part they are; some checkpoints leave it out.
+    pub(crate) prefix: &'static str,
+    pub(crate) encoder: (EmbeddingsConfig, StackConfig),
+    pub(crate) decoder: (EmbeddingsConfig, StackConfig),
+    /// Factor of the final hidden states.
+    pub(crate) hidden_scale: Option<f32>,
+    /// The output head's bias, `(1, vocab_size)`, where a checkpoint has one.
+    pub(crate) head_bias: Option<&'static str>,
+    /// Parts of the names of tensors that are not used.
+    pub(crate) spare: &'static [&'static str],
+}
+
+/// A loaded encoder-decoder.
+pub(crate) struct EncoderDecoder {
+    encoder: (Embeddings, Stack),
+    decoder: (Embeddings, Stack),
+    lm_head: Head,
+    hidden_scale: Option<f32>,
+    context_length: Option<usize>,
+    compute: Compute,
+    /// Calls take turns: each uses all threads.
+    workspace: Mutex<Workspace>,
+}
+
+/// What a decoder's layers see of a source: their keys and values of its tokens.
+struct SourceSpan(CpuSpan);
+
+impl EncoderDecoder {
+    pub(crate) fn load(source: &dyn WeightSource, config: &EncoderDecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+        let all = Loader::new(source, "", compute);
+        let model = all.under_optional(config.prefix, config.decoder.0.tokens);
+        let part = |(embeddings, stack): &(EmbeddingsConfig, StackConfig)| {
+            Ok((Embeddings::load(&model, embeddings)?, Stack::load(&model, stack.clone())?))
+        };
+        let vocabulary = [config.vocab_size, config.hidden_size];
+        let weight = if config.tie_word_embeddings {
+            model.packed(model.first_of(config.decoder.0.tokens), vocabulary)?
+        } else {
+            all.packed("lm_head.weight", vocabulary)?
+        };
+        let bias = config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
+        Ok(Self {
+            encoder: part(&config.encoder)?,
+            decoder: part(&config.decoder)?,
+            lm_head: Head { weight, bias: bias.transpose()? },
+            hidden_scale: config.hidden_scale,
+            context_length: config.context_length,
+            compute,
+            workspace: Mutex::default(),
+        })
+    }
+
+    /// Reads the texts of segments without a past.
+    fn sources(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<Vec<KvSpan>> {
+        if segments.iter().any(|s| !s.wanted.is_empty()) {
+            bail!("a source has no hidden states that could be wanted");
+        }
+        let (embeddings, stack) = &self.encoder;
+        embeddings.rows(self.compute.isa, w, &segments.iter().map(|s| (&*s.tokens, 0)).collect::<Vec<_>>())?;
+        let lens: Vec<usize> = segments.iter().map(|s| s.tokens.len()).collect();
+        let stretches = lens.iter().map(|len| Stretch { past: &[], source: None, len: *len }).collect();
+        stack.run(w, &Pass { compute: self.compute, stretches, wanted: None, rotation: None }, |_, _| ());
+        let spans = self.decoder.1.read_sources(w, stack.last_norm(), self.compute, &lens);
+        Ok(lens.into_iter().zip(spans).map(|(len, span)| KvSpan::new(len, SourceSpan(span))).collect())
+    }
+
+    /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
+    fn texts(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<(Vec<f32>, Vec<KvSpan>)> {
+        let stretch = |s: &&PackedSegment| Stretch {
+            past: &s.past[1..],
+            source: Some(&s.past[0].cache::<SourceSpan>().0),
+            len: s.tokens.len(),
+        };
+        // The past of the stretch borrows from the segment, not from the list of them.
+        let stretches: Vec<Stretch<'_>> = segments.iter().map(stretch).collect();
+        let (embeddings, stack) = &self.decoder;
+        let placed: Vec<_> = segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
+        embeddings.rows(self.compute.isa, w, &placed)?;
+        let wanted = segments.iter().map(|s| &*s.wanted).collect();
+        let spans = stack.run(w, &Pass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None }, |_, _| ());
+        let mut hidden = stack.finish(w, self.compute);
+        if let Some(scale) = self.hidden_scale {
+            hidden.iter_mut().for_each(|x| *x *= scale);
+        }
+        Ok((hidden, segments.iter().zip(spans).map(|(s, span)| KvSpan::new(s.tokens.len(), span)).collect()))
+    }
+}
+
+impl Decoder for EncoderDecoder {
+    fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let w = &mut *workspace;
+        let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) = segments.iter().partition(|s| s.past.is_empty());
+        let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
+        let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts)? };
+        let mut written = written.into_iter();
+        let span = |s: &PackedSegment| if s.past.is_empty() { read.next() } else { written.next() };
+        let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();
+        let width = self.encoder.1.config().hidden_size;
+        Ok(PackedOutput { hidden: Tensor::from_vec(hidden, (texts.iter().map(|s| s.wanted.len()).sum::<usize>(), width), &Device::Cpu)?, spans })
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.logits(self.compute, &mut workspace.inputs, hidden)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.rows(self.compute, &mut workspace.inputs, hidden, asked)
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        self.decoder.1.cache_bytes(self.compute, tokens)
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
+        Ok(self.decoder.1.join(self.compute, spans))
+    }
+}

@@ -1,0 +1,151 @@
+//! T5 (Raffel et al. 2020), its version 1.1 (Shazeer 2020) and Flan-T5 (Chung et al. 2022): relative positions, norms without means, scores
+//! without a factor.
+
+use probity_kernels::Activation;
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, Fields, invalid, token};
+use crate::cpu::NormKind;
+use crate::embeddings::EmbeddingsConfig;
+use crate::encoder_decoder::EncoderDecoderConfig;
+use crate::family::activation;
+use crate::relative::RelativeBuckets;
+use crate::transformer::{AttentionNames, Biases, LayerNames, StackConfig};
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
+    let mut fields = Fields::new("t5", config);
+    let start = fields.take("decoder_start_token_id").or_else(|| config.get("pad_token_id").cloned());
+    let decoder_start = token("decoder_start_token_id", start.as_ref())?;
+    let (activation, gated) = feed_forward(&mut fields)?;
+    let hidden_size = fields.required_size("d_model")?;
+    let num_layers = fields.required_size("num_layers")?;
+    let num_heads = fields.required_size("num_heads")?;
+    let encoder = StackConfig {
+        hidden_size,
+        intermediate_size: fields.required_size("d_ff")?,
+        num_layers,
+        num_heads,
+        num_kv_heads: num_heads,
+        head_dim: fields.required_size("d_kv")?,
+        attention_scale: 1.0,
+        sliding_window: None,
+        bidirectional: true,
+        relative: Some(relative(&mut fields)?),
+        norm: NormKind::RootMeanSquare,
+        norm_eps: fields.number("layer_norm_epsilon")?.unwrap_or(1e-6),
+        norm_first: true,
+        activation,
+        biases: Biases::NONE,
+        names: names(false, gated),
+    };
+    let decoder = StackConfig {
+        num_layers: fields.size("num_decoder_layers")?.unwrap_or(num_layers),
+        bidirectional: false,
+        relative: encoder.relative.map(|buckets| RelativeBuckets { bidirectional: false, ..buckets }),
+        names: names(true, gated),
+        ..encoder.clone()
+    };
+    let vocab_size = fields.required_size("vocab_size")?;
+    let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+    fields.only("is_encoder_decoder", &[json!(true)])?;
+    fields.only("tie_encoder_decoder", &[json!(false)])?;
+    // How long the training texts were; positions are relative.
+    fields.take("n_positions");
+    fields.take("initializer_factor");
+    fields.finish()?;
+    let embeddings = EmbeddingsConfig {
+        tokens: &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"],
+        vocab_size,
+        width: hidden_size,
+        scale: None,
+        positions: None,
+        types: None,
+        norm: None,
+    };
+    Ok(EncoderDecoderConfig {
+        vocab_size,
+        hidden_size,
+        context_length: None,
+        decoder_start,
+        tie_word_embeddings,
+        prefix: "",
+        encoder: (embeddings.clone(), encoder),
+        decoder: (embeddings, decoder),
+        // The embedding is wide; the untied head of later versions is not.
+        hidden_scale: tie_word_embeddings.then(|| (hidden_size as f64).powf(-0.5) as f32),
+        head_bias: None,
+        // Checkpoints of old have a table that no layer looks into.
+        spare: &["embed_tokens.weight", "layer.1.EncDecAttention.relative_attention_bias.weight"],
+    })
+}
+
+fn relative(fields: &mut Fields) -> Result<RelativeBuckets, ConfigError> {
+    let buckets = fields.size("relative_attention_num_buckets")?.unwrap_or(32);
+    let max_distance = fields.size("relative_attention_max_distance")?.unwrap_or(128);
+    if buckets < 4 || !buckets.is_multiple_of(4) {
+        return Err(invalid("relative_attention_num_buckets", &json!(buckets), "a multiple of 4"));
+    }
+    if max_distance <= buckets / 2 {
+        return Err(invalid("relative_attention_max_distance", &json!(max_distance), "more than half of the buckets"));
+    }
+    Ok(RelativeBuckets { buckets, max_distance, bidirectional: true })
+}
+
+/// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files say the same in two more fields.
+fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> {
+    let name = fields.take("feed_forward_proj").unwrap_or_else(|| json!("relu"));
+    let said = name.as_str().unwrap_or_default();
+    let (gated, function) = said.strip_prefix("gated-").map_or((false, said), |function| (true, function));
+    // The published gated models were trained with the approximation.
+    let function = if said == "gated-gelu" { "gelu_new" } else { function };
+    let function = fields.take("dense_act_fn").unwrap_or_else(|| json!(function));
+    let gated = fields.flag("is_gated_act")?.unwrap_or(gated);
+    activation(&function).map(|activation| (activation, gated)).ok_or_else(|| fields.not_honoured("feed_forward_proj", &name))
+}
+
+/// What checkpoints call the tensors of the encoder's or the decoder's layers.
+fn names(decoder: bool, gated: bool) -> LayerNames {
+    let attention = AttentionNames {
+        projections: [
+            "layer.0.SelfAttention.q",
+            "layer.0.SelfAttention.k",
+            "layer.0.SelfAttention.v",
+            "layer.0.SelfAttention.o",
+        ],
+        norm: "layer.0.layer_norm",
+    };
+    let cross = AttentionNames {
+        projections: [
+            "layer.1.EncDecAttention.q",
+            "layer.1.EncDecAttention.k",
+            "layer.1.EncDecAttention.v",
+            "layer.1.EncDecAttention.o",
+        ],
+        norm: "layer.1.layer_norm",
+    };
+    let encoder = LayerNames {
+        layers: "encoder.block",
+        attention,
+        cross: None,
+        gate: if gated { "layer.1.DenseReluDense.wi_0" } else { "layer.1.DenseReluDense.wi" },
+        up: gated.then_some("layer.1.DenseReluDense.wi_1"),
+        down: "layer.1.DenseReluDense.wo",
+        feed_forward_norm: "layer.1.layer_norm",
+        last_norm: Some("encoder.final_layer_norm"),
+        relative: Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+    };
+    if !decoder {
+        return encoder;
+    }
+    LayerNames {
+        layers: "decoder.block",
+        cross: Some(cross),
+        gate: if gated { "layer.2.DenseReluDense.wi_0" } else { "layer.2.DenseReluDense.wi" },
+        up: gated.then_some("layer.2.DenseReluDense.wi_1"),
+        down: "layer.2.DenseReluDense.wo",
+        feed_forward_norm: "layer.2.layer_norm",
+        last_norm: Some("decoder.final_layer_norm"),
+        relative: Some("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+        ..encoder
+    }
+}
