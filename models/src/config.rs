@@ -1,5 +1,6 @@
 //! Reading `config.json`: every field is honoured, known not to matter, or refused.
 
+use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
 /// Why a configuration cannot be run.
@@ -40,31 +41,65 @@ pub enum ConfigError {
     },
 }
 
-/// Fields that say nothing about the numbers of a forward pass in inference.
+/// Fields that say nothing about the numbers of a forward pass in inference: how a model was trained, how texts are drawn from it.
 const IRRELEVANT: &[&str] = &[
     "_attn_implementation_autoset",
     "_name_or_path",
+    "activation_dropout",
     "architectures",
     "attention_dropout",
+    "attention_probs_dropout_prob",
     "bos_token_id",
     "chunk_size_feed_forward",
+    "classif_dropout",
+    "classifier_dropout",
+    "decoder_layerdrop",
+    "do_sample",
+    "dropout",
+    "dropout_rate",
     "dtype",
+    "early_stopping",
+    "encoder_layerdrop",
     "eos_token_id",
+    "finetuning_task",
+    "force_bos_token_to_be_generated",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "gradient_checkpointing",
+    "hidden_dropout_prob",
+    "id2label",
+    "init_std",
+    "initializer_factor",
     "initializer_range",
+    "label2id",
+    "length_penalty",
+    "max_length",
+    "min_length",
     "model_type",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
+    "output_past",
     "pad_token_id",
+    "prefix",
     "pretraining_tp",
+    "problem_type",
+    "qa_dropout",
     "resid_pdrop",
     "return_dict",
+    "seq_classif_dropout",
     "task_specific_params",
+    "tf_legacy_loss",
     "tokenizer_class",
     "torch_dtype",
     "transformers.js_config",
     "transformers_version",
     "unsloth_fixed",
     "unsloth_version",
+    "use_bfloat16",
     "use_cache",
 ];
 
@@ -133,4 +168,22 @@ pub(crate) fn invalid(field: &str, value: &Value, expected: &str) -> ConfigError
 
 pub(crate) fn positive(field: &str, value: &Value) -> Result<f64, ConfigError> {
     value.as_f64().filter(|n| *n > 0.0 && n.is_finite()).ok_or_else(|| invalid(field, value, "a positive number"))
+}
+
+/// A token id.
+pub(crate) fn token(field: &'static str, value: Option<&Value>) -> Result<u32, ConfigError> {
+    let value = value.filter(|value| !value.is_null()).ok_or(ConfigError::Missing(field))?;
+    value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| invalid(field, value, "a token id"))
+}
+
+/// An activation function by the name that it has in configurations.
+pub(crate) fn activation(name: &Value) -> Option<Activation> {
+    match name.as_str()? {
+        "silu" | "swish" => Some(Activation::Silu),
+        "gelu" => Some(Activation::GeluErf),
+        // The same formula in three implementations.
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Some(Activation::GeluTanh),
+        "relu" => Some(Activation::Relu),
+        _ => None,
+    }
 }

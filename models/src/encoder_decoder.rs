@@ -43,7 +43,6 @@ pub(crate) struct EncoderDecoder {
     decoder: (Embeddings, Stack),
     lm_head: Head,
     hidden_scale: Option<f32>,
-    context_length: Option<usize>,
     compute: Compute,
     /// Calls take turns: each uses all threads.
     workspace: Mutex<Workspace>,
@@ -53,7 +52,11 @@ pub(crate) struct EncoderDecoder {
 struct SourceSpan(CpuSpan);
 
 impl EncoderDecoder {
-    pub(crate) fn load(source: &dyn WeightSource, config: &EncoderDecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+    pub(crate) fn load(
+        source: &dyn WeightSource,
+        config: &EncoderDecoderConfig,
+        compute: Compute,
+    ) -> std::result::Result<Self, SourceError> {
         let all = Loader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.decoder.0.tokens);
         let part = |(embeddings, stack): &(EmbeddingsConfig, StackConfig)| {
@@ -71,7 +74,6 @@ impl EncoderDecoder {
             decoder: part(&config.decoder)?,
             lm_head: Head { weight, bias: bias.transpose()? },
             hidden_scale: config.hidden_scale,
-            context_length: config.context_length,
             compute,
             workspace: Mutex::default(),
         })
@@ -93,13 +95,11 @@ impl EncoderDecoder {
 
     /// Runs a decoder's texts; returns the wanted rows' hidden states and the new spans.
     fn texts(&self, w: &mut Workspace, segments: &[&PackedSegment]) -> Result<(Vec<f32>, Vec<KvSpan>)> {
-        let stretch = |s: &&PackedSegment| Stretch {
-            past: &s.past[1..],
-            source: Some(&s.past[0].cache::<SourceSpan>().0),
-            len: s.tokens.len(),
-        };
-        // The past of the stretch borrows from the segment, not from the list of them.
-        let stretches: Vec<Stretch<'_>> = segments.iter().map(stretch).collect();
+        let stretches: Vec<Stretch<'_>> = segments
+            .iter()
+            .copied()
+            .map(|s| Stretch { past: &s.past[1..], source: Some(&s.past[0].cache::<SourceSpan>().0), len: s.tokens.len() })
+            .collect();
         let (embeddings, stack) = &self.decoder;
         let placed: Vec<_> = segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
@@ -124,7 +124,10 @@ impl Decoder for EncoderDecoder {
         let span = |s: &PackedSegment| if s.past.is_empty() { read.next() } else { written.next() };
         let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();
         let width = self.encoder.1.config().hidden_size;
-        Ok(PackedOutput { hidden: Tensor::from_vec(hidden, (texts.iter().map(|s| s.wanted.len()).sum::<usize>(), width), &Device::Cpu)?, spans })
+        Ok(PackedOutput {
+            hidden: Tensor::from_vec(hidden, (texts.iter().map(|s| s.wanted.len()).sum::<usize>(), width), &Device::Cpu)?,
+            spans,
+        })
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {

@@ -5,13 +5,67 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, Fields, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
-use crate::packed::Decoder;
-use crate::{Compute, Rope, SourceError, WeightSource, llama, mistral, qwen2};
+use crate::encoder::{EncoderConfig, MaskedModel};
+use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
+use crate::packed::{Decoder, Encoder};
+use crate::{Compute, Rope, SourceError, WeightSource, llama, mistral, qwen2, t5};
 
-type ConfigReader = fn(&Map<String, Value>) -> Result<DecoderConfig, ConfigError>;
+type ConfigReader = fn(&Map<String, Value>) -> Result<ModelConfig, ConfigError>;
 
 /// Every architecture: `model_type` and how its configuration is read.
-const ARCHITECTURES: &[(&str, ConfigReader)] = &[("llama", llama::config), ("mistral", mistral::config), ("qwen2", qwen2::config)];
+const ARCHITECTURES: &[(&str, ConfigReader)] = &[
+    ("llama", |config| llama::config(config).map(ModelConfig::Decoder)),
+    ("mistral", |config| mistral::config(config).map(ModelConfig::Decoder)),
+    ("qwen2", |config| qwen2::config(config).map(ModelConfig::Decoder)),
+    ("t5", |config| t5::config(config).map(ModelConfig::EncoderDecoder)),
+];
+
+/// What a configuration describes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelConfig {
+    /// A language model that reads from left to right.
+    Decoder(DecoderConfig),
+    /// An encoder reads a source, and a decoder writes from left to right.
+    EncoderDecoder(EncoderDecoderConfig),
+    /// A model that reads a text as a whole.
+    Encoder(EncoderConfig),
+}
+
+impl ModelConfig {
+    /// Rows of the embedding.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Decoder(config) => config.vocab_size,
+            Self::EncoderDecoder(config) => config.vocab_size,
+            Self::Encoder(config) => config.vocab_size,
+        }
+    }
+
+    /// Tokens that a text may have; absent where no number is wrong.
+    pub fn context_length(&self) -> Option<usize> {
+        match self {
+            Self::Decoder(config) => Some(config.context_length),
+            Self::EncoderDecoder(config) => config.context_length,
+            Self::Encoder(config) => Some(config.context_length),
+        }
+    }
+
+    /// The configuration of a decoder-only model, where it is one.
+    pub fn decoder(self) -> Option<DecoderConfig> {
+        if let Self::Decoder(config) = self { Some(config) } else { None }
+    }
+
+    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from the configuration,
+    /// the head that is the embedding, heads of other tasks.
+    pub fn is_spare(&self, name: &str) -> bool {
+        let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+        match self {
+            Self::Decoder(config) => name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight"),
+            Self::EncoderDecoder(config) => any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight"),
+            Self::Encoder(config) => any(config.spare),
+        }
+    }
+}
 
 /// The names in the registry.
 pub fn architectures() -> Vec<&'static str> {
@@ -20,7 +74,7 @@ pub fn architectures() -> Vec<&'static str> {
 
 /// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say stands in fields
 /// `probity.*`.
-pub fn read_config(config: &Value) -> Result<DecoderConfig, ConfigError> {
+pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
     let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
     match ARCHITECTURES.iter().find(|(name, _)| *name == found) {
@@ -36,6 +90,24 @@ pub fn load_decoder(
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn Decoder>, SourceError> {
     Ok(Box::new(LlamaFamily::load(source, &config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder-decoder.
+pub fn load_encoder_decoder(
+    source: &dyn WeightSource,
+    config: &EncoderDecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder.
+pub fn load_encoder(
+    source: &dyn WeightSource,
+    config: &EncoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Encoder>, SourceError> {
+    Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
 }
 
 /// The fields of every member of the family, with llama's defaults.

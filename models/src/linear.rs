@@ -87,8 +87,19 @@ impl<'a> Loader<'a> {
         Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
     }
 
+    /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by any of `names`.
+    pub(crate) fn under_optional(&self, more: &str, names: &[&str]) -> Self {
+        let under = self.under(more);
+        if names.iter().any(|name| under.contains(name)) { under } else { self.under("") }
+    }
+
     fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
+    }
+
+    /// The first of some names that the checkpoint has; where it has none, the first of all.
+    pub(crate) fn first_of<'b>(&self, names: &[&'b str]) -> &'b str {
+        names.iter().find(|name| self.contains(name)).or(names.first()).expect("a name at least")
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {

@@ -78,3 +78,24 @@ pub trait Decoder: Send + Sync {
     /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
 }
+
+/// A model that reads texts as a whole: hidden states of their tokens, and what stands at masked positions. A text's result does not depend
+/// on what else is in the batch, not in any bit.
+pub trait Encoder: Send + Sync {
+    /// Hidden states of the texts, `(tokens, hidden_size)` with one text after another, behind each of the asked layers: 0 is what the first
+    /// layer is given, as in transformers' `hidden_states`. Tokens that a model frames a text with are the caller's. A text is never empty.
+    fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<Tensor>>;
+
+    /// Whether the checkpoint has a masked-language head: what follows needs it.
+    fn has_masked_head(&self) -> bool;
+
+    /// What the masked-language head makes of the final hidden states at the wanted offsets of each text, ascending: `(wanted, hidden_size)`
+    /// for [`head`](Self::head) and [`logits`](Self::logits).
+    fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> candle_core::Result<Tensor>;
+
+    /// As [`Decoder::head`]; the likeliest token at a masked position is its row's `greedy`.
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
+
+    /// As [`Decoder::logits`].
+    fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
+}

@@ -4,11 +4,10 @@
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use crate::config::{ConfigError, Fields, invalid, token};
+use crate::config::{ConfigError, Fields, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::family::activation;
 use crate::relative::RelativeBuckets;
 use crate::transformer::{AttentionNames, Biases, LayerNames, StackConfig};
 
@@ -51,7 +50,6 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
     fields.only("tie_encoder_decoder", &[json!(false)])?;
     // How long the training texts were; positions are relative.
     fields.take("n_positions");
-    fields.take("initializer_factor");
     fields.finish()?;
     let embeddings = EmbeddingsConfig {
         tokens: &["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"],
@@ -106,21 +104,11 @@ fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> 
 /// What checkpoints call the tensors of the encoder's or the decoder's layers.
 fn names(decoder: bool, gated: bool) -> LayerNames {
     let attention = AttentionNames {
-        projections: [
-            "layer.0.SelfAttention.q",
-            "layer.0.SelfAttention.k",
-            "layer.0.SelfAttention.v",
-            "layer.0.SelfAttention.o",
-        ],
+        projections: ["layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o"],
         norm: "layer.0.layer_norm",
     };
     let cross = AttentionNames {
-        projections: [
-            "layer.1.EncDecAttention.q",
-            "layer.1.EncDecAttention.k",
-            "layer.1.EncDecAttention.v",
-            "layer.1.EncDecAttention.o",
-        ],
+        projections: ["layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o"],
         norm: "layer.1.layer_norm",
     };
     let encoder = LayerNames {

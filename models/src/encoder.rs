@@ -1,0 +1,178 @@
+//! Encoders and their masked-language heads (Devlin et al. 2019): texts are packed without padding.
+
+use std::sync::{Mutex, PoisonError};
+
+use candle_core::{Device, Result, Tensor, bail};
+use probity_kernels::{Activation, Inputs, activate, matmul, normalise};
+
+use crate::cpu::{NormKind, NormWeights, Workspace};
+use crate::embeddings::{Embeddings, EmbeddingsConfig};
+use crate::head::Head;
+use crate::linear::{Linear, Loader};
+use crate::packed::{Encoder, HeadRow};
+use crate::transformer::{Pass, Stack, StackConfig, Stretch};
+use crate::{Compute, SourceError, WeightSource};
+
+/// What an encoder is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderConfig {
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Layers.
+    pub num_layers: usize,
+    /// Tokens that a text may have, with those that frame it.
+    pub context_length: usize,
+    /// Whether the masked-language head multiplies with the embedding.
+    pub tie_word_embeddings: bool,
+    /// What names begin with that say of which model's part they are; some checkpoints leave it out.
+    pub(crate) prefix: &'static str,
+    pub(crate) embeddings: EmbeddingsConfig,
+    pub(crate) stack: StackConfig,
+    pub(crate) head: MaskedHeadConfig,
+    /// Parts of the names of tensors that are not used.
+    pub(crate) spare: &'static [&'static str],
+}
+
+/// A masked-language head: a product with an activation, a norm, and the vocabulary.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MaskedHeadConfig {
+    pub(crate) dense: &'static str,
+    pub(crate) norm: &'static str,
+    pub(crate) activation: Activation,
+    /// Where the product with the vocabulary is, if it is not the embedding.
+    pub(crate) output: &'static str,
+    /// Names of its bias.
+    pub(crate) bias: &'static [&'static str],
+}
+
+struct MaskedHead {
+    dense: Linear,
+    norm: NormWeights,
+    activation: Activation,
+    output: Head,
+}
+
+/// A loaded encoder, with its masked-language head where the checkpoint has one.
+pub(crate) struct MaskedModel {
+    embeddings: Embeddings,
+    stack: Stack,
+    head: Option<MaskedHead>,
+    compute: Compute,
+    /// Calls take turns: each uses all threads.
+    workspace: Mutex<Workspace>,
+}
+
+impl MaskedModel {
+    pub(crate) fn load(source: &dyn WeightSource, config: &EncoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+        let all = Loader::new(source, "", compute);
+        let model = all.under_optional(config.prefix, config.embeddings.tokens);
+        let head = all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
+        Ok(Self {
+            embeddings: Embeddings::load(&model, &config.embeddings)?,
+            stack: Stack::load(&model, config.stack.clone())?,
+            head: head.transpose()?,
+            compute,
+            workspace: Mutex::default(),
+        })
+    }
+
+    /// Runs texts through all layers; of the last one only the wanted rows are kept where some are named.
+    fn run(
+        &self,
+        w: &mut Workspace,
+        texts: &[Vec<u32>],
+        wanted: Option<&[Vec<usize>]>,
+        mut after: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        if texts.iter().any(Vec::is_empty) {
+            bail!("a text without tokens has no hidden states");
+        }
+        self.embeddings.rows(self.compute.isa, w, &texts.iter().map(|text| (&**text, 0)).collect::<Vec<_>>())?;
+        after(0, &w.x);
+        let stretches = texts.iter().map(|text| Stretch { past: &[], source: None, len: text.len() }).collect();
+        let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
+        self.stack.run(w, &Pass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| after(layer + 1, x));
+        Ok(())
+    }
+
+    fn head_of(&self) -> Result<&MaskedHead> {
+        match &self.head {
+            Some(head) => Ok(head),
+            None => bail!("this checkpoint has no masked-language head"),
+        }
+    }
+}
+
+impl MaskedHead {
+    fn load(all: &Loader<'_>, model: &Loader<'_>, config: &EncoderConfig) -> std::result::Result<Self, SourceError> {
+        let (c, width, vocabulary) = (&config.head, config.hidden_size, [config.vocab_size, config.hidden_size]);
+        let weight = if config.tie_word_embeddings {
+            model.packed(model.first_of(config.embeddings.tokens), vocabulary)?
+        } else {
+            all.packed(&format!("{}.weight", c.output), vocabulary)?
+        };
+        Ok(Self {
+            dense: all.linear(c.dense, [width, width], true)?,
+            norm: NormWeights::load(all, c.norm, width, (NormKind::Layer, config.stack.norm_eps))?,
+            activation: c.activation,
+            output: Head { weight, bias: Some(all.floats(all.first_of(c.bias), &[config.vocab_size])?) },
+        })
+    }
+
+    /// Of final hidden states `(rows, hidden_size)` what meets the vocabulary.
+    fn transform(&self, compute: Compute, inputs: &mut Inputs, x: &[f32]) -> Vec<f32> {
+        let (mut dense, mut hidden) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        inputs.set(compute.isa, x, self.dense.weight.in_features(), [self.dense.form()]);
+        matmul(compute.isa, inputs, &mut [self.dense.product(&mut dense)]);
+        activate(compute.isa, self.activation, &dense, None, &mut hidden);
+        normalise(compute.isa, &hidden, self.norm.norm(), &mut dense);
+        dense
+    }
+}
+
+impl Encoder for MaskedModel {
+    fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> Result<Vec<Tensor>> {
+        let (width, num_layers) = (self.stack.config().hidden_size, self.stack.config().num_layers);
+        if let Some(layer) = layers.iter().find(|layer| **layer > num_layers) {
+            bail!("layer {layer} was asked for of {num_layers}");
+        }
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
+        self.run(&mut workspace, texts, None, |layer, x| {
+            for (state, _) in states.iter_mut().zip(layers).filter(|(_, asked)| **asked == layer) {
+                *state = x.to_vec();
+            }
+        })?;
+        states.into_iter().map(|state| Tensor::from_vec(state.clone(), (state.len() / width, width), &Device::Cpu)).collect()
+    }
+
+    fn has_masked_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> Result<Tensor> {
+        let head = self.head_of()?;
+        if texts.len() != wanted.len() || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len())) {
+            bail!("for each text a list of offsets into it");
+        }
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let w = &mut *workspace;
+        self.run(w, texts, Some(wanted), |_, _| ())?;
+        let width = self.stack.config().hidden_size;
+        let hidden = head.transform(self.compute, &mut w.inputs, &w.x);
+        let rows = hidden.len() / width;
+        Tensor::from_vec(hidden, (rows, width), &Device::Cpu)
+    }
+
+    fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.head_of()?.output.rows(self.compute, &mut workspace.inputs, hidden, asked)
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.head_of()?.output.logits(self.compute, &mut workspace.inputs, hidden)
+    }
+}
