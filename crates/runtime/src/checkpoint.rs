@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::Precision;
 use probity_models::{
-    Compute, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
-    read_config,
+    Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource, load_decoder_on,
+    load_encoder, load_encoder_decoder, read_config,
 };
 use serde_json::Value;
 
@@ -96,6 +96,23 @@ pub enum LoadError {
         /// What was asked for.
         precision: Precision,
     },
+    /// An architecture that runs with our kernels alone.
+    #[error("{architecture} models run on cpu alone, not on {device}\n\nhint: leave --device out")]
+    OnCpuAlone {
+        /// `model_type`.
+        architecture: String,
+        /// The device that was asked for.
+        device: DeviceChoice,
+    },
+    /// A model of another kind than is needed.
+    #[error("a {architecture} model {}\n\nhint: {}", if *reads { "reads texts and says nothing about what follows them" } else { "does not read a text as a whole" },
+        if *reads { "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder" } else { "an encoder is a bert, roberta or distilbert" })]
+    Kind {
+        /// `model_type`.
+        architecture: String,
+        /// Whether it is an encoder.
+        reads: bool,
+    },
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
     Threads {
@@ -120,7 +137,7 @@ pub struct Checkpoint {
     /// The configuration in the fields of `config.json`.
     pub config_json: Value,
     /// The same, read for the runtime.
-    pub config: DecoderConfig,
+    pub config: ModelConfig,
     /// The weights.
     pub source: Box<dyn WeightSource + Sync>,
     /// Tokenizer and chat template.
@@ -154,24 +171,64 @@ impl Checkpoint {
         };
         let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
-        if tokenizer.vocab_size() > config.vocab_size {
-            return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size });
+        if tokenizer.vocab_size() > config.vocab_size() {
+            return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size() });
         }
-        Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer), files })
+        let encoder = match &config {
+            // As in training: the start token, then what the tokenizer puts before a text.
+            ModelConfig::EncoderDecoder(config) => {
+                let start = [&[config.decoder_start], tokenizer.frame()[0].as_slice()].concat();
+                Encoder::new(tokenizer).with_answer_start(start)
+            }
+            _ => Encoder::new(tokenizer),
+        };
+        Ok(Self { config_json, config, source, encoder, files })
     }
 
-    /// Loads the decoder on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they would
-    /// change the numbers of whoever does.
+    /// `model_type`.
+    pub fn architecture(&self) -> &str {
+        self.config_json["model_type"].as_str().unwrap_or_default()
+    }
+
+    /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they
+    /// would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
+        self.load_checked(|source| match &self.config {
+            ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
+            ModelConfig::EncoderDecoder(config) => {
+                self.on_cpu(device)?;
+                Ok(load_encoder_decoder(source, config, compute)?)
+            }
+            ModelConfig::Encoder(_) => Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: true }),
+        })
+    }
+
+    /// Loads a model that reads texts as a whole, as carefully as [`load`](Self::load).
+    pub fn load_encoder(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
+        let ModelConfig::Encoder(config) = &self.config else {
+            return Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: false });
+        };
+        self.on_cpu(device)?;
+        self.load_checked(|source| Ok(load_encoder(source, config, compute)?))
+    }
+
+    fn on_cpu(&self, device: DeviceChoice) -> Result<(), LoadError> {
+        if device == DeviceChoice::Cpu {
+            return Ok(());
+        }
+        Err(LoadError::OnCpuAlone { architecture: self.architecture().to_owned(), device })
+    }
+
+    fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, LoadError>) -> Result<T, LoadError> {
         let checked = Checked { source: &*self.source, taken: RefCell::default() };
-        let decoder = load_decoder_on(device, &checked, self.config.clone(), compute)?;
+        let model = load(&checked)?;
         let taken = checked.taken.into_inner();
-        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !is_spare(name, &self.config));
+        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !self.config.is_spare(name));
         if let Some(name) = unused {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
         // The first bad tensor by name.
-        taken.into_values().find_map(Result::err).map_or(Ok(decoder), |error| Err(error.into()))
+        taken.into_values().find_map(Result::err).map_or(Ok(model), |error| Err(error.into()))
     }
 }
 
@@ -199,11 +256,6 @@ impl WeightSource for Checked<'_> {
     fn path(&self) -> PathBuf {
         self.source.path()
     }
-}
-
-/// Tensors that checkpoints carry beside those in use: tables that follow from the configuration, the head that is the embedding.
-fn is_spare(name: &str, config: &DecoderConfig) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
 }
 
 fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {

@@ -221,7 +221,7 @@ impl Encoder {
     fn open_answer(&self, prompt: &Prompt, start: &[u32]) -> Result<Open, EncodeError> {
         let after = |source: Vec<u32>, answer: &[u32]| (source.len(), [&source, answer].concat());
         let ((source, before), text) = match prompt {
-            Prompt::Tokens(ids) => (after(self.known(ids)?, start), None),
+            Prompt::Tokens(ids) => (after(self.known(ids)?, start), Some("")),
             Prompt::Pair { answer, .. } if answer.is_empty() => return Err(EncodeError::NoStart),
             Prompt::Pair { source, answer } => (after(self.known(source)?, &self.known(answer)?), None),
             Prompt::Text(text) => (after(self.tokenizer.encode_whole(text)?, start), Some("")),

@@ -93,12 +93,12 @@ impl Checkpoint {
     pub fn describe(&self, located: &Located, options: LoadOptions, fingerprint: String) -> ModelDescription {
         ModelDescription {
             name: located.name.clone(),
-            architecture: self.config_json["model_type"].as_str().unwrap_or_default().to_owned(),
+            architecture: self.architecture().to_owned(),
             fingerprint,
             precision: options.precision_in_force(),
             device: options.device.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
-            context_length: Some(self.config.context_length),
+            context_length: self.config.context_length(),
             has_chat_template: self.encoder.takes_chats(),
         }
     }

@@ -203,7 +203,7 @@ fn too_long_passes_through_with_its_numbers() {
     let (result, output) = run(COMPARE, &[sample("a", &[1.0, 2.0, 3.0])], &model);
     let summary = result.expect("runs");
     assert_eq!(summary.outcomes.get("too_long"), 4);
-    assert!(notes(&summary).contains("does not fit the model's context of 1048576 tokens"), "{}", notes(&summary));
+    assert!(notes(&summary).contains("do not fit the memory set aside for them"), "{}", notes(&summary));
     let row = output.rows("comparisons").into_iter().find(|row| row["outcome"] == "too_long").expect("there is one");
     assert_eq!((&row["tokens_needed"], &row["limit"], &row["p"]), (&Value::from(9000), &Value::from(8192), &Value::Null));
     assert_eq!(output.rows("scores")[2]["reason"], "no_comparison_judged");
