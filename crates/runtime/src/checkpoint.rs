@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::Precision;
 use probity_models::{
-    Compute, ConfigError, Decoder, DecoderConfig, DeviceChoice, DeviceError, RawTensor, SourceError, WeightSource, load_decoder_on,
+    Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource, load_decoder_on,
     read_config,
 };
 use serde_json::Value;
@@ -120,7 +120,7 @@ pub struct Checkpoint {
     /// The configuration in the fields of `config.json`.
     pub config_json: Value,
     /// The same, read for the runtime.
-    pub config: DecoderConfig,
+    pub config: ModelConfig,
     /// The weights.
     pub source: Box<dyn WeightSource + Sync>,
     /// Tokenizer and chat template.
@@ -154,8 +154,8 @@ impl Checkpoint {
         };
         let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
-        if tokenizer.vocab_size() > config.vocab_size {
-            return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size });
+        if tokenizer.vocab_size() > config.vocab_size() {
+            return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size() });
         }
         Ok(Self { config_json, config, source, encoder: Encoder::new(tokenizer), files })
     }
@@ -166,7 +166,7 @@ impl Checkpoint {
         let checked = Checked { source: &*self.source, taken: RefCell::default() };
         let decoder = load_decoder_on(device, &checked, self.config.clone(), compute)?;
         let taken = checked.taken.into_inner();
-        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !is_spare(name, &self.config));
+        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !self.config.is_spare(name));
         if let Some(name) = unused {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
@@ -199,11 +199,6 @@ impl WeightSource for Checked<'_> {
     fn path(&self) -> PathBuf {
         self.source.path()
     }
-}
-
-/// Tensors that checkpoints carry beside those in use: tables that follow from the configuration, the head that is the embedding.
-fn is_spare(name: &str, config: &DecoderConfig) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
 }
 
 fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {

@@ -98,7 +98,7 @@ impl Checkpoint {
             precision: options.precision_in_force(),
             device: options.device.to_string(),
             weights: weight_types(&*self.source).iter().map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
-            context_length: Some(self.config.context_length),
+            context_length: self.config.context_length(),
             has_chat_template: self.encoder.takes_chats(),
         }
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, Bytes, Decoder, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder, read_config,
+    Arithmetic, Bytes, Decoder, KvSpan, ModelConfig, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder,
+    read_config,
 };
 
 use super::scheduler::Limits;
@@ -187,7 +188,8 @@ fn qwen2_with_a_head_of_its_own_equals_transformers_dequantised_load() {
 #[test]
 fn the_window_of_mistral_matters() {
     let config = std::fs::read_to_string(folder("mistral-window").join("config.json")).expect("golden");
-    let mut config = read_config(&serde_json::from_str(&config).expect("JSON")).expect("supported");
+    let config = read_config(&serde_json::from_str(&config).expect("JSON")).expect("supported");
+    let ModelConfig::Decoder(mut config) = config else { panic!("mistral is a decoder") };
     let source = SafetensorsFiles::open(&folder("mistral-window")).expect("valid");
     let golden = golden("mistral-window");
     config.sliding_window = None;
@@ -261,10 +263,14 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     let name = "llama3-rope";
     let text = std::fs::read_to_string(folder(name).join("config.json")).expect("golden");
     let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let scaled = read_config(&config).expect("supported");
+    let read = |config: &serde_json::Value| match read_config(config).expect("supported") {
+        ModelConfig::Decoder(config) => config,
+        other => panic!("llama is a decoder, not {other:?}"),
+    };
+    let scaled = read(&config);
     config["rope_scaling"] = serde_json::Value::Null;
     config["probity.rope_freq_factors"] = true.into();
-    let config = read_config(&config).expect("supported");
+    let config = read(&config);
     // As a converter writes them: what the plain frequency is divided by.
     let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));
     let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
