@@ -4,10 +4,13 @@
 //! run over all tokens at once, attention per segment; there is no padding. Prefill, label suffixes and decoding are the same call.
 //! An architecture is one file that reads its configuration and one line in the registry.
 
+mod bart;
+mod bert;
 mod config;
 mod cpu;
 mod decoder;
 mod device;
+mod distilbert;
 mod embeddings;
 mod encoder;
 mod encoder_decoder;
@@ -19,6 +22,7 @@ mod mistral;
 mod packed;
 mod qwen2;
 mod relative;
+mod roberta;
 mod rope;
 mod source;
 mod t5;
@@ -26,10 +30,10 @@ mod transformer;
 
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
-pub use device::{DeviceChoice, DeviceError, load_decoder_on};
+pub use device::{DeviceChoice, DeviceError, load_decoder_on, load_encoder_on};
 pub use encoder::EncoderConfig;
 pub use encoder_decoder::EncoderDecoderConfig;
-pub use family::{ModelConfig, architectures, load_decoder, load_encoder, load_encoder_decoder, read_config};
+pub use family::{ModelConfig, architectures, load_decoder, load_encoder, read_config};
 pub use linear::weight_types;
 pub use packed::{Decoder, Encoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
