@@ -7,7 +7,7 @@ use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 
 /// Options of SARI.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -81,12 +81,9 @@ impl Metric for SariEasse {
         let options = &self.0;
         let average = if options.average == Average::F1 { "f1" } else { "pr" };
         let delete = if options.delete == Deletion::F1 { "f1" } else { "precision" };
-        vec![
-            ("case", if options.cased { "mixed" } else { "lc" }.to_owned()),
-            ("tok", options.tok.name().to_owned()),
-            ("average", average.to_owned()),
-            ("delete", delete.to_owned()),
-        ]
+        let mut settings = word_settings(options.tok, !options.cased);
+        settings.extend([("average", average.to_owned()), ("delete", delete.to_owned())]);
+        settings
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {

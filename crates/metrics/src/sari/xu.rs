@@ -6,7 +6,7 @@ use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 
 /// Options of the script's SARI.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -86,7 +86,7 @@ struct Script {
 
 impl Metric for Script {
     fn settings(&self) -> Settings {
-        vec![("case", if self.cased { "mixed" } else { "lc" }.to_owned()), ("tok", self.tok.name().to_owned())]
+        word_settings(self.tok, !self.cased)
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
