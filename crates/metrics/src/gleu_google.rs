@@ -35,10 +35,10 @@ impl Definition for GleuGoogle {
     const LONG_ABOUT: &'static str = "\
 The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1.
 
-Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on Google's translation system. \
-Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The corpus's score \
-divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has an n-gram there is no \
-score (nltk: 0).";
+Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on Google's translation \
+system. Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The \
+corpus's score divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has \
+an n-gram there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: GleuGoogleOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {

@@ -57,13 +57,14 @@ impl Definition for Meteor {
     const LONG_ABOUT: &'static str = "\
 Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1.
 
-Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, beta 3 and gamma 0.5. Words in \
-lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those whose stem is in a WordNet synset of the \
-candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the last reference word that fits. With m matches, P = m / words of the candidate, R = m / words of the reference \
-and chunks = runs of matches that follow each other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). \
-Without a match it is 0. Of several references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it \
-gives the same for words that are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with \
-tok=none). Where neither text has a word there is no score (nltk: 0).";
+Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, beta 3 and gamma 0.5. \
+Words in lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those whose stem is in a \
+WordNet synset of the candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the last reference word \
+that fits. With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of matches that follow each \
+other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it is 0. Of several \
+references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it gives the same for words that \
+are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where neither text has a word \
+there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
