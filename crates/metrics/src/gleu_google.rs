@@ -6,7 +6,7 @@ use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
 use crate::ngrams::{Interner, Ngrams, total};
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 
 /// Options of Google's GLEU.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -35,10 +35,10 @@ impl Definition for GleuGoogle {
     const LONG_ABOUT: &'static str = "\
 The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1.
 
-Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5.2 of the paper on Google's translation system. \
-Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The corpus's score \
-divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has an n-gram there is no \
-score (nltk: 0).";
+Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on Google's translation \
+system. Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The \
+corpus's score divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has \
+an n-gram there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: GleuGoogleOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
@@ -55,8 +55,9 @@ score (nltk: 0).";
 
 impl Metric for GleuGoogle {
     fn settings(&self) -> Settings {
-        let case = if self.0.lowercase { "lc" } else { "mixed" };
-        vec![("case", case.to_owned()), ("tok", self.0.tok.name().to_owned()), ("order", format!("{}-{}", self.0.min, self.0.max))]
+        let mut settings = word_settings(self.0.tok, self.0.lowercase);
+        settings.push(("order", format!("{}-{}", self.0.min, self.0.max)));
+        settings
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {

@@ -45,9 +45,9 @@ impl Definition for Levenshtein {
     const LONG_ABOUT: &'static str = "\
 Characters or words to insert, delete or replace to turn the candidate into its reference (Levenshtein 1966).
 
-Exact, with costs of one; 0 is equality. `normalised` divides by the length of the longer text, from 0 to 1; two empty texts have none. Of several \
-references the nearest counts, the longest of equally near ones. For all items: the mean distance, and the sum of distances divided by the sum of \
-the longer lengths.";
+Exact, with costs of one; 0 is equality. `normalised` divides by the length of the longer text, from 0 to 1; two empty texts have none. Of \
+several references the nearest counts, the longest of equally near ones. For all items: the mean distance, and the sum of distances \
+divided by the sum of the longer lengths.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References];
 

@@ -1,6 +1,7 @@
 //! Characters and words as Python sees them, since the tools that metrics are held against are written in it.
 
 use crate::bleu::Tokens;
+use crate::metric::Settings;
 
 /// Python's `str.isspace` of a character: Unicode's white space and the four separators of ASCII.
 pub(crate) fn is_space(c: char) -> bool {
@@ -15,6 +16,11 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
 /// A text with white space between its words, in lower case if that is wanted.
 pub(crate) fn tokenized(tok: Tokens, lowercase: bool, text: &str) -> String {
     if lowercase { tok.apply(&text.to_lowercase()) } else { tok.apply(text) }
+}
+
+/// How [`tokenized`] makes words, for signatures.
+pub(crate) fn word_settings(tok: Tokens, lowercase: bool) -> Settings {
+    vec![("case", if lowercase { "lc" } else { "mixed" }.to_owned()), ("tok", tok.name().to_owned())]
 }
 
 #[cfg(test)]

@@ -210,6 +210,28 @@ fn a_metric_that_needs_a_source_says_so() {
     }
 }
 
+#[test]
+fn signatures_name_what_changes_scores() {
+    let settings = |metric: &str| {
+        let metric = choose(metric).expect("registered")[0].build(&Models::default()).expect("options suit");
+        metric.settings().iter().map(|(name, value)| format!("{name}:{value}")).collect::<Vec<_>>().join("|")
+    };
+    let wordnet = format!("meteor:tok=none,gamma=0.25,wordnet={}", goldens().join("wordnet").display());
+    for (metric, expected) in [
+        ("meteor", "case:lc|tok:13a|stem:porter-nltk|wordnet:no|alpha:0.9|beta:3|gamma:0.5"),
+        (&wordnet, "case:lc|tok:none|stem:porter-nltk|wordnet:0.1|alpha:0.9|beta:3|gamma:0.25"),
+        ("gleu-google:lowercase=yes,max=3", "case:lc|tok:13a|order:1-3"),
+        ("gleu-napoles", "case:mixed|tok:none|draws:500"),
+        ("sari-easse", "case:lc|tok:13a|average:f1|delete:f1"),
+        ("sari-easse:cased=yes,average=precision-recall,delete=precision", "case:mixed|tok:13a|average:pr|delete:precision"),
+        ("sari-xu", "case:lc|tok:none"),
+        ("sari-hf:tok=intl", "case:lc|tok:intl"),
+        ("levenshtein:unit=word", "case:mixed|unit:word"),
+    ] {
+        assert_eq!(settings(metric), expected, "{metric}");
+    }
+}
+
 const OURS: [&str; 9] = [
     "meteor",
     "gleu-google",

@@ -1,4 +1,4 @@
-//! METEOR (Banerjee and Lavie 2005; parameters of Lavie and Agarwal 2007), equal to nltk's.
+//! METEOR (Banerjee and Lavie 2005; Lavie and Agarwal 2007), equal to nltk's.
 
 mod wordnet;
 
@@ -12,7 +12,7 @@ use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
 use crate::stem::porter;
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 use wordnet::WordNet;
 
 /// Options of METEOR.
@@ -57,12 +57,14 @@ impl Definition for Meteor {
     const LONG_ABOUT: &'static str = "\
 Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1.
 
-Equal to nltk's meteor_score, with the parameters of Lavie and Agarwal (2007). Words in lower case are matched one to one: equal ones, then of the \
-rest those with equal Porter stems, then those of which one's stem is in a WordNet synset of the other's, if `wordnet` names its files; each time \
-from the candidate's end, with the last reference word that fits. With m matches, P = m / words of the candidate, R = m / words of the reference \
-and chunks = runs of matches that follow each other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). \
-Without a match it is 0. Of several references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it \
-gives the same for words that are cut alike. Where neither text has a word there is no score (nltk: 0).";
+Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, beta 3 and gamma 0.5. \
+Words in lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those whose stem is in a \
+WordNet synset of the candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the last reference word \
+that fits. With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of matches that follow each \
+other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it is 0. Of several \
+references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it gives the same for words that \
+are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where neither text has a word \
+there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
     fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
@@ -80,15 +82,15 @@ impl Metric for Meteor {
     fn settings(&self) -> Settings {
         let MeteorOptions { tok, alpha, beta, gamma, .. } = &self.options;
         let wordnet = self.wordnet.as_ref().map_or("no", |wordnet| wordnet.version());
-        vec![
-            ("case", "lc".to_owned()),
-            ("tok", tok.name().to_owned()),
+        let mut settings = word_settings(*tok, true);
+        settings.extend([
             ("stem", "porter-nltk".to_owned()),
             ("wordnet", wordnet.to_owned()),
             ("alpha", alpha.to_string()),
             ("beta", beta.to_string()),
             ("gamma", gamma.to_string()),
-        ]
+        ]);
+        settings
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {

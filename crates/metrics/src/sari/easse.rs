@@ -7,7 +7,7 @@ use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 
 /// Options of SARI.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -52,11 +52,12 @@ impl Definition for SariEasse {
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100.
 
-Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps and deletes, of what the \
-references do, and of what both do are summed over all items; each operation's precision and recall are made of these sums, and SARI is the mean \
-of the three operations' F1. Additions count once for each kind of n-gram; with R references the source's and the candidate's occurrences count R \
-times, against the sum of the references'. An item's score is that of a corpus of it alone. A share of nothing is 0, so a copy of its source that \
-needed no change has 0 for add and delete. The other implementations in use are sari-xu and sari-hf.";
+Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps and deletes, of \
+what the references do, and of what both do are summed over all items; each operation's precision and recall are made of these sums, and \
+SARI is the mean of the three operations' F1. Additions count once for each kind of n-gram; with R references the source's and the \
+candidate's occurrences count R times, against the sum of the references'. An item's score is that of a corpus of it alone. A share of \
+nothing is 0, so a copy of its source that needed no change has 0 for add and delete. The other implementations in use are sari-xu and \
+sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
 
@@ -81,12 +82,9 @@ impl Metric for SariEasse {
         let options = &self.0;
         let average = if options.average == Average::F1 { "f1" } else { "pr" };
         let delete = if options.delete == Deletion::F1 { "f1" } else { "precision" };
-        vec![
-            ("case", if options.cased { "mixed" } else { "lc" }.to_owned()),
-            ("tok", options.tok.name().to_owned()),
-            ("average", average.to_owned()),
-            ("delete", delete.to_owned()),
-        ]
+        let mut settings = word_settings(options.tok, !options.cased);
+        settings.extend([("average", average.to_owned()), ("delete", delete.to_owned())]);
+        settings
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {

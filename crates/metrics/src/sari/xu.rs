@@ -6,7 +6,7 @@ use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
 use crate::bleu::Tokens;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
-use crate::text::{tokenized, words};
+use crate::text::{tokenized, word_settings, words};
 
 /// Options of the script's SARI.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -44,12 +44,12 @@ impl Definition for SariXu {
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100.
 
-Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping average, over kinds of n-grams, \
-the share of kept occurrences that the references keep too; deletions count by their precision so averaged, where an occurrence is rightly deleted \
-if it is one more than the references have; additions by F1 over kinds of n-grams. \
-SARI is the mean of F1 of keeping, precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R \
-references the source's and the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its \
-items. Texts should come tokenized. The other implementations in use are sari-easse and sari-hf.";
+Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping average, over kinds of \
+n-grams, the share of kept occurrences that the references keep too; deletions count by their precision so averaged, where an occurrence \
+is rightly deleted if it is one more than the references have; additions by F1 over kinds of n-grams. SARI is the mean of F1 of keeping, \
+precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R references the source's and \
+the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its items. Texts should \
+come tokenized. The other implementations in use are sari-easse and sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
 
@@ -66,9 +66,9 @@ impl Definition for SariHf {
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100.
 
-Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) with two changes. A share of \
-nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of occurrences. The corpus's score is the mean \
-of its items.";
+Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) with two changes. A \
+share of nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of occurrences. The \
+corpus's score is the mean of its items.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
 
@@ -86,7 +86,7 @@ struct Script {
 
 impl Metric for Script {
     fn settings(&self) -> Settings {
-        vec![("case", if self.cased { "mixed" } else { "lc" }.to_owned()), ("tok", self.tok.name().to_owned())]
+        word_settings(self.tok, !self.cased)
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
