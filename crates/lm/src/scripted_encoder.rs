@@ -5,8 +5,8 @@ use crate::{
     check_sequences,
 };
 
-type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Sync>;
-type MaskScript = Box<dyn Fn(&MaskedSequence) -> Vec<u32> + Sync>;
+type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
+type MaskScript = Box<dyn Fn(&MaskedSequence) -> Vec<u32> + Send + Sync>;
 
 /// A text encoder whose answers are written by the test. Its vocabulary is a list of pieces, `##` before those that continue a word; words
 /// stand between spaces and are cut into the longest pieces from the left, as `WordPiece` does.
@@ -30,7 +30,7 @@ impl ScriptedEncoder {
         vocabulary: &[&str],
         layers: usize,
         hidden_size: usize,
-        states: impl Fn(&[u32], usize) -> Vec<f32> + Sync + 'static,
+        states: impl Fn(&[u32], usize) -> Vec<f32> + Send + Sync + 'static,
     ) -> Self {
         let description = ModelDescription {
             name: "scripted".into(),
@@ -56,7 +56,7 @@ impl ScriptedEncoder {
 
     /// Predicts what `masked` returns, one id per position.
     #[must_use]
-    pub fn with_masked(mut self, masked: impl Fn(&MaskedSequence) -> Vec<u32> + Sync + 'static) -> Self {
+    pub fn with_masked(mut self, masked: impl Fn(&MaskedSequence) -> Vec<u32> + Send + Sync + 'static) -> Self {
         self.masked = Some(Box::new(masked));
         self
     }

@@ -117,7 +117,7 @@ impl HiddenStates {
 }
 
 /// A sequence with masks in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MaskedSequence {
     /// All ids, the mask's among them.
     pub ids: Vec<u32>,
@@ -138,7 +138,7 @@ pub struct Prediction {
 ///
 /// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes back for it does not
 /// depend on the other entries.
-pub trait TextEncoder: Sync {
+pub trait TextEncoder: Send + Sync {
     /// What a record must say about this model.
     fn description(&self) -> &ModelDescription;
 

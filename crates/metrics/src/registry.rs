@@ -1,11 +1,15 @@
 //! All metrics, one line each.
 
+use crate::bart_score::{BartScore, BartScoreSource};
+use crate::bert_score::BertScore;
+use crate::blanc::Blanc;
 use crate::bleu::Bleu;
 use crate::gleu_google::GleuGoogle;
 use crate::gleu_napoles::GleuNapoles;
 use crate::levenshtein::{Levenshtein, LevenshteinSource};
 use crate::meteor::Meteor;
 use crate::metric::{DynDefinition, entry};
+use crate::mover_score::MoverScore;
 use crate::sari::{SariEasse, SariHf, SariXu};
 
 const METRICS: &[&dyn DynDefinition] = &[
@@ -18,6 +22,11 @@ const METRICS: &[&dyn DynDefinition] = &[
     entry::<SariHf>(),
     entry::<Levenshtein>(),
     entry::<LevenshteinSource>(),
+    entry::<BertScore>(),
+    entry::<MoverScore>(),
+    entry::<BartScore>(),
+    entry::<BartScoreSource>(),
+    entry::<Blanc>(),
 ];
 
 /// All metrics, in the order in which they are listed.

@@ -8,7 +8,7 @@ use probity_lm::{EncoderError, Framed, HiddenStates, TextEncoder};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::{MetricError, Watch};
+use crate::{Item, MetricError, Settings, Watch};
 
 pub(crate) use weights::{Frequencies, Weighting};
 
@@ -23,8 +23,18 @@ pub(crate) struct Distinct<'a> {
 }
 
 impl<'a> Distinct<'a> {
+    /// The texts of candidates and references without white space around them, and of each item the positions of its candidate and then of
+    /// its references.
+    pub(crate) fn of(items: &[Item<'a>]) -> (Self, Vec<Vec<usize>>) {
+        let mut distinct = Self::default();
+        let mut position = |text: &'a str| distinct.position(text.trim());
+        let uses = items.iter().map(|item| [&[item.candidate][..], &item.references].concat().into_iter().map(&mut position).collect());
+        let uses = uses.collect();
+        (distinct, uses)
+    }
+
     /// The text's position.
-    pub(crate) fn position(&mut self, text: &'a str) -> usize {
+    fn position(&mut self, text: &'a str) -> usize {
         *self.index.entry(text).or_insert_with(|| {
             self.texts.push(text);
             self.texts.len() - 1
@@ -99,6 +109,13 @@ impl Job<'_> {
     }
 }
 
+/// What a signature must say of the encoder.
+pub(crate) fn settings(encoder: &dyn TextEncoder) -> Settings {
+    let description = encoder.description();
+    let fingerprint = description.fingerprint.chars().take(12).collect();
+    vec![("model", description.name.clone()), ("fingerprint", fingerprint), ("precision", description.precision.as_str().to_owned())]
+}
+
 /// An encoder's error as a metric's.
 pub(crate) fn failed(metric: &str, source: EncoderError) -> MetricError {
     MetricError::Model { metric: metric.to_owned(), source: Box::new(source) }
@@ -146,8 +163,8 @@ mod tests {
             log.lock().expect("no panic").push(ids.to_vec());
             ids.iter().map(|&id| id as f32).collect()
         });
-        let mut distinct = Distinct::default();
-        let uses: Vec<Vec<usize>> = ["a b", "c", "a a", "c"].map(|text| vec![distinct.position(text), distinct.position("b")]).into();
+        let items = ["a b", "c ", "a a", "c"].map(|candidate| Item { candidate, references: vec!["b"], source: None });
+        let (distinct, uses) = Distinct::of(&items);
         let texts = distinct.read(&encoder).expect("scripted");
         let job = Job { metric: "m", encoder: &encoder, texts: &texts, layers: &[1], uses: &uses };
         let sums = job.run(|states| states.values.iter().sum::<f32>(), |_, sums| *sums[0] - *sums[1], &|_| Ok(()));
