@@ -193,50 +193,12 @@ fn mean(result: &ScoreResult) -> Score {
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::{ContinuationAnswer, GenerateRequest, GenerateResult, Requests, ScoreAnswer, ScriptedModel, Sink, Usage};
-
     use super::*;
     use crate::choose;
-
-    /// A token's log-probability is minus the length of the condition; `impossible` has none.
-    struct Lengths(ModelDescription);
-
-    impl LanguageModel for Lengths {
-        fn description(&self) -> &ModelDescription {
-            &self.0
-        }
-
-        fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
-            let all: Vec<ScoreRequest> = requests.collect();
-            for (index, request) in all.iter().enumerate().rev() {
-                let Ask::Continuation(text) = &request.ask else { panic!("labels are asked for") };
-                let given = request.prompt.text();
-                assert!(!all[..index].iter().any(|other| other.prompt == request.prompt && other.ask == request.ask), "asked twice");
-                let each = if text == "impossible" { f64::NEG_INFINITY } else { -(given.len() as f64) };
-                let token_logprobs = vec![each; text.split_whitespace().count()];
-                let answer = ContinuationAnswer {
-                    logprob: token_logprobs.iter().sum(),
-                    tokens: vec![String::new(); token_logprobs.len()],
-                    token_ids: vec![0; token_logprobs.len()],
-                    token_logprobs,
-                    is_greedy: false,
-                };
-                let long = given.len() > 20;
-                let outcome = if long { Outcome::TooLong { tokens_needed: 21, limit: 20 } } else { Outcome::Scored };
-                let answer = (!long).then_some(ScoreAnswer::Continuation(answer));
-                sink(index, ScoreResult { outcome, prompt_tokens: 0, answer }).map_err(LmError::Sink)?;
-            }
-            Ok(Usage::default())
-        }
-
-        fn generate(&self, _: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
-            panic!("nothing is generated")
-        }
-    }
+    use crate::fixture::Lengths;
 
     fn scored(metric: &str, items: &[Item<'_>]) -> Vec<Vec<Score>> {
-        let description = ScriptedModel::from_probabilities(|_| Vec::new()).description().clone();
-        let models = Models { language_model: Some(Arc::new(Mutex::new(Lengths(description)))), ..Models::default() };
+        let models = Models { language_model: Some(Arc::new(Mutex::new(Lengths::new(20)))), ..Models::default() };
         choose(metric).expect("well formed")[0].build(&models).expect("suits").score(items, &|_| Ok(())).expect("scripted").items
     }
 

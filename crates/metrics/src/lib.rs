@@ -13,6 +13,8 @@ mod bleu;
 mod choose;
 mod encoded;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod gleu_google;
 mod gleu_napoles;
 mod levenshtein;
