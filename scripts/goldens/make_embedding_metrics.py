@@ -186,8 +186,19 @@ def moverscore(model, tokenizer, solver):
     return names
 
 
-def mover_scores(items, model, tokenizer, solver, n=1, idf=True, subwords=False, stop=()):
-    """A number for each item: the mean over references that are not empty."""
+def mover_scores(items, model, tokenizer, n=1, idf=True, subwords=False, stop=()):
+    """Two numbers for each item, with exact transport and with the tool's own: means over references where there is something to move."""
+    both = [mover_scores_by(solver, items, model, tokenizer, n, idf, subwords, stop) for solver in (exact_emd, emd)]
+    rows = []
+    for exact, own in zip(*both):
+        defined = numpy.isfinite(exact)
+        rows.append([float(numpy.mean(exact[defined])), float(numpy.mean(own[defined]))] if defined.any() else [None, None])
+    exact, own = zip(*rows)
+    return exact, own
+
+
+def mover_scores_by(solver, items, model, tokenizer, n, idf, subwords, stop):
+    """For each item a number for each reference that is not empty."""
     tool = moverscore(model, tokenizer, solver)
     candidates = [item["candidate"] for item in items]
     references = [reference for item in items for reference in item["references"]]
@@ -198,11 +209,11 @@ def mover_scores(items, model, tokenizer, solver, n=1, idf=True, subwords=False,
     rows = []
     for item in items:
         if is_undefined(item):
-            rows.append(None)
+            rows.append(numpy.array([]))
             continue
         filled = [reference for reference in item["references"] if reference.strip()]
         scores = tool["word_mover_score"](filled, [item["candidate"]] * len(filled), idf_references, idf_candidates, **options)
-        rows.append(float(numpy.mean(scores)) if numpy.isfinite(scores).all() else None)
+        rows.append(numpy.array(scores, dtype=float))
     return rows
 
 
@@ -268,9 +279,8 @@ def algorithm():
         "bert-score:idf=yes,baseline": (LAYERS, True, baseline),
     }
     scores = {name: bert_scores(items, StandInModel(options[0]), tokenizer, *options) for name, options in berts.items()}
-    exact = {name: mover_scores(items, StandInModel(), tokenizer, exact_emd, **options) for name, options in MOVERS.items()}
-    rounded = {name: mover_scores(items, StandInModel(), tokenizer, emd, **options) for name, options in MOVERS.items()}
-    rounded = {name: [None if e is None else r for e, r in zip(exact[name], rows)] for name, rows in rounded.items()}
+    movers = {name: mover_scores(items, StandInModel(), tokenizer, **options) for name, options in MOVERS.items()}
+    exact, rounded = ({name: both[which] for name, both in movers.items()} for which in (0, 1))
     blancs = {
         f"blanc:gap={gap},measure={measure},min-normal=2": blanc_stand_in(items, tokenizer, gap, measure)
         for gap, measure in [(2, "relative"), (6, "relative"), (2, "improve"), (1, "relative")]

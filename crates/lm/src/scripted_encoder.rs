@@ -39,7 +39,7 @@ impl ScriptedEncoder {
             precision: Precision::Exact,
             device: "cpu".into(),
             weights: "none".into(),
-            context_length: 512,
+            context_length: Some(512),
             has_chat_template: false,
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();
@@ -50,7 +50,7 @@ impl ScriptedEncoder {
     /// Sees so many tokens.
     #[must_use]
     pub fn with_context_length(mut self, context_length: usize) -> Self {
-        self.description.context_length = context_length;
+        self.description.context_length = Some(context_length);
         self
     }
 

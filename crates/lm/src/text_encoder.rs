@@ -80,8 +80,8 @@ impl Framing {
     }
 
     /// `text` between what belongs around it, its end left out where the whole is longer than `limit`. The frame itself always stands.
-    pub fn frame(&self, text: &[u32], limit: usize) -> Framed {
-        let kept = &text[..text.len().min(limit.saturating_sub(self.len()))];
+    pub fn frame(&self, text: &[u32], limit: Option<usize>) -> Framed {
+        let kept = &text[..limit.map_or(text.len(), |limit| text.len().min(limit.saturating_sub(self.len())))];
         let ids = [&self.before, kept, &self.after].concat();
         let start = self.before.len();
         Framed { ids, from_text: start..start + kept.len(), left_out: text.len() - kept.len() }
@@ -173,7 +173,7 @@ pub trait TextEncoder: Send + Sync {
 /// Refuses what no encoder can answer: for implementations of [`TextEncoder`].
 pub fn check_sequences<'a>(
     sequences: impl IntoIterator<Item = &'a [u32]>,
-    context_length: usize,
+    context_length: Option<usize>,
     vocab_size: usize,
 ) -> Result<(), EncoderError> {
     for (index, ids) in sequences.into_iter().enumerate() {
@@ -181,8 +181,8 @@ pub fn check_sequences<'a>(
         if ids.is_empty() {
             return refuse("it has no tokens".to_owned());
         }
-        if ids.len() > context_length {
-            return refuse(format!("it has {} tokens, and the model sees {context_length}", ids.len()));
+        if let Some(limit) = context_length.filter(|&limit| ids.len() > limit) {
+            return refuse(format!("it has {} tokens, and the model sees {limit}", ids.len()));
         }
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             return refuse(format!("token {id} is not in the vocabulary of {vocab_size} tokens"));
@@ -201,20 +201,20 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out_and_counted() {
-        let framed = framing().frame(&[1, 2, 3], 4);
+        let framed = framing().frame(&[1, 2, 3], Some(4));
         assert_eq!(framed, Framed { ids: vec![101, 1, 2, 102], from_text: 1..3, left_out: 1 });
-        assert_eq!(framing().frame(&[1, 2], 4).left_out, 0);
-        assert_eq!(framing().frame(&[], 4).ids, [101, 102]);
+        assert_eq!(framing().frame(&[1, 2], None).left_out, 0);
+        assert_eq!(framing().frame(&[], Some(4)).ids, [101, 102]);
     }
 
     #[test]
     fn the_frame_stands_where_nothing_fits() {
-        assert_eq!(framing().frame(&[1, 2], 1), Framed { ids: vec![101, 102], from_text: 1..1, left_out: 2 });
+        assert_eq!(framing().frame(&[1, 2], Some(1)), Framed { ids: vec![101, 102], from_text: 1..1, left_out: 2 });
     }
 
     #[test]
     fn sequences_that_no_model_can_read_are_refused_by_position() {
-        let refused = |ids: &[u32]| check_sequences([&[1][..], ids], 3, 10).err().map(|error| error.to_string());
+        let refused = |ids: &[u32]| check_sequences([&[1][..], ids], Some(3), 10).err().map(|error| error.to_string());
         assert_eq!(refused(&[1, 2, 9]), None);
         assert_eq!(refused(&[]).as_deref(), Some("sequence 1: it has no tokens"));
         assert_eq!(refused(&[1, 2, 3, 4]).as_deref(), Some("sequence 1: it has 4 tokens, and the model sees 3"));

@@ -167,7 +167,8 @@ impl Blanc {
             return Ok(Err("the candidate is empty"));
         }
         let framing = self.encoder.framing();
-        let limit = self.encoder.description().context_length.min(MOST_TOKENS).saturating_sub(framing.len());
+        let limit =
+            self.encoder.description().context_length.map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS)).saturating_sub(framing.len());
         let document = self.sentences(item.source.unwrap_or_default())?;
         let maskings = document.iter().flat_map(|sentence| {
             let (sentence, help) = fit(sentence, &summary, limit);

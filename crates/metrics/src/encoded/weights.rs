@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn framed(text: &[u32]) -> Framed {
-        probity_lm::Framing { before: vec![1], after: vec![2], mask: None }.frame(text, 100)
+        probity_lm::Framing { before: vec![1], after: vec![2], mask: None }.frame(text, None)
     }
 
     #[test]
