@@ -1,8 +1,9 @@
 //! The contract between evaluation methods and language models.
 //!
 //! Every evaluation is a set of token sequences and a question about the next tokens. A method hands a whole work list of
-//! [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they finish. Nothing here
-//! knows of tensors, files or devices, so a method is tested against a [`ScriptedModel`].
+//! [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they finish. Metrics that compare
+//! texts by what a model makes of their tokens ask a [`TextEncoder`]. Nothing here knows of tensors, files or devices, so a method is
+//! tested against a [`ScriptedModel`], a metric against a [`ScriptedEncoder`].
 //!
 //! Conventions: logarithms are natural; probabilities are taken under the full vocabulary unless a field says "normalised"; a value that
 //! could not be had is an [`Outcome`] with its reason, never NaN or a default.
@@ -14,6 +15,8 @@ mod names;
 mod prompt;
 mod request;
 mod scripted;
+mod scripted_encoder;
+mod text_encoder;
 
 pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
@@ -22,6 +25,8 @@ pub use names::nearest;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};
 pub use scripted::ScriptedModel;
+pub use scripted_encoder::ScriptedEncoder;
+pub use text_encoder::{EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, Prediction, TextEncoder, check_sequences};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].
 pub const DEFAULT_MIN_MASS: f64 = 0.01;

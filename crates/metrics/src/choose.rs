@@ -122,20 +122,25 @@ impl Need {
         match self {
             Self::References => item.references.is_empty(),
             Self::Source => item.source.is_none(),
+            Self::Encoder | Self::LanguageModel => false,
         }
     }
 
-    fn what(self) -> &'static str {
+    pub(crate) fn what(self) -> &'static str {
         match self {
             Self::References => "a reference",
             Self::Source => "a source",
+            Self::Encoder => "an encoder",
+            Self::LanguageModel => "a sequence-to-sequence model",
         }
     }
 
-    fn hint(self) -> &'static str {
+    pub(crate) fn hint(self) -> &'static str {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
             Self::Source => "give each sample the original text as its `context`",
+            Self::Encoder => "name one with --encoder",
+            Self::LanguageModel => "name one with --model",
         }
     }
 }

@@ -43,6 +43,16 @@ pub enum MetricError {
         /// What to do.
         hint: &'static str,
     },
+    /// The model that a metric works with is not there.
+    #[error("{metric} needs {what}\n\nhint: {hint}")]
+    NoModel {
+        /// The metric's name.
+        metric: String,
+        /// Which kind.
+        what: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
     /// Whoever watched wanted to stop.
     #[error("the metric was stopped: {0}")]
     Stopped(#[source] Stop),

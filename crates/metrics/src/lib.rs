@@ -7,20 +7,28 @@
 //! Each metric is equal to a published tool, which its documentation names, and keeps that tool's scale and its answers for empty texts;
 //! where the tool would divide nothing by nothing, the score is undefined.
 
+mod bart_score;
+mod bert_score;
+mod blanc;
 mod bleu;
 mod choose;
+mod encoded;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod gleu_google;
 mod gleu_napoles;
 mod levenshtein;
 mod meteor;
 mod metric;
+mod mover_score;
 mod ngrams;
 mod registry;
 mod sari;
 mod stem;
 mod tally;
 mod text;
+mod transport;
 
 pub use choose::{Choice, choose};
 pub use error::MetricError;

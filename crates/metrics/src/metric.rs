@@ -1,8 +1,10 @@
 //! What a metric is, and how the registry holds metrics of different options side by side.
 
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
 
 use clap::{ArgMatches, Command};
+use probity_lm::{LanguageModel, TextEncoder};
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
@@ -74,14 +76,41 @@ pub enum Need {
     References,
     /// The text that the candidate was made from.
     Source,
+    /// A model that reads texts, [`Models::encoder`].
+    Encoder,
+    /// A model that tells how probable texts are, [`Models::language_model`].
+    LanguageModel,
+}
+
+impl Need {
+    fn no_model(self, metric: &str) -> MetricError {
+        MetricError::NoModel { metric: metric.to_owned(), what: self.what(), hint: self.hint() }
+    }
 }
 
 /// What a metric works with besides candidates.
 pub type Needs = &'static [Need];
 
 /// Models that metrics are made with, as far as they are there.
-#[derive(Default)]
-pub struct Models {}
+#[derive(Default, Clone)]
+pub struct Models {
+    /// What reads texts for metrics that compare hidden states.
+    pub encoder: Option<Arc<dyn TextEncoder>>,
+    /// What tells how probable texts are; one metric asks it at a time.
+    pub language_model: Option<Arc<Mutex<dyn LanguageModel + Send>>>,
+}
+
+impl Models {
+    /// The encoder, for the metric of that name.
+    pub(crate) fn encoder(&self, metric: &str) -> Result<Arc<dyn TextEncoder>, MetricError> {
+        self.encoder.clone().ok_or_else(|| Need::Encoder.no_model(metric))
+    }
+
+    /// The language model, for the metric of that name.
+    pub(crate) fn language_model(&self, metric: &str) -> Result<Arc<Mutex<dyn LanguageModel + Send>>, MetricError> {
+        self.language_model.clone().ok_or_else(|| Need::LanguageModel.no_model(metric))
+    }
+}
 
 /// Settings that change scores, by the names and in the order in which the signature has them.
 pub type Settings = Vec<(&'static str, String)>;

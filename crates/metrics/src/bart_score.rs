@@ -1,0 +1,232 @@
+//! `BARTScore` (Yuan et al. 2021): how probable a sequence-to-sequence model finds one text, given another.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::ValueEnum;
+use probity_lm::{Ask, LanguageModel, LmError, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+
+/// Options of `BARTScore`.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct BartScoreOptions {
+    /// Which score of several references is taken
+    #[arg(long, value_enum, default_value_t = Several::Max)]
+    several: Several,
+}
+
+/// Of scores against several references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Several {
+    /// The highest, of each direction by itself
+    Max,
+    /// The mean
+    Mean,
+}
+
+/// `BARTScore` between candidates and references; see [`Definition::LONG_ABOUT`].
+pub(crate) struct BartScore {
+    model: Arc<Mutex<dyn LanguageModel + Send>>,
+    description: ModelDescription,
+    several: Several,
+}
+
+/// `BARTScore` of candidates, given their source; see [`Definition::LONG_ABOUT`].
+pub(crate) struct BartScoreSource {
+    model: Arc<Mutex<dyn LanguageModel + Send>>,
+    description: ModelDescription,
+}
+
+impl Definition for BartScore {
+    type Options = BartScoreOptions;
+    const NAME: &'static str = "bart-score";
+    const ABOUT: &'static str = "Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021)";
+    const LONG_ABOUT: &'static str = "\
+Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021).
+
+`precision` is the mean over the candidate's tokens of log P(token | reference, tokens before), `recall` that of the reference's tokens given the \
+candidate, and the score itself, the paper's F, their mean; all are at most 0. Any sequence-to-sequence model can be asked; scores are comparable \
+between runs of one model alone, which the signature names. The published script also counts the tokens that its tokenizer puts around \
+each text, here only the text's own count. An empty candidate or reference is undefined, and so is what is longer than the model's context: nothing is cut. All \
+items together: the mean.";
+    const PARTS: &'static [&'static str] = &["precision", "recall"];
+    const NEEDS: Needs = &[Need::References, Need::LanguageModel];
+
+    fn build(options: BartScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        let model = models.language_model(Self::NAME)?;
+        let description = describe(&model);
+        Ok(Box::new(Self { model, description, several: options.several }))
+    }
+}
+
+/// There are none.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct NoOptions {}
+
+impl Definition for BartScoreSource {
+    type Options = NoOptions;
+    const NAME: &'static str = "bart-score-source";
+    const ABOUT: &'static str =
+        "Mean log-probability of the candidate given its source, by a seq2seq model (faithfulness, Yuan et al. 2021)";
+    const LONG_ABOUT: &'static str = "\
+Mean log-probability of the candidate given its source, by a seq2seq model (faithfulness, Yuan et al. 2021).
+
+As `bart-score`, but of the candidate given the text that it was made from; no reference is needed.";
+    const NEEDS: Needs = &[Need::Source, Need::LanguageModel];
+
+    fn build(_: NoOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        let model = models.language_model(Self::NAME)?;
+        let description = describe(&model);
+        Ok(Box::new(Self { model, description }))
+    }
+}
+
+fn describe(model: &Mutex<dyn LanguageModel + Send>) -> ModelDescription {
+    model.lock().unwrap_or_else(PoisonError::into_inner).description().clone()
+}
+
+fn settings(description: &ModelDescription) -> Settings {
+    let fingerprint = description.fingerprint.chars().take(12).collect();
+    vec![("model", description.name.clone()), ("fingerprint", fingerprint), ("precision", description.precision.as_str().to_owned())]
+}
+
+impl Metric for BartScore {
+    fn settings(&self) -> Settings {
+        let several = match self.several {
+            Several::Max => "max",
+            Several::Mean => "mean",
+        };
+        settings(&self.description).into_iter().chain([("several", several.to_owned())]).collect()
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let pairs: Vec<(&str, &str)> = items.iter().flat_map(both_ways).collect();
+        let scores = log_probabilities(Self::NAME, &self.model, &pairs)?;
+        let mut scores = scores.chunks_exact(2);
+        let rows = items.iter().map(|item| {
+            let of_item: Vec<&[Score]> = scores.by_ref().take(item.references.len()).collect();
+            let part = |direction: usize| self.over_references(of_item.iter().map(|pair| pair[direction]));
+            let mean = |pair: &&[Score]| match (pair[0], pair[1]) {
+                (Score::Value(precision), Score::Value(recall)) => Score::Value(f64::midpoint(precision, recall)),
+                (undefined @ Score::Undefined(_), _) | (_, undefined) => undefined,
+            };
+            vec![self.over_references(of_item.iter().map(mean)), part(0), part(1)]
+        });
+        let rows = rows.collect();
+        watch(items.len()).map_err(MetricError::Stopped)?;
+        Ok(Scores::with_means(rows))
+    }
+}
+
+/// What is given and what is asked, by reference: precision's pair and recall's.
+fn both_ways<'a>(item: &Item<'a>) -> Vec<(&'a str, &'a str)> {
+    item.references.iter().flat_map(|reference| [(*reference, item.candidate), (item.candidate, *reference)]).collect()
+}
+
+impl BartScore {
+    /// One of several scores; where none is defined, the first's reason.
+    fn over_references(&self, scores: impl Iterator<Item = Score>) -> Score {
+        let scores: Vec<Score> = scores.collect();
+        let values = || scores.iter().filter_map(|score| score.value());
+        match self.several {
+            _ if values().next().is_none() => scores.first().copied().unwrap_or(Score::Undefined("there is no reference")),
+            Several::Max => Score::Value(values().fold(f64::NEG_INFINITY, f64::max)),
+            Several::Mean => Score::mean(scores.iter().copied()),
+        }
+    }
+}
+
+impl Metric for BartScoreSource {
+    fn settings(&self) -> Settings {
+        settings(&self.description)
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let pairs: Vec<(&str, &str)> = items.iter().map(|item| (item.source.unwrap_or_default(), item.candidate)).collect();
+        let scores = log_probabilities(Self::NAME, &self.model, &pairs)?;
+        watch(items.len()).map_err(MetricError::Stopped)?;
+        Ok(Scores::with_means(scores.into_iter().map(|score| vec![score]).collect()))
+    }
+}
+
+/// The mean log-probability of each pair's second text's tokens, given the first. Pairs that are the same are asked once.
+fn log_probabilities(metric: &str, model: &Mutex<dyn LanguageModel + Send>, pairs: &[(&str, &str)]) -> Result<Vec<Score>, MetricError> {
+    let mut index = FxHashMap::default();
+    let mut distinct: Vec<(&str, &str)> = Vec::new();
+    for pair in pairs {
+        index.entry(*pair).or_insert_with(|| {
+            distinct.push(*pair);
+            distinct.len() - 1
+        });
+    }
+    let mut answers = vec![Score::Undefined("a text is empty"); distinct.len()];
+    let asked: Vec<usize> =
+        (0..distinct.len()).filter(|&at| !distinct[at].0.trim().is_empty() && !distinct[at].1.trim().is_empty()).collect();
+    let mut requests = asked.iter().map(|&at| {
+        let (given, text) = distinct[at];
+        ScoreRequest { id: at.to_string(), prompt: Prompt::Text(given.to_owned()), ask: Ask::Continuation(text.to_owned()) }
+    });
+    let sink = &mut |position: usize, result: ScoreResult| {
+        answers[asked[position]] = mean(&result);
+        Ok(())
+    };
+    let failed = |source: LmError| MetricError::Model { metric: metric.to_owned(), source: Box::new(source) };
+    model.lock().unwrap_or_else(PoisonError::into_inner).score(&mut requests, sink).map_err(failed)?;
+    Ok(pairs.iter().map(|pair| answers[index[pair]]).collect())
+}
+
+fn mean(result: &ScoreResult) -> Score {
+    let Some(continuation) = result.continuation() else {
+        return Score::Undefined(match result.outcome {
+            Outcome::TooLong { .. } => "too long for the model",
+            Outcome::NotFinite { .. } => "the model gave no number",
+            _ => "a text is empty",
+        });
+    };
+    let mean = continuation.logprob / continuation.token_logprobs.len() as f64;
+    if mean.is_finite() { Score::Value(mean) } else { Score::Undefined("the model finds the text impossible") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose;
+    use crate::fixture::Lengths;
+
+    fn scored(metric: &str, items: &[Item<'_>]) -> Vec<Vec<Score>> {
+        let models = Models { language_model: Some(Arc::new(Mutex::new(Lengths::new(20)))), ..Models::default() };
+        choose(metric).expect("well formed")[0].build(&models).expect("suits").score(items, &|_| Ok(())).expect("scripted").items
+    }
+
+    fn item<'a>(candidate: &'a str, references: &[&'a str]) -> Item<'a> {
+        Item { candidate, references: references.to_vec(), source: Some("source") }
+    }
+
+    #[test]
+    fn each_direction_has_its_number_and_the_score_is_their_mean() {
+        let rows = scored("bart-score", &[item("a bc", &["abcdefgh"]), item("x", &["x"])]);
+        assert_eq!(rows[0], [-6.0, -8.0, -4.0].map(Score::Value));
+        assert_eq!(rows[1], [-1.0; 3].map(Score::Value));
+        assert_eq!(scored("bart-score-source", &[item("a bc", &[])])[0], [Score::Value(-6.0)]);
+    }
+
+    #[test]
+    fn of_several_references_the_highest_or_the_mean_is_taken() {
+        let items = [item("ab", &["abcd", "abcdef", ""])];
+        assert_eq!(scored("bart-score", &items)[0], [-3.0, -4.0, -2.0].map(Score::Value));
+        assert_eq!(scored("bart-score:several=mean", &items)[0], [-3.5, -5.0, -2.0].map(Score::Value));
+    }
+
+    #[test]
+    fn what_has_no_number_says_why() {
+        let long = "x".repeat(21);
+        let rows = scored("bart-score", &[item(" ", &["a"]), item("a", &[&long]), item("impossible", &["a"])]);
+        assert_eq!(rows[0], [Score::Undefined("a text is empty"); 3]);
+        assert_eq!(rows[1], [Score::Undefined("too long for the model"), Score::Undefined("too long for the model"), Score::Value(-1.0)]);
+        assert_eq!(rows[2][1..], [Score::Undefined("the model finds the text impossible"), Score::Value(-10.0)]);
+    }
+}

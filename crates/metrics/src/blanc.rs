@@ -1,0 +1,347 @@
+//! BLANC-help (Vasilyev et al. 2020), equal to the package blanc's given the same sentences.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use probity_lm::{Framing, MaskedSequence, Piece, TextEncoder};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use unicode_normalization::UnicodeNormalization;
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::MetricError;
+use crate::encoded::{self, failed};
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+
+/// Options of BLANC-help.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct BlancOptions {
+    /// One in so many tokens is masked at a time; the paper has 6
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    gap: u8,
+    /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are hindered
+    #[arg(long, value_enum, default_value_t = Measure::Relative)]
+    measure: Measure,
+    /// The shortest word of one piece that is masked, in characters
+    #[arg(long, default_value_t = 4)]
+    min_normal: usize,
+    /// The shortest first piece of a word of several that is masked
+    #[arg(long, default_value_t = 2)]
+    min_lead: usize,
+    /// The shortest later piece of a word that is masked
+    #[arg(long, default_value_t = 100)]
+    min_followup: usize,
+}
+
+/// What is told of the tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Measure {
+    /// (helped - hindered) / all
+    Relative,
+    /// helped / (all - hindered)
+    Improve,
+}
+
+/// BLANC-help; see [`Definition::LONG_ABOUT`].
+pub(crate) struct Blanc {
+    encoder: Arc<dyn TextEncoder>,
+    options: BlancOptions,
+    mask: u32,
+    filler: u32,
+}
+
+/// The tool's own limit of what is read at once.
+const MOST_TOKENS: usize = 512;
+/// A sentence is cut down to so many tokens before a summary is cut.
+const SENTENCE_KEEPS: usize = 100;
+/// Tokens of masked sequences that are held at once.
+const BLOCK_TOKENS: usize = 1 << 21;
+
+impl Definition for Blanc {
+    type Options = BlancOptions;
+    const NAME: &'static str = "blanc";
+    const ABOUT: &'static str =
+        "How much a summary helps a model to fill in masked words of its document (BLANC-help, Vasilyev et al. 2020)";
+    const LONG_ABOUT: &'static str = "\
+How much a summary helps a model to fill in masked words of its document (BLANC-help, Vasilyev et al. 2020).
+
+Each sentence of the document is read behind the summary, and behind as many full stops as the summary has tokens; every gap-th token that is \
+long enough is masked, in gap ways. Relative is (helped - hindered) / all masked tokens, from -1 to 1. Equal to the package blanc, in whose \
+way sentences, and summaries behind them, are cut where both are longer than 512 tokens or the model's context, except where sentences end: \
+here by Unicode's rules (UAX #29), there by nltk's trained splitter. `masked` is the number of tokens that were asked about; where there is none, \
+for which the tool says 0, the score is undefined, and so it is for an empty summary. Scores are comparable between runs of one model alone, \
+which the signature names. All items together: the mean.";
+    const PARTS: &'static [&'static str] = &["masked"];
+    const NEEDS: Needs = &[Need::Source, Need::Encoder];
+
+    fn build(options: BlancOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        let encoder = models.encoder(Self::NAME)?;
+        let unfit = |why: &str| MetricError::Option {
+            metric: Self::NAME.into(),
+            why: format!("`{}` {why}", encoder.description().name.escape_debug()),
+            hint: "choose another --encoder, one whose config.json says \"…ForMaskedLM\"".into(),
+        };
+        let mask = encoder.framing().mask.ok_or_else(|| unfit("has no token for masks"))?;
+        let filler = encoder.tokenize(&["."]).map_err(|source| failed(Self::NAME, source))?;
+        let [filler] = *filler[0].as_slice() else { return Err(unfit("has no full stop of one token")) };
+        Ok(Box::new(Self { encoder, options, mask, filler }))
+    }
+}
+
+impl Metric for Blanc {
+    fn settings(&self) -> Settings {
+        let o = &self.options;
+        let measure = match o.measure {
+            Measure::Relative => "relative",
+            Measure::Improve => "improve",
+        };
+        let mut settings = encoded::settings(&*self.encoder);
+        settings.push(("gap", o.gap.to_string()));
+        settings.push(("measure", measure.to_owned()));
+        settings.push(("min", format!("{},{},{}", o.min_normal, o.min_lead, o.min_followup)));
+        settings.push(("sentences", "uax29".to_owned()));
+        settings
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let mut rows = Vec::with_capacity(items.len());
+        let mut block = Block::default();
+        let mut done = 0;
+        for item in items {
+            block.add(self.masked(item)?);
+            if block.tokens >= BLOCK_TOKENS {
+                rows.extend(self.judge(std::mem::take(&mut block))?);
+                watch(rows.len() - done).map_err(MetricError::Stopped)?;
+                done = rows.len();
+            }
+        }
+        rows.extend(self.judge(block)?);
+        watch(rows.len() - done).map_err(MetricError::Stopped)?;
+        Ok(Scores::with_means(rows))
+    }
+}
+
+/// One masking of one sentence, behind the summary and behind the filler.
+struct Masking {
+    helped: MaskedSequence,
+    filled: MaskedSequence,
+    /// What stands behind the masks.
+    answers: Vec<u32>,
+}
+
+/// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of one length are).
+#[derive(Default)]
+struct Block {
+    sequences: Vec<MaskedSequence>,
+    index: FxHashMap<MaskedSequence, usize>,
+    /// By item: helped, filled, answers.
+    items: Vec<Result<Vec<(usize, usize, Vec<u32>)>, &'static str>>,
+    tokens: usize,
+}
+
+impl Block {
+    fn add(&mut self, item: Result<Vec<Masking>, &'static str>) {
+        let item = item.map(|maskings| {
+            maskings.into_iter().map(|masking| (self.position(masking.helped), self.position(masking.filled), masking.answers)).collect()
+        });
+        self.items.push(item);
+    }
+
+    fn position(&mut self, sequence: MaskedSequence) -> usize {
+        if let Some(at) = self.index.get(&sequence) {
+            return *at;
+        }
+        self.tokens += sequence.ids.len();
+        self.sequences.push(sequence.clone());
+        self.index.insert(sequence, self.sequences.len() - 1);
+        self.sequences.len() - 1
+    }
+}
+
+impl Blanc {
+    /// Every masking of an item, or why there is none.
+    fn masked(&self, item: &Item<'_>) -> Result<Result<Vec<Masking>, &'static str>, MetricError> {
+        let summary = self.sentences(item.candidate)?;
+        if summary.iter().all(Vec::is_empty) {
+            return Ok(Err("the candidate is empty"));
+        }
+        let framing = self.encoder.framing();
+        let limit =
+            self.encoder.description().context_length.map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS)).saturating_sub(framing.len());
+        let document = self.sentences(item.source.unwrap_or_default())?;
+        let maskings = document.iter().flat_map(|sentence| {
+            let (sentence, help) = fit(sentence, &summary, limit);
+            self.maskings(framing, sentence, &help)
+        });
+        Ok(Ok(maskings.collect()))
+    }
+
+    /// The tokens of each sentence.
+    fn sentences(&self, text: &str) -> Result<Vec<Vec<u32>>, MetricError> {
+        let text: String = text.nfkd().collect();
+        let sentences: Vec<&str> = text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
+        self.encoder.tokenize(&sentences).map_err(|source| failed(Self::NAME, source))
+    }
+
+    fn maskings(&self, framing: &Framing, sentence: &[u32], help: &[u32]) -> Vec<Masking> {
+        let pieces: Vec<Piece> = sentence.iter().map(|&id| self.encoder.piece(id)).collect();
+        let continues = |at: usize| at > 0 && pieces.get(at).is_some_and(|piece| piece.continues_word);
+        let is_long_enough = |at: usize| {
+            let least = match (continues(at), continues(at + 1)) {
+                (true, _) => self.options.min_followup,
+                (_, true) => self.options.min_lead,
+                _ => self.options.min_normal,
+            };
+            pieces[at].text.chars().count() >= least
+        };
+        let gap = usize::from(self.options.gap).min(sentence.len());
+        let filler = vec![self.filler; help.len()];
+        let masking = |first: usize| {
+            let masks: Vec<usize> = (first..sentence.len()).step_by(gap).filter(|&at| is_long_enough(at)).collect();
+            let answers = masks.iter().map(|&at| sentence[at]).collect();
+            let behind = |help: &[u32]| {
+                let mut ids = [&framing.before, help, sentence, &framing.after].concat();
+                let positions: Vec<usize> = masks.iter().map(|at| framing.before.len() + help.len() + at).collect();
+                for &at in &positions {
+                    ids[at] = self.mask;
+                }
+                MaskedSequence { ids, positions }
+            };
+            (!masks.is_empty()).then(|| Masking { helped: behind(help), filled: behind(&filler), answers })
+        };
+        (0..gap).filter_map(masking).collect()
+    }
+
+    fn judge(&self, block: Block) -> Result<Vec<Vec<Score>>, MetricError> {
+        let mut predicted: Vec<Vec<u32>> = vec![Vec::new(); block.sequences.len()];
+        let take = &mut |index: usize, predictions: Vec<probity_lm::Prediction>| {
+            predicted[index] = predictions.iter().map(|prediction| prediction.id).collect();
+            Ok(())
+        };
+        self.encoder.predict_masked(&block.sequences, take).map_err(|source| failed(Self::NAME, source))?;
+        Ok(block.items.into_iter().map(|item| self.row(item, &predicted)).collect())
+    }
+
+    fn row(&self, item: Result<Vec<(usize, usize, Vec<u32>)>, &'static str>, predicted: &[Vec<u32>]) -> Vec<Score> {
+        let maskings = match item {
+            Ok(maskings) => maskings,
+            Err(why) => return vec![Score::Undefined(why); 2],
+        };
+        let (mut all, mut helped, mut hindered) = (0_u32, 0_u32, 0_u32);
+        for (with, without, answers) in &maskings {
+            for ((answer, with), without) in answers.iter().zip(&predicted[*with]).zip(&predicted[*without]) {
+                all += 1;
+                helped += u32::from(with == answer && without != answer);
+                hindered += u32::from(with != answer && without == answer);
+            }
+        }
+        let share = |part: f64, whole: u32| match whole {
+            0 => Score::Undefined("no token of the source was masked and not hindered"),
+            whole => Score::Value(part / f64::from(whole)),
+        };
+        let score = match self.options.measure {
+            Measure::Relative => share(f64::from(helped) - f64::from(hindered), all),
+            Measure::Improve => share(f64::from(helped), all - hindered),
+        };
+        vec![score, Score::Value(f64::from(all))]
+    }
+}
+
+/// A sentence and the summary's tokens that stand before it, cut to `limit` tokens as the tool does: first the sentence's end, down to
+/// [`SENTENCE_KEEPS`], then the summary's last sentences, and where its first alone is too long, the beginning of that.
+fn fit<'a>(sentence: &'a [u32], summary: &[Vec<u32>], limit: usize) -> (&'a [u32], Vec<u32>) {
+    let help = summary.concat();
+    let excess = (help.len() + sentence.len()).saturating_sub(limit);
+    if excess == 0 {
+        return (sentence, help);
+    }
+    let cut = excess.min(sentence.len().saturating_sub(SENTENCE_KEEPS));
+    // A model that sees less than that has a sentence cut further.
+    let sentence = &sentence[..(sentence.len() - cut).min(limit)];
+    let room = limit - sentence.len();
+    if help.len() <= room {
+        return (sentence, help);
+    }
+    let mut kept = 0;
+    let whole = summary.iter().take_while(|sentence| {
+        kept += sentence.len();
+        kept <= room
+    });
+    let whole: Vec<u32> = whole.flatten().copied().collect();
+    let first = &summary[0];
+    (sentence, if whole.is_empty() { first[first.len().saturating_sub(room)..].to_vec() } else { whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::ScriptedEncoder;
+
+    use super::*;
+    use crate::choose;
+
+    const VOCABULARY: [&str; 8] = [".", "green", "house", "hou", "##ses", "a", "##s", "white"];
+
+    /// Whoever sees `green` somewhere before a mask says `house`, whoever sees `white` says `green`, all others say `white`.
+    fn models() -> Models {
+        let encoder = ScriptedEncoder::new(&VOCABULARY, 1, 1, |_, _| Vec::new()).with_masked(|sequence| {
+            let sees = |id: u32, at: usize| sequence.ids[..at].contains(&id);
+            let said = |&at: &usize| match (sees(5, at), sees(11, at)) {
+                (true, _) => 6,
+                (_, true) => 5,
+                _ => 11,
+            };
+            sequence.positions.iter().map(said).collect()
+        });
+        Models { encoder: Some(Arc::new(encoder)), ..Models::default() }
+    }
+
+    fn scored(metric: &str, pairs: &[(&str, &str)]) -> Vec<Vec<Score>> {
+        let items: Vec<Item<'_>> =
+            pairs.iter().map(|&(source, candidate)| Item { candidate, references: Vec::new(), source: Some(source) }).collect();
+        choose(metric).expect("well formed")[0].build(&models()).expect("suits").score(&items, &|_| Ok(())).expect("scripted").items
+    }
+
+    #[test]
+    fn a_summary_helps_where_it_makes_a_word_known() {
+        // One mask at a time: `house` twice, known behind `green` alone. `a` is too short.
+        let rows = scored("blanc", &[("a house a house", "green"), ("a house a house", "house"), ("white house white", "green")]);
+        assert_eq!(rows[0], [Score::Value(1.0), Score::Value(2.0)]);
+        assert_eq!(rows[1], [Score::Value(0.0), Score::Value(2.0)]);
+        // Behind the filler both `white` are known, and behind `green` it is `house` alone.
+        assert_eq!(rows[2], [Score::Value(-1.0 / 3.0), Score::Value(3.0)]);
+        assert_eq!(scored("blanc:measure=improve", &[("white house white", "green")])[0][0], Score::Value(1.0));
+    }
+
+    #[test]
+    fn words_are_masked_by_the_length_of_their_pieces() {
+        let masked = |metric, source| scored(metric, &[(source, "green")])[0][1];
+        assert_eq!(
+            masked("blanc", "houses as a green"),
+            Score::Value(2.0),
+            "`hou` leads, `as` is two pieces of which one leads, but too short"
+        );
+        assert_eq!(masked("blanc:min-lead=1", "houses as a green"), Score::Value(3.0));
+        assert_eq!(masked("blanc:min-followup=1", "houses as a green"), Score::Value(4.0));
+        assert_eq!(masked("blanc:min-normal=1,gap=6", "houses as a green"), Score::Value(3.0));
+    }
+
+    #[test]
+    fn nothing_to_ask_or_to_help_with_is_undefined() {
+        let rows = scored("blanc", &[("a a", "green"), ("green", ""), ("", "green")]);
+        assert!(rows.iter().all(|row| row[0].value().is_none()), "{rows:?}");
+        assert_eq!((rows[0][1], rows[2][1]), (Score::Value(0.0), Score::Value(0.0)));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_as_the_tool_does() {
+        let sentence: Vec<u32> = (0..150).collect();
+        let summary = [vec![1; 30], vec![2; 30], vec![3; 30]];
+        assert_eq!(fit(&sentence, &summary, 240), (&sentence[..], summary.concat()));
+        assert_eq!(fit(&sentence, &summary, 200), (&sentence[..110], summary.concat()));
+        assert_eq!(fit(&sentence, &summary, 165), (&sentence[..100], summary[..2].concat()));
+        let first: Vec<u32> = (0..200).collect();
+        assert_eq!(fit(&sentence[..50], &[first.clone(), vec![7]], 100), (&sentence[..50], first[150..].to_vec()));
+        assert_eq!(fit(&sentence, &[vec![1]], 60), (&sentence[..60], Vec::new()));
+    }
+}

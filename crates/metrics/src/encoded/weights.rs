@@ -1,0 +1,71 @@
+//! How much each token counts.
+
+use probity_lm::Framed;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// In how many texts of a list each token occurs.
+#[derive(Debug, Default)]
+pub(crate) struct Frequencies {
+    texts: usize,
+    counts: FxHashMap<u32, usize>,
+}
+
+impl Frequencies {
+    /// Counts each text as often as it is given.
+    pub(crate) fn of<'a>(texts: impl IntoIterator<Item = &'a Framed>) -> Self {
+        let mut frequencies = Self::default();
+        for text in texts {
+            frequencies.texts += 1;
+            for id in text.ids.iter().copied().collect::<FxHashSet<_>>() {
+                *frequencies.counts.entry(id).or_default() += 1;
+            }
+        }
+        frequencies
+    }
+
+    /// ln((texts + 1) / (texts that have it + 1)): zero for what every text has, as it is with `[CLS]` and `[SEP]`.
+    pub(crate) fn weight(&self, id: u32) -> f64 {
+        let with = self.counts.get(&id).copied().unwrap_or(0);
+        libm::log((self.texts + 1) as f64 / (with + 1) as f64)
+    }
+}
+
+/// The weights of tokens.
+#[derive(Debug)]
+pub(crate) enum Weighting {
+    /// By how few texts have the token.
+    Idf(Frequencies),
+    /// Every token of the text counts one; what stands around it counts as told.
+    Equal {
+        /// The weight of `[CLS]` and `[SEP]`.
+        frame: f64,
+    },
+}
+
+impl Weighting {
+    /// A weight for each token of a text.
+    pub(crate) fn of(&self, text: &Framed) -> Vec<f64> {
+        match self {
+            Self::Idf(frequencies) => text.ids.iter().map(|&id| frequencies.weight(id)).collect(),
+            Self::Equal { frame } => (0..text.ids.len()).map(|at| if text.from_text.contains(&at) { 1.0 } else { *frame }).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(text: &[u32]) -> Framed {
+        probity_lm::Framing { before: vec![1], after: vec![2], mask: None }.frame(text, None)
+    }
+
+    #[test]
+    fn a_token_counts_once_a_text_and_unseen_ones_most() {
+        let texts = [framed(&[7, 7, 8]), framed(&[7])];
+        let idf = Weighting::Idf(Frequencies::of(&texts));
+        let rare = libm::log(1.5);
+        assert_eq!(idf.of(&framed(&[7, 8, 9])), [0.0, 0.0, rare, libm::log(3.0), 0.0]);
+        assert_eq!(Weighting::Equal { frame: 0.0 }.of(&framed(&[7, 9])), [0.0, 1.0, 1.0, 0.0]);
+    }
+}

@@ -1,0 +1,257 @@
+//! `MoverScore` (Zhao et al. 2019), equal to the package moverscore's `word_mover_score`.
+
+use std::sync::Arc;
+
+use probity_lm::{Framed, HiddenStates, TextEncoder};
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::encoded::{self, Distinct, Frequencies, Job, Weighting, dot, failed, normalise_rows};
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
+use crate::transport::transport_cost;
+
+/// Options of `MoverScore`.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct MoverScoreOptions {
+    /// How many pieces that follow each other are moved as one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    n: u8,
+    /// Weigh every piece equally, instead of by how few texts have it: candidates by all candidates, references by all references
+    #[arg(long)]
+    no_idf: bool,
+    /// Keep pieces that go on with a word, instead of moving each word as its first piece
+    #[arg(long)]
+    subwords: bool,
+    /// Pieces to leave out, with spaces between them (the tool's stop words)
+    #[arg(long, default_value = "")]
+    stop: String,
+}
+
+/// `MoverScore`; see [`Definition::LONG_ABOUT`].
+pub(crate) struct MoverScore {
+    encoder: Arc<dyn TextEncoder>,
+    options: MoverScoreOptions,
+    layers: Vec<usize>,
+}
+
+/// The last so many layers are pooled.
+const POOLED: usize = 5;
+
+impl Definition for MoverScore {
+    type Options = MoverScoreOptions;
+    const NAME: &'static str = "mover-score";
+    const ABOUT: &'static str =
+        "One minus what it costs to move a candidate's hidden states to a reference's (MoverScore, Zhao et al. 2019)";
+    const LONG_ABOUT: &'static str = "\
+One minus what it costs to move a candidate's hidden states to a reference's (MoverScore, Zhao et al. 2019).
+
+Equal to word_mover_score of the package moverscore (its module moverscore, the paper's; moverscore_v2 is another metric): each piece is the \
+minimum, mean and maximum of its states of length one in the last five layers, punctuation and all but the first piece of each word are left \
+out, n-grams are means by weight, and the cost of moving is the squared Euclidean distance between directions. The earth mover's distance is \
+exact here, while the tool's solver rounds masses and costs to a millionth of the largest and its divisions have guards of a hundred-thousandth: \
+together a few hundred-thousandths. Of several references: the mean, as the tool's examples do it. An empty candidate or reference, for which \
+the tool compares [CLS] and [SEP], is undefined. Scores are comparable between runs of one model alone, which the signature names. What a \
+text has beyond the model's context is left out as there; `left-out` counts such tokens of candidate and references. All items together: \
+the mean.";
+    const PARTS: &'static [&'static str] = &["left-out"];
+    const NEEDS: Needs = &[Need::References, Need::Encoder];
+
+    fn build(options: MoverScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        let encoder = models.encoder(Self::NAME)?;
+        let last = encoder.layers();
+        let layers = (1..=last).skip(last.saturating_sub(POOLED)).collect();
+        Ok(Box::new(Self { encoder, options, layers }))
+    }
+}
+
+impl Metric for MoverScore {
+    fn settings(&self) -> Settings {
+        let mut settings = encoded::settings(&*self.encoder);
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let last = self.encoder.layers();
+        settings.push(("layers", format!("{}-{last}", self.layers.first().unwrap_or(&last))));
+        settings.push(("n", self.options.n.to_string()));
+        settings.push(("idf", yes(!self.options.no_idf)));
+        settings.push(("subwords", yes(self.options.subwords)));
+        settings.push(("stop", self.options.stop.split_whitespace().collect::<Vec<_>>().join("+")));
+        settings
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let (distinct, uses) = Distinct::of(items);
+        let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
+        let weighting = |of: &mut dyn Iterator<Item = usize>| match self.options.no_idf {
+            true => Weighting::Equal { frame: 1.0 },
+            false => Weighting::Idf(Frequencies::of(of.map(|text| &texts[text]))),
+        };
+        let candidates = weighting(&mut uses.iter().map(|uses| uses[0]));
+        let references = weighting(&mut uses.iter().flat_map(|uses| uses[1..].iter().copied()));
+        let job = Job { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &self.layers, uses: &uses };
+        let compare = |item: usize, read: &[&Option<Vec<f32>>]| {
+            let texts: Vec<&Framed> = uses[item].iter().map(|&text| &texts[text]).collect();
+            let left_out: usize = texts.iter().map(|text| text.left_out).sum();
+            let candidate = self.grams(texts[0], read[0].as_deref(), &candidates);
+            let against = |at: usize| match (&candidate, self.grams(texts[at], read[at].as_deref(), &references)) {
+                (Ok(candidate), Ok(reference)) => Score::Value(1.0 - distance(candidate, &reference)),
+                (Err(why), _) => Score::Undefined(why),
+                (_, Err(why)) => Score::Undefined(why),
+            };
+            let scores: Vec<Score> = (1..texts.len()).map(against).collect();
+            let why = scores.iter().copied().find(|score| score.value().is_none());
+            let mean = Score::mean(scores);
+            vec![if mean.value().is_some() { mean } else { why.unwrap_or(mean) }, Score::Value(left_out as f64)]
+        };
+        Ok(Scores::with_means(job.run(pooled, compare, watch)?))
+    }
+}
+
+/// What is moved: directions, and how much of the whole lies at each.
+struct Grams {
+    directions: Vec<Vec<f32>>,
+    masses: Vec<f64>,
+}
+
+/// `(tokens, 3 · hidden_size)`: the minimum, mean and maximum over layers of states of length one; `None` where a state has no direction.
+fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
+    let (width, layers) = (states.hidden_size, states.values.len() / (states.tokens * states.hidden_size));
+    if !normalise_rows(&mut states.values, width) {
+        return None;
+    }
+    let mut pooled = Vec::with_capacity(states.tokens * 3 * width);
+    for token in 0..states.tokens {
+        let over = |fold: &dyn Fn(&mut dyn Iterator<Item = f32>) -> f32| -> Vec<f32> {
+            (0..width).map(|at| fold(&mut (0..layers).map(|layer| states.layer(layer)[token * width + at]))).collect()
+        };
+        pooled.extend(over(&|values| values.fold(f32::INFINITY, f32::min)));
+        pooled.extend(over(&|values| values.sum::<f32>() / layers as f32));
+        pooled.extend(over(&|values| values.fold(f32::NEG_INFINITY, f32::max)));
+    }
+    Some(pooled)
+}
+
+impl MoverScore {
+    /// The n-grams of a text, given its [`pooled`] states.
+    fn grams(&self, text: &Framed, states: Option<&[f32]>, weighting: &Weighting) -> Result<Grams, &'static str> {
+        if text.from_text.is_empty() {
+            return Err("candidate or reference is empty");
+        }
+        let states = states.ok_or("a hidden state has no direction")?;
+        let width = states.len() / text.ids.len();
+        let weights = weighting.of(text);
+        let kept: Vec<usize> = (0..text.ids.len()).filter(|&at| self.is_kept(text, at)).collect();
+        let (mut directions, mut masses) = (Vec::new(), Vec::new());
+        // A text of fewer pieces is one gram.
+        for gram in kept.windows(usize::from(self.options.n).min(kept.len()).max(1)) {
+            let mass: f64 = gram.iter().map(|&at| weights[at]).sum();
+            if mass == 0.0 {
+                continue;
+            }
+            let mean =
+                |column: usize| gram.iter().map(|&at| weights[at] / mass * f64::from(states[at * width + column])).sum::<f64>() as f32;
+            let mut direction: Vec<f32> = (0..width).map(mean).collect();
+            if !normalise_rows(&mut direction, width) {
+                return Err("a hidden state has no direction");
+            }
+            directions.push(direction);
+            masses.push(mass);
+        }
+        let whole: f64 = masses.iter().sum();
+        if masses.is_empty() {
+            Err("nothing has any weight")
+        } else {
+            Ok(Grams { directions, masses: masses.iter().map(|m| m / whole).collect() })
+        }
+    }
+
+    /// What stands around the text is kept; under idf it weighs nothing.
+    fn is_kept(&self, text: &Framed, at: usize) -> bool {
+        if !text.from_text.contains(&at) {
+            return true;
+        }
+        let piece = self.encoder.piece(text.ids[at]);
+        let continues = piece.continues_word && at > text.from_text.start;
+        let is_punctuation = !continues && piece.text.len() == 1 && piece.text.chars().all(|c| c.is_ascii_punctuation());
+        let is_stopped = !continues && self.options.stop.split_whitespace().any(|word| word == piece.text);
+        !is_punctuation && !is_stopped && (self.options.subwords || !continues)
+    }
+}
+
+/// The earth mover's distance under squared Euclidean distances.
+fn distance(candidate: &Grams, reference: &Grams) -> f64 {
+    let costs = reference.directions.iter().flat_map(|from| {
+        // Of directions: |a − b|² = 2 − 2 a·b.
+        candidate.directions.iter().map(move |to| (2.0 - 2.0 * f64::from(dot(from, to))).max(0.0))
+    });
+    transport_cost(&reference.masses, &candidate.masses, &costs.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::ScriptedEncoder;
+
+    use super::*;
+    use crate::choose;
+
+    /// Words are directions of the plane, everything else stands at right angles to it; layers before the last five are nonsense and must not be asked for.
+    fn models() -> Models {
+        let encoder = ScriptedEncoder::new(&["right", "up", "left", "##ward", ".", "the"], 7, 3, |ids, layer| {
+            assert!(layer > 2, "layer {layer} is pooled");
+            let state = |id: &u32| match id {
+                4 | 7 => [2.0, 0.0, 0.0],
+                5 => [0.0, 1.0, 0.0],
+                6 => [-1.0, 0.0, 0.0],
+                _ => [0.0, 0.0, 3.0],
+            };
+            ids.iter().flat_map(state).collect()
+        });
+        Models { encoder: Some(Arc::new(encoder)), ..Models::default() }
+    }
+
+    fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> Vec<Score> {
+        let items: Vec<Item<'_>> =
+            pairs.iter().map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None }).collect();
+        let metric = choose(metric).expect("well formed")[0].build(&models()).expect("suits");
+        metric.score(&items, &|_| Ok(())).expect("scripted").items.into_iter().map(|row| row[0]).collect()
+    }
+
+    fn near(score: Score, expected: f64) {
+        assert!(score.value().is_some_and(|value| (value - expected).abs() < 1e-6), "{score:?} is not {expected}");
+    }
+
+    #[test]
+    fn what_differs_is_moved_and_the_frame_counts_without_idf() {
+        // Four pieces of which one moves by a right angle: ¼ · 2.
+        near(scored("mover-score:no-idf=yes", &[("right up", &["right right"])])[0], 0.5);
+        // Under idf the frame weighs nothing, and neither does `right`, which all candidates have.
+        let scores = scored("mover-score", &[("right up", &["right left"]), ("right right", &["up left"])]);
+        // The first candidate is `up` alone. Its reference is `right` and `left` with weights ln 3/2 and ln 3/3 = 0: all moves a right angle.
+        near(scores[0], -1.0);
+        assert_eq!(scores[1], Score::Undefined("nothing has any weight"));
+    }
+
+    #[test]
+    fn punctuation_stop_words_and_ends_of_words_are_left_out() {
+        near(scored("mover-score:no-idf=yes", &[("upward .", &["up"])])[0], 1.0);
+        assert!(scored("mover-score:no-idf=yes,subwords=yes", &[("upward .", &["up"])])[0].value().is_some_and(|score| score < 0.9));
+        near(scored("mover-score:no-idf=yes,stop=the", &[("the up", &["up"])])[0], 1.0);
+    }
+
+    #[test]
+    fn grams_are_means_by_weight() {
+        // `[CLS] right` stays, `right up` moves by 45 degrees to `right right`, `up [SEP]` by 60 to `right [SEP]`: 2 − √2 and 1 of three parts.
+        let scores = scored("mover-score:no-idf=yes,n=2", &[("right up", &["right right"]), ("right up", &["right up"])]);
+        near(scores[0], 2_f64.sqrt() / 3.0);
+        near(scores[1], 1.0);
+        let short = scored("mover-score:no-idf=yes,n=8", &[("right", &["right"])]);
+        near(short[0], 1.0);
+    }
+
+    #[test]
+    fn several_references_are_averaged_and_empty_texts_are_undefined() {
+        let empty = Score::Undefined("candidate or reference is empty");
+        let scores = scored("mover-score:no-idf=yes", &[("right", &["right", "up"]), ("", &["up"]), ("up", &[" "]), ("up", &["", "up"])]);
+        near(scores[0], 1.0 - 2.0 / 3.0 / 2.0);
+        assert_eq!(scores[1..3], [empty; 2]);
+        near(scores[3], 1.0);
+    }
+}
