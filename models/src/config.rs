@@ -142,6 +142,12 @@ impl Fields {
         value.as_bool().map(Some).ok_or_else(|| invalid(field, &value, "true or false"))
     }
 
+    /// An activation function that we have.
+    pub(crate) fn required_activation(&mut self, field: &'static str) -> Result<Activation, ConfigError> {
+        let name = self.take(field).ok_or(ConfigError::Missing(field))?;
+        activation(&name).ok_or_else(|| self.not_honoured(field, &name))
+    }
+
     /// Refuses any value of `field` but `honoured`; absent is fine.
     pub(crate) fn only(&mut self, field: &str, honoured: &[Value]) -> Result<(), ConfigError> {
         match self.take(field) {

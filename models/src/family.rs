@@ -8,15 +8,19 @@ use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::encoder::{EncoderConfig, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
 use crate::packed::{Decoder, Encoder};
-use crate::{Compute, Rope, SourceError, WeightSource, llama, mistral, qwen2, t5};
+use crate::{Compute, Rope, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
 
 type ConfigReader = fn(&Map<String, Value>) -> Result<ModelConfig, ConfigError>;
 
 /// Every architecture: `model_type` and how its configuration is read.
 const ARCHITECTURES: &[(&str, ConfigReader)] = &[
+    ("bart", |config| bart::config(config).map(ModelConfig::EncoderDecoder)),
+    ("bert", |config| bert::config(config).map(ModelConfig::Encoder)),
+    ("distilbert", |config| distilbert::config(config).map(ModelConfig::Encoder)),
     ("llama", |config| llama::config(config).map(ModelConfig::Decoder)),
     ("mistral", |config| mistral::config(config).map(ModelConfig::Decoder)),
     ("qwen2", |config| qwen2::config(config).map(ModelConfig::Decoder)),
+    ("roberta", |config| roberta::config(config).map(ModelConfig::Encoder)),
     ("t5", |config| t5::config(config).map(ModelConfig::EncoderDecoder)),
 ];
 

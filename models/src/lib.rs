@@ -4,10 +4,13 @@
 //! run over all tokens at once, attention per segment; there is no padding. Prefill, label suffixes and decoding are the same call.
 //! An architecture is one file that reads its configuration and one line in the registry.
 
+mod bart;
+mod bert;
 mod config;
 mod cpu;
 mod decoder;
 mod device;
+mod distilbert;
 mod embeddings;
 mod encoder;
 mod encoder_decoder;
@@ -19,6 +22,7 @@ mod mistral;
 mod packed;
 mod qwen2;
 mod relative;
+mod roberta;
 mod rope;
 mod source;
 mod t5;

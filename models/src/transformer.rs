@@ -8,7 +8,9 @@ use probity_kernels::{
     matmul, normalise,
 };
 use rayon::prelude::*;
+use serde_json::json;
 
+use crate::config::{ConfigError, Fields, invalid};
 use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
 use crate::linear::{Linear, Loader};
 use crate::packed::KvSpan;
@@ -38,6 +40,26 @@ pub(crate) struct StackConfig {
     pub(crate) activation: Activation,
     pub(crate) biases: Biases,
     pub(crate) names: LayerNames,
+}
+
+/// The sizes of a stack whose heads share its width.
+pub(crate) struct Sizes {
+    pub(crate) hidden_size: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) num_layers: usize,
+    pub(crate) num_heads: usize,
+}
+
+impl Sizes {
+    /// Reads the fields of these names: layers, heads, and what feed-forward layers have inside.
+    pub(crate) fn read(fields: &mut Fields, hidden_size: usize, [layers, heads, inner]: [&'static str; 3]) -> Result<Self, ConfigError> {
+        let num_heads = fields.required_size(heads)?;
+        if !hidden_size.is_multiple_of(num_heads) {
+            return Err(invalid(heads, &json!(num_heads), &format!("a divisor of the hidden size, {hidden_size}")));
+        }
+        let (num_layers, intermediate_size) = (fields.required_size(layers)?, fields.required_size(inner)?);
+        Ok(Self { hidden_size, intermediate_size, num_layers, num_heads })
+    }
 }
 
 /// Which products have biases.
@@ -79,6 +101,30 @@ pub(crate) struct AttentionNames {
 }
 
 impl StackConfig {
+    /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases everywhere.
+    pub(crate) fn post_norm(sizes: Sizes, activation: Activation, norm_eps: f64, names: LayerNames) -> Self {
+        let Sizes { hidden_size, intermediate_size, num_layers, num_heads } = sizes;
+        let head_dim = hidden_size / num_heads;
+        Self {
+            hidden_size,
+            intermediate_size,
+            num_layers,
+            num_heads,
+            num_kv_heads: num_heads,
+            head_dim,
+            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            sliding_window: None,
+            bidirectional: true,
+            relative: None,
+            norm: NormKind::Layer,
+            norm_eps,
+            norm_first: false,
+            activation,
+            biases: Biases::ALL,
+            names,
+        }
+    }
+
     pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
         AttentionShape {
             heads: self.num_heads,

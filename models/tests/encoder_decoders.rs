@@ -7,13 +7,17 @@ use std::sync::Arc;
 use checkpoints::{Checkpoint, Golden, largest_difference};
 use probity_models::{Arithmetic, Compute, Decoder, Isa, KvSpan, ModelConfig, PackedSegment, load_encoder_decoder};
 
-const MODELS: [&str; 2] = ["t5", "flan-t5"];
+const MODELS: [&str; 3] = ["t5", "flan-t5", "bart"];
 const TOLERANCE: f32 = 2e-4;
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn Decoder> {
     let checkpoint = Checkpoint::golden(name);
-    let ModelConfig::EncoderDecoder(config) = checkpoint.read_config() else { panic!("{name} is an encoder-decoder") };
-    load_encoder_decoder(&checkpoint, &config, compute).expect("complete checkpoint")
+    load_checkpoint(&checkpoint, compute)
+}
+
+fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn Decoder> {
+    let ModelConfig::EncoderDecoder(config) = checkpoint.read_config() else { panic!("an encoder-decoder") };
+    load_encoder_decoder(checkpoint, &config, compute).expect("complete checkpoint")
 }
 
 fn source(tokens: &[u32]) -> PackedSegment {
@@ -142,6 +146,23 @@ fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             assert_eq!(run(isa, 2), plain, "{name} in {arithmetic:?} on {}", isa.name());
         }
+    }
+}
+
+#[test]
+fn names_of_other_exports_are_read() {
+    let cases: [(&str, fn(&str) -> String); 3] = [
+        ("bart", |name| name.strip_prefix("model.").unwrap_or(name).to_owned()),
+        ("bart", |name| name.replace("model.shared", "model.decoder.embed_tokens")),
+        ("t5", |name| name.replace("shared", "encoder.embed_tokens")),
+    ];
+    for (name, rename) in cases {
+        let run = |checkpoint: Checkpoint| {
+            let model = load_checkpoint(&checkpoint, Arithmetic::Exact);
+            let source = read(&*model, &[5, 6, 7]);
+            bits(&logits(&*model, &in_pieces(&*model, &source, &[2, 30], &[2]), 2))
+        };
+        assert_eq!(run(Checkpoint::golden(name).renamed(rename)), run(Checkpoint::golden(name)), "{name}");
     }
 }
 

@@ -1,0 +1,77 @@
+//! BERT (Devlin et al. 2019) and what shares its checkpoint layout, such as `MiniLM`. Of a pair of texts only the first kind exists here.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, Fields};
+use crate::embeddings::{EmbeddingsConfig, Positions};
+use crate::encoder::{EncoderConfig, MaskedHeadConfig};
+use crate::transformer::{AttentionNames, LayerNames, Sizes, StackConfig};
+
+const NAMES: LayerNames = LayerNames {
+    layers: "encoder.layer",
+    attention: AttentionNames {
+        projections: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],
+        norm: "attention.output.LayerNorm",
+    },
+    cross: None,
+    gate: "intermediate.dense",
+    up: None,
+    down: "output.dense",
+    feed_forward_norm: "output.LayerNorm",
+    last_norm: None,
+    relative: None,
+};
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+    let mut fields = Fields::new("bert", config);
+    let encoder = base_config(&mut fields, 0)?;
+    // How the pooled first token is made, which is not asked for.
+    for field in ["directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"] {
+        fields.take(field);
+    }
+    fields.take("pooler_type");
+    fields.finish()?;
+    Ok(encoder)
+}
+
+/// The fields that RoBERTa shares, whose first position has another row.
+pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<EncoderConfig, ConfigError> {
+    let norm_eps = fields.number("layer_norm_eps")?.unwrap_or(1e-12);
+    let activation = fields.required_activation("hidden_act")?;
+    let hidden_size = fields.required_size("hidden_size")?;
+    let sizes = Sizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
+    let stack = StackConfig::post_norm(sizes, activation, norm_eps, NAMES);
+    let vocab_size = fields.required_size("vocab_size")?;
+    let positions = fields.required_size("max_position_embeddings")?;
+    let types = fields.size("type_vocab_size")?.unwrap_or(2);
+    fields.only("position_embedding_type", &[json!("absolute")])?;
+    fields.only("is_decoder", &[json!(false)])?;
+    fields.only("add_cross_attention", &[json!(false)])?;
+    fields.only("pruned_heads", &[json!({})])?;
+    Ok(EncoderConfig {
+        vocab_size,
+        hidden_size,
+        num_layers: stack.num_layers,
+        context_length: positions.saturating_sub(first_position),
+        tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(true),
+        prefix: "bert.",
+        embeddings: EmbeddingsConfig {
+            tokens: &["embeddings.word_embeddings.weight"],
+            vocab_size,
+            width: hidden_size,
+            scale: None,
+            positions: Some(Positions { name: "embeddings.position_embeddings.weight", rows: positions, first: first_position }),
+            types: Some(("embeddings.token_type_embeddings.weight", types)),
+            norm: Some(("embeddings.LayerNorm", norm_eps)),
+        },
+        stack,
+        head: MaskedHeadConfig {
+            dense: "cls.predictions.transform.dense",
+            norm: "cls.predictions.transform.LayerNorm",
+            activation,
+            output: "cls.predictions.decoder",
+            bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
+        },
+        spare: &["embeddings.position_ids", "pooler.", "cls.seq_relationship.", "cls.predictions.decoder.", "classifier."],
+    })
+}

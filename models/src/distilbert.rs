@@ -1,0 +1,68 @@
+//! `DistilBERT` (Sanh et al. 2019): BERT with half of the layers, no kinds of text, and names of its own.
+
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, Fields};
+use crate::embeddings::{EmbeddingsConfig, Positions};
+use crate::encoder::{EncoderConfig, MaskedHeadConfig};
+use crate::transformer::{AttentionNames, LayerNames, Sizes, StackConfig};
+
+const NAMES: LayerNames = LayerNames {
+    layers: "transformer.layer",
+    attention: AttentionNames {
+        projections: ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
+        norm: "sa_layer_norm",
+    },
+    cross: None,
+    gate: "ffn.lin1",
+    up: None,
+    down: "ffn.lin2",
+    feed_forward_norm: "output_layer_norm",
+    last_norm: None,
+    relative: None,
+};
+/// It stands in no configuration.
+const NORM_EPS: f64 = 1e-12;
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+    let mut fields = Fields::new("distilbert", config);
+    let activation = fields.required_activation("activation")?;
+    let hidden_size = fields.required_size("dim")?;
+    let sizes = Sizes::read(&mut fields, hidden_size, ["n_layers", "n_heads", "hidden_dim"])?;
+    let stack = StackConfig::post_norm(sizes, activation, NORM_EPS, NAMES);
+    let vocab_size = fields.required_size("vocab_size")?;
+    let positions = fields.required_size("max_position_embeddings")?;
+    let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
+    fields.only("tie_weights_", &[json!(true)])?;
+    // How positions were set before training; checkpoints hold what they are.
+    fields.take("sinusoidal_pos_embds");
+    fields.only("is_decoder", &[json!(false)])?;
+    fields.only("pruned_heads", &[json!({})])?;
+    fields.finish()?;
+    Ok(EncoderConfig {
+        vocab_size,
+        hidden_size,
+        num_layers: stack.num_layers,
+        context_length: positions,
+        tie_word_embeddings,
+        prefix: "distilbert.",
+        embeddings: EmbeddingsConfig {
+            tokens: &["embeddings.word_embeddings.weight"],
+            vocab_size,
+            width: hidden_size,
+            scale: None,
+            positions: Some(Positions { name: "embeddings.position_embeddings.weight", rows: positions, first: 0 }),
+            types: None,
+            norm: Some(("embeddings.LayerNorm", NORM_EPS)),
+        },
+        stack,
+        head: MaskedHeadConfig {
+            dense: "vocab_transform",
+            norm: "vocab_layer_norm",
+            activation,
+            output: "vocab_projector",
+            bias: &["vocab_projector.bias"],
+        },
+        spare: &["embeddings.position_ids", "vocab_projector.weight", "classifier."],
+    })
+}

@@ -1,0 +1,25 @@
+//! `RoBERTa` (Liu et al. 2019): BERT whose positions begin behind that of padding, and whose head has names of its own.
+
+use probity_kernels::Activation;
+use serde_json::{Map, Value};
+
+use crate::bert::base_config;
+use crate::config::{ConfigError, Fields, token};
+use crate::encoder::{EncoderConfig, MaskedHeadConfig};
+
+pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+    let mut fields = Fields::new("roberta", config);
+    let padding = config.get("pad_token_id").map_or(Ok(1), |id| token("pad_token_id", Some(id)))?;
+    let mut encoder = base_config(&mut fields, padding as usize + 1)?;
+    encoder.prefix = "roberta.";
+    encoder.head = MaskedHeadConfig {
+        dense: "lm_head.dense",
+        norm: "lm_head.layer_norm",
+        activation: Activation::GeluErf,
+        output: "lm_head.decoder",
+        bias: &["lm_head.bias", "lm_head.decoder.bias"],
+    };
+    encoder.spare = &["embeddings.position_ids", "pooler.", "lm_head.decoder.", "classifier."];
+    fields.finish()?;
+    Ok(encoder)
+}
