@@ -77,6 +77,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
 fn only_as_published(fields: &mut Fields) -> Result<(), ConfigError> {
     fields.only("tie_word_embeddings", &[json!(true)])?;
     fields.only("is_encoder_decoder", &[json!(true)])?;
+    fields.only("is_decoder", &[json!(false)])?;
     fields.only("normalize_before", &[json!(false)])?;
     fields.only("add_final_layer_norm", &[json!(false)])?;
     fields.only("normalize_embedding", &[json!(true)])?;

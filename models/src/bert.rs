@@ -46,6 +46,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     let types = fields.size("type_vocab_size")?.unwrap_or(2);
     fields.only("position_embedding_type", &[json!("absolute")])?;
     fields.only("is_decoder", &[json!(false)])?;
+    fields.only("is_encoder_decoder", &[json!(false)])?;
     fields.only("add_cross_attention", &[json!(false)])?;
     fields.only("pruned_heads", &[json!({})])?;
     Ok(EncoderConfig {

@@ -4,25 +4,24 @@ use probity_kernels::RopeLayout;
 use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, Fields, invalid};
-use crate::decoder::DecoderConfig;
-use crate::device::{DeviceChoice, DeviceError, load_decoder_on, load_encoder_on};
-use crate::encoder::EncoderConfig;
-use crate::encoder_decoder::EncoderDecoderConfig;
+use crate::decoder::{DecoderConfig, LlamaFamily};
+use crate::encoder::{EncoderConfig, MaskedModel};
+use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
 use crate::packed::{Decoder, Encoder};
-use crate::{Compute, Rope, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
+use crate::{Compute, Rope, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
 
 type ConfigReader = fn(&Map<String, Value>) -> Result<ModelConfig, ConfigError>;
 
 /// Every architecture: `model_type` and how its configuration is read.
 const ARCHITECTURES: &[(&str, ConfigReader)] = &[
-    ("bart", |config| bart::config(config).map(Into::into)),
-    ("bert", |config| bert::config(config).map(Into::into)),
-    ("distilbert", |config| distilbert::config(config).map(Into::into)),
-    ("llama", |config| llama::config(config).map(Into::into)),
-    ("mistral", |config| mistral::config(config).map(Into::into)),
-    ("qwen2", |config| qwen2::config(config).map(Into::into)),
-    ("roberta", |config| roberta::config(config).map(Into::into)),
-    ("t5", |config| t5::config(config).map(Into::into)),
+    ("bart", |config| bart::config(config).map(ModelConfig::EncoderDecoder)),
+    ("bert", |config| bert::config(config).map(ModelConfig::Encoder)),
+    ("distilbert", |config| distilbert::config(config).map(ModelConfig::Encoder)),
+    ("llama", |config| llama::config(config).map(ModelConfig::Decoder)),
+    ("mistral", |config| mistral::config(config).map(ModelConfig::Decoder)),
+    ("qwen2", |config| qwen2::config(config).map(ModelConfig::Decoder)),
+    ("roberta", |config| roberta::config(config).map(ModelConfig::Encoder)),
+    ("t5", |config| t5::config(config).map(ModelConfig::EncoderDecoder)),
 ];
 
 /// What a configuration describes.
@@ -55,6 +54,11 @@ impl ModelConfig {
         }
     }
 
+    /// The configuration of a decoder-only model, where it is one.
+    pub fn decoder(self) -> Option<DecoderConfig> {
+        if let Self::Decoder(config) = self { Some(config) } else { None }
+    }
+
     /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from the configuration,
     /// the head that is the embedding, heads of other tasks.
     pub fn is_spare(&self, name: &str) -> bool {
@@ -64,24 +68,6 @@ impl ModelConfig {
             Self::EncoderDecoder(config) => any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight"),
             Self::Encoder(config) => any(config.spare),
         }
-    }
-}
-
-impl From<DecoderConfig> for ModelConfig {
-    fn from(config: DecoderConfig) -> Self {
-        Self::Decoder(config)
-    }
-}
-
-impl From<EncoderDecoderConfig> for ModelConfig {
-    fn from(config: EncoderDecoderConfig) -> Self {
-        Self::EncoderDecoder(config)
-    }
-}
-
-impl From<EncoderConfig> for ModelConfig {
-    fn from(config: EncoderConfig) -> Self {
-        Self::Encoder(config)
     }
 }
 
@@ -101,22 +87,31 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     }
 }
 
-/// [`load_decoder_on`] the CPU.
+/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is packed.
 pub fn load_decoder(
     source: &dyn WeightSource,
-    config: impl Into<ModelConfig>,
+    config: DecoderConfig,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, DeviceError> {
-    load_decoder_on(DeviceChoice::Cpu, source, config, compute)
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(LlamaFamily::load(source, &config, compute.into())?))
 }
 
-/// [`load_encoder_on`] the CPU.
+/// As [`load_decoder`], for an encoder-decoder.
+pub fn load_encoder_decoder(
+    source: &dyn WeightSource,
+    config: &EncoderDecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder.
 pub fn load_encoder(
     source: &dyn WeightSource,
-    config: impl Into<ModelConfig>,
+    config: &EncoderConfig,
     compute: impl Into<Compute>,
-) -> Result<Box<dyn Encoder>, DeviceError> {
-    load_encoder_on(DeviceChoice::Cpu, source, config, compute)
+) -> Result<Box<dyn Encoder>, SourceError> {
+    Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
 }
 
 /// The fields of every member of the family, with llama's defaults.

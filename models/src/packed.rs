@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 pub use probity_kernels::HeadRow;
 
-/// Keys and values of consecutive positions in every layer. Shared by all segments that continue it; freed with the last of them.
+/// Keys and values of consecutive positions in every layer: of tokens before, or of a source that a decoder looks at. Shared by all segments that continue it; freed with the last of them.
 #[derive(Debug)]
 pub struct KvSpan {
     len: usize,
@@ -33,18 +33,21 @@ impl KvSpan {
 }
 
 /// New tokens that continue a path of cached spans.
+///
+/// For an encoder-decoder a path begins with a *source*: a segment without a past is one, its tokens are the encoder's, and its span is what
+/// all layers of the decoder see of them. Whatever continues it is the decoder's, from position 0 behind the source.
 #[derive(Debug, Clone)]
 pub struct PackedSegment {
-    /// What comes before, from position 0 without gaps.
+    /// What comes before: the source where there is one, then the spans from position 0 without gaps.
     pub past: Vec<Arc<KvSpan>>,
     /// The new tokens, at least one.
     pub tokens: Vec<u32>,
-    /// Offsets into `tokens` whose final hidden state is wanted.
+    /// Offsets into `tokens` whose final hidden state is wanted, ascending; none of a source.
     pub wanted: Vec<usize>,
 }
 
 impl PackedSegment {
-    /// Position of the first new token.
+    /// Tokens before the first new one, those of a source included; without a source, its position.
     pub fn start(&self) -> usize {
         self.past.iter().map(|span| span.len()).sum()
     }
@@ -59,7 +62,7 @@ pub struct PackedOutput {
     pub spans: Vec<Arc<KvSpan>>,
 }
 
-/// A decoder-only language model on the packed contract. A row's result does not depend on what else is in the batch, nor on how its past
+/// A language model on the packed contract: decoder-only, or a decoder with the encoder of what it looks at. A row's result does not depend on what else is in the batch, nor on how its past
 /// is cut into spans: not in any bit with our kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait Decoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
@@ -72,10 +75,10 @@ pub trait Decoder: Send + Sync {
     /// ids in `asked`, one list per row, in their order.
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
 
-    /// Bytes that a new span of that many tokens, at least one, takes over all layers.
+    /// Bytes that a new span of that many tokens, at least one, takes over all layers, a source's or a decoder's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 
-    /// Consecutive spans as one, so that a path of many short ones stays cheap to read. No result changes.
+    /// Consecutive spans, none of them a source, as one, so that a path of many short ones stays cheap to read. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
 }
 

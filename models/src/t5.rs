@@ -48,6 +48,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
     let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);
     fields.only("is_encoder_decoder", &[json!(true)])?;
     fields.only("tie_encoder_decoder", &[json!(false)])?;
+    fields.only("is_decoder", &[json!(false)])?;
     // How long the training texts were; positions are relative.
     fields.take("n_positions");
     fields.finish()?;

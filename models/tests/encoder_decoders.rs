@@ -5,14 +5,19 @@ mod checkpoints;
 use std::sync::Arc;
 
 use checkpoints::{Checkpoint, Golden, largest_difference};
-use probity_models::{Arithmetic, Compute, Decoder, Isa, KvSpan, PackedSegment, load_decoder};
+use probity_models::{Arithmetic, Compute, Decoder, Isa, KvSpan, ModelConfig, PackedSegment, load_encoder_decoder};
 
 const MODELS: [&str; 3] = ["t5", "flan-t5", "bart"];
 const TOLERANCE: f32 = 2e-4;
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn Decoder> {
     let checkpoint = Checkpoint::golden(name);
-    load_decoder(&checkpoint, checkpoint.read_config(), compute).expect("complete checkpoint")
+    load_checkpoint(&checkpoint, compute)
+}
+
+fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn Decoder> {
+    let ModelConfig::EncoderDecoder(config) = checkpoint.read_config() else { panic!("an encoder-decoder") };
+    load_encoder_decoder(checkpoint, &config, compute).expect("complete checkpoint")
 }
 
 fn source(tokens: &[u32]) -> PackedSegment {
@@ -153,7 +158,7 @@ fn names_of_other_exports_are_read() {
     ];
     for (name, rename) in cases {
         let run = |checkpoint: Checkpoint| {
-            let model = load_decoder(&checkpoint, checkpoint.read_config(), Arithmetic::Exact).expect("complete checkpoint");
+            let model = load_checkpoint(&checkpoint, Arithmetic::Exact);
             let source = read(&*model, &[5, 6, 7]);
             bits(&logits(&*model, &in_pieces(&*model, &source, &[2, 30], &[2]), 2))
         };

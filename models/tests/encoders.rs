@@ -4,7 +4,7 @@ mod checkpoints;
 
 use candle_core::Tensor;
 use checkpoints::{Checkpoint, Golden, goldens, largest_difference};
-use probity_models::{Arithmetic, Compute, Encoder, Isa, load_encoder};
+use probity_models::{Arithmetic, Compute, Encoder, Isa, ModelConfig, load_encoder};
 use serde_json::Value;
 
 const MODELS: [&str; 3] = ["bert", "roberta", "distilbert"];
@@ -13,7 +13,12 @@ const LAYERS: usize = 2;
 
 fn load(name: &str, compute: impl Into<Compute>) -> Box<dyn Encoder> {
     let checkpoint = Checkpoint::golden(name);
-    load_encoder(&checkpoint, checkpoint.read_config(), compute).expect("complete checkpoint")
+    load_checkpoint(&checkpoint, compute)
+}
+
+fn load_checkpoint(checkpoint: &Checkpoint, compute: impl Into<Compute>) -> Box<dyn Encoder> {
+    let ModelConfig::Encoder(config) = checkpoint.read_config() else { panic!("an encoder") };
+    load_encoder(checkpoint, &config, compute).expect("complete checkpoint")
 }
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
@@ -102,7 +107,7 @@ fn names_without_their_prefix_and_other_names_of_norms_and_heads_are_read() {
     ];
     let texts = [Golden::open("bert").ids("tokens1")];
     let run = |checkpoint: Checkpoint| {
-        let model = load_encoder(&checkpoint, checkpoint.read_config(), Arithmetic::Exact).expect("complete checkpoint");
+        let model = load_checkpoint(&checkpoint, Arithmetic::Exact);
         bits(&floats(&model.masked(&texts, &[vec![0, 1]]).expect("has a head")))
     };
     let expected = run(Checkpoint::golden("bert"));
@@ -122,7 +127,7 @@ fn what_makes_no_sense_is_an_error() {
     assert!(model.masked(&[vec![5]], &[vec![1]]).expect_err("outside the text").to_string().contains("offsets"));
 
     let headless = Checkpoint::golden("bert").renamed(|name| name.replace("cls.predictions", "elsewhere"));
-    let model = load_encoder(&headless, headless.read_config(), Arithmetic::Exact).expect("an encoder without a head");
+    let model = load_checkpoint(&headless, Arithmetic::Exact);
     assert!(!model.has_masked_head());
     assert!(model.masked(&[vec![5]], &[vec![0]]).expect_err("no head").to_string().contains("no masked-language head"));
 }
@@ -142,8 +147,7 @@ fn minilm_embeds_as_transformers_does() {
     let ids = |s: &Value| s["ids"].as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect::<Vec<_>>();
     let texts: Vec<Vec<u32>> = sentences.iter().map(ids).collect();
     let checkpoint = Checkpoint::open(&folder);
-    let config = checkpoint.read_config();
-    let model = load_encoder(&checkpoint, config, Arithmetic::Exact).expect("complete checkpoint");
+    let model = load_checkpoint(&checkpoint, Arithmetic::Exact);
     let states = model.encode(&texts, &[6]).expect("runs").remove(0).to_vec2::<f32>().expect("a matrix");
     let (mut start, mut largest) = (0, 0.0f64);
     for (sentence, text) in sentences.iter().zip(&texts) {

@@ -1,0 +1,108 @@
+//! What configurations of encoder-decoders and encoders say, and what is refused in them.
+
+mod checkpoints;
+
+use checkpoints::Checkpoint;
+use probity_models::{ModelConfig, architectures, read_config};
+use serde_json::{Value, json};
+
+/// The golden checkpoint's configuration with some fields changed, null for a field that is taken away.
+fn changed(name: &str, changes: &Value) -> Value {
+    let mut config = Checkpoint::golden(name).config;
+    for (field, value) in changes.as_object().expect("fields") {
+        config[field] = value.clone();
+    }
+    config
+}
+
+#[test]
+fn every_architecture_has_a_golden_checkpoint_that_it_reads() {
+    for architecture in architectures() {
+        let folder = match architecture {
+            "mistral" => "mistral-window",
+            name => name,
+        };
+        let file = checkpoints::goldens().join("models").join(folder).join("config.json");
+        let config: Value = serde_json::from_slice(&std::fs::read(file).expect("a golden checkpoint")).expect("JSON");
+        assert_eq!(config["model_type"], architecture);
+        read_config(&config).expect("its own configuration is supported");
+    }
+}
+
+#[test]
+fn context_start_and_ties_come_from_the_configuration() {
+    let seq2seq = |name: &str, changes: Value| match read_config(&changed(name, &changes)).expect("supported") {
+        ModelConfig::EncoderDecoder(config) => config,
+        other => panic!("an encoder-decoder, not {other:?}"),
+    };
+    let t5 = seq2seq("t5", json!({ "decoder_start_token_id": null, "pad_token_id": 7 }));
+    assert_eq!((t5.context_length, t5.decoder_start, t5.tie_word_embeddings), (None, 7, true));
+    let bart = seq2seq("bart", json!({}));
+    assert_eq!((bart.context_length, bart.decoder_start, bart.tie_word_embeddings), (Some(200), 2, true));
+
+    let context = |name| read_config(&Checkpoint::golden(name).config).expect("supported").context_length();
+    assert_eq!((context("bert"), context("roberta"), context("distilbert")), (Some(200), Some(198), Some(200)));
+}
+
+#[test]
+fn tensors_that_checkpoints_carry_unused_are_known() {
+    let is_spare = |name: &str, tensor: &str| Checkpoint::golden(name).read_config().is_spare(tensor);
+    for (name, tensor) in [
+        ("t5", "lm_head.weight"),
+        ("t5", "decoder.embed_tokens.weight"),
+        ("t5", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
+        ("bart", "model.encoder.embed_tokens.weight"),
+        ("bert", "bert.pooler.dense.weight"),
+        ("bert", "embeddings.position_ids"),
+        ("bert", "cls.seq_relationship.bias"),
+        ("roberta", "lm_head.decoder.weight"),
+        ("distilbert", "vocab_projector.weight"),
+    ] {
+        assert!(is_spare(name, tensor), "{tensor} of {name}");
+    }
+    for (name, tensor) in [
+        ("flan-t5", "lm_head.weight"),
+        ("t5", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
+        ("bart", "final_logits_bias"),
+        ("bert", "cls.predictions.bias"),
+        ("roberta", "roberta.encoder.layer.0.output.dense.adapter.weight"),
+    ] {
+        assert!(!is_spare(name, tensor), "{tensor} of {name}");
+    }
+}
+
+#[test]
+fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
+    for (name, changes, field) in [
+        ("t5", json!({ "feed_forward_proj": "gated-tanh" }), "feed_forward_proj"),
+        ("t5", json!({ "dense_act_fn": "quick_gelu" }), "feed_forward_proj"),
+        ("t5", json!({ "is_decoder": true }), "is_decoder"),
+        ("t5", json!({ "relative_attention_num_buckets": 30 }), "relative_attention_num_buckets"),
+        ("t5", json!({ "relative_attention_max_distance": 16 }), "relative_attention_max_distance"),
+        ("t5", json!({ "decoder_start_token_id": null, "pad_token_id": null }), "decoder_start_token_id"),
+        ("t5", json!({ "decoder_start_token_id": -1 }), "decoder_start_token_id"),
+        ("flan-t5", json!({ "num_experts": 8 }), "num_experts"),
+        ("bart", json!({ "activation_function": "mish" }), "activation_function"),
+        ("bart", json!({ "normalize_before": true }), "normalize_before"),
+        ("bart", json!({ "decoder_attention_heads": 3 }), "decoder_attention_heads"),
+        ("bart", json!({ "tie_word_embeddings": false }), "tie_word_embeddings"),
+        ("bert", json!({ "position_embedding_type": "relative_key" }), "position_embedding_type"),
+        ("bert", json!({ "is_decoder": true }), "is_decoder"),
+        ("bert", json!({ "num_attention_heads": 5 }), "num_attention_heads"),
+        ("roberta", json!({ "hidden_act": "gelu_python" }), "hidden_act"),
+        ("distilbert", json!({ "dim": null }), "dim"),
+    ] {
+        let error = read_config(&changed(name, &changes)).expect_err(name).to_string();
+        assert!(error.contains(&format!("`{field}`")) && error.contains("hint:"), "{name} {changes}: {error}");
+    }
+    // Said otherwise, the same.
+    for (name, changes) in [
+        ("t5", json!({ "dense_act_fn": "relu", "is_gated_act": false, "n_positions": 512, "task_specific_params": {} })),
+        ("flan-t5", json!({ "dense_act_fn": null, "is_gated_act": null })),
+        ("bert", json!({ "pooler_type": "first_token_transform", "is_decoder": false })),
+        ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),
+    ] {
+        let expected = Checkpoint::golden(name).read_config();
+        assert_eq!(read_config(&changed(name, &changes)).expect("supported"), expected, "{name} {changes}");
+    }
+}
