@@ -31,10 +31,10 @@ mod transformer;
 
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
-pub use device::{DeviceChoice, DeviceError, load_decoder_on, load_encoder_on};
+pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use encoder::EncoderConfig;
 pub use encoder_decoder::EncoderDecoderConfig;
-pub use family::{ModelConfig, architectures, load_decoder, load_encoder, read_config};
+pub use family::{ModelConfig, architectures, load_decoder, load_encoder, load_encoder_decoder, read_config};
 pub use linear::weight_types;
 pub use packed::{Decoder, Encoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use probity_lm::Precision;
 use probity_models::{
     Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource, load_decoder_on,
-    load_encoder_on, read_config,
+    load_encoder, load_encoder_decoder, read_config,
 };
 use serde_json::Value;
 
@@ -96,6 +96,23 @@ pub enum LoadError {
         /// What was asked for.
         precision: Precision,
     },
+    /// An architecture that runs with our kernels alone.
+    #[error("{architecture} models run on cpu alone, not on {device}\n\nhint: leave --device out")]
+    OnCpuAlone {
+        /// `model_type`.
+        architecture: String,
+        /// The device that was asked for.
+        device: DeviceChoice,
+    },
+    /// A model of another kind than is needed.
+    #[error("a {architecture} model {}\n\nhint: {}", if *reads { "reads texts and says nothing about what follows them" } else { "does not read a text as a whole" },
+        if *reads { "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder" } else { "an encoder is a bert, roberta or distilbert" })]
+    Kind {
+        /// `model_type`.
+        architecture: String,
+        /// Whether it is an encoder.
+        reads: bool,
+    },
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
     Threads {
@@ -176,15 +193,33 @@ impl Checkpoint {
     /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they
     /// would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
-        self.load_checked(|source| load_decoder_on(device, source, self.config.clone(), compute))
+        self.load_checked(|source| match &self.config {
+            ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
+            ModelConfig::EncoderDecoder(config) => {
+                self.on_cpu(device)?;
+                Ok(load_encoder_decoder(source, config, compute)?)
+            }
+            ModelConfig::Encoder(_) => Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: true }),
+        })
     }
 
     /// Loads a model that reads texts as a whole, as carefully as [`load`](Self::load).
     pub fn load_encoder(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
-        self.load_checked(|source| load_encoder_on(device, source, self.config.clone(), compute))
+        let ModelConfig::Encoder(config) = &self.config else {
+            return Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: false });
+        };
+        self.on_cpu(device)?;
+        self.load_checked(|source| Ok(load_encoder(source, config, compute)?))
     }
 
-    fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, DeviceError>) -> Result<T, LoadError> {
+    fn on_cpu(&self, device: DeviceChoice) -> Result<(), LoadError> {
+        if device == DeviceChoice::Cpu {
+            return Ok(());
+        }
+        Err(LoadError::OnCpuAlone { architecture: self.architecture().to_owned(), device })
+    }
+
+    fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, LoadError>) -> Result<T, LoadError> {
         let checked = Checked { source: &*self.source, taken: RefCell::default() };
         let model = load(&checked)?;
         let taken = checked.taken.into_inner();

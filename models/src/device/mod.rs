@@ -10,11 +10,8 @@ use std::str::FromStr;
 
 use candle_core::Device;
 
-use crate::decoder::LlamaFamily;
-use crate::encoder::MaskedModel;
-use crate::encoder_decoder::EncoderDecoder;
-use crate::packed::{Decoder, Encoder};
-use crate::{Compute, ModelConfig, SourceError, WeightSource};
+use crate::packed::Decoder;
+use crate::{Compute, DecoderConfig, SourceError, WeightSource, load_decoder};
 use decoder::DeviceDecoder;
 
 /// Where a model computes.
@@ -34,7 +31,7 @@ pub enum DeviceChoice {
     Metal,
 }
 
-/// Why a model cannot be loaded on a device.
+/// Why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No device is called that.
@@ -67,22 +64,6 @@ pub enum DeviceError {
         /// What candle says.
         source: candle_core::Error,
     },
-    /// The architecture is computed by our own kernels alone.
-    #[error("a model with an encoder runs on --device cpu only, not on {device}\n\nhint: --device cpu")]
-    CpuOnly {
-        /// The device that was asked for.
-        device: DeviceChoice,
-    },
-    /// The model was to tell probabilities of next tokens.
-    #[error(
-        "the model is an encoder: it tells no probabilities of next tokens\n\nhint: it serves metrics that compare texts; judges need a decoder"
-    )]
-    NoDecoder,
-    /// The model was to read texts as a whole.
-    #[error(
-        "the model is no encoder of texts: it predicts tokens from left to right\n\nhint: embeddings need an encoder such as all-minilm-l6-v2"
-    )]
-    NoEncoder,
     /// A tensor of the checkpoint is missing or has another shape.
     #[error(transparent)]
     Tensor(#[from] SourceError),
@@ -136,42 +117,26 @@ impl DeviceChoice {
     }
 }
 
-/// Loads a decoder, alone or with its encoder, on any device; an encoder alone is none.
+/// Loads a decoder on any device.
 ///
-/// On [`DeviceChoice::Cpu`] weights are packed for our kernels, and the file's pages are let go as soon as their tensor is packed. Elsewhere
-/// weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which
-/// activations and the cache are kept too, while rotation, softmax and logits are f32.
+/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact)
+/// arithmetic computes throughout; else to bf16, in which activations and the cache are kept too, while rotation, softmax and logits are
+/// f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
-    config: impl Into<ModelConfig>,
+    config: DecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn Decoder>, DeviceError> {
     let compute = compute.into();
-    match (config.into(), device) {
-        (ModelConfig::Decoder(config), DeviceChoice::Cpu) => Ok(Box::new(LlamaFamily::load(source, &config, compute)?)),
-        (ModelConfig::EncoderDecoder(config), DeviceChoice::Cpu) => Ok(Box::new(EncoderDecoder::load(source, &config, compute)?)),
-        (ModelConfig::Encoder(_), _) => Err(DeviceError::NoDecoder),
-        (ModelConfig::EncoderDecoder(_), device) => Err(DeviceError::CpuOnly { device }),
-        (ModelConfig::Decoder(config), device) => match DeviceDecoder::load(source, config, compute.arithmetic, device.open()?) {
-            Ok(decoder) => Ok(Box::new(decoder)),
-            Err(decoder::LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
-            Err(decoder::LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
-        },
+    if device == DeviceChoice::Cpu {
+        return Ok(load_decoder(source, config, compute)?);
     }
-}
-
-/// Loads an encoder that reads texts as a whole, which is possible on the CPU alone.
-pub fn load_encoder_on(
-    device: DeviceChoice,
-    source: &dyn WeightSource,
-    config: impl Into<ModelConfig>,
-    compute: impl Into<Compute>,
-) -> Result<Box<dyn Encoder>, DeviceError> {
-    match (config.into(), device) {
-        (ModelConfig::Encoder(config), DeviceChoice::Cpu) => Ok(Box::new(MaskedModel::load(source, &config, compute.into())?)),
-        (ModelConfig::Encoder(_), device) => Err(DeviceError::CpuOnly { device }),
-        (ModelConfig::Decoder(_) | ModelConfig::EncoderDecoder(_), _) => Err(DeviceError::NoEncoder),
+    let opened = device.open()?;
+    match DeviceDecoder::load(source, config, compute.arithmetic, opened) {
+        Ok(decoder) => Ok(Box::new(decoder)),
+        Err(decoder::LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
+        Err(decoder::LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
     }
 }
 

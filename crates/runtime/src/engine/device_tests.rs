@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on, read_config};
+use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on};
 
-use super::golden_tests::{TOLERANCE, folder, golden, in_pieces, known, largest_difference, scores, token_query};
+use super::golden_tests::{TOLERANCE, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query};
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
@@ -25,14 +25,14 @@ impl Pair {
 
     fn safetensors(name: &str) -> Self {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
-        let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+        let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
         let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
         Self::new(|device| load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
     }
 
     fn gguf(path: &Path) -> Self {
         let file = GgufFile::open(path).expect("valid GGUF");
-        let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+        let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
         Self::new(|device| load_decoder_on(device, &file, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
     }
 
@@ -176,7 +176,7 @@ fn bf16_on_a_device_is_near_and_not_the_same() {
     for name in ["tiny-gguf", "tiny-gguf-mixed"] {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
-        let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+        let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
         let model = load_decoder_on(DeviceChoice::CandleCpu, &file, config, Arithmetic::Tiles).expect("complete checkpoint");
         let logits = in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]);
         let largest = largest_difference(logits.iter().flatten(), golden.logits.iter().flatten());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, Bytes, Decoder, KvSpan, ModelConfig, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder,
+    Arithmetic, Bytes, Decoder, DecoderConfig, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder,
     read_config,
 };
 
@@ -19,20 +19,25 @@ use crate::weights::{GgufFile, SafetensorsFiles};
 /// Largest difference allowed from transformers' f32 logits.
 pub(super) const TOLERANCE: f32 = 2e-4;
 
+/// The configuration of a model that has only a decoder.
+pub(super) fn decoder_config(json: &serde_json::Value) -> DecoderConfig {
+    read_config(json).expect("supported").decoder().expect("a decoder")
+}
+
 pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
 }
 
 pub(super) fn load(name: &str) -> Box<dyn Decoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
-    let config = read_config(&serde_json::from_slice(&config).expect("valid JSON")).expect("supported");
+    let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
     let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
     load_decoder(&source, config, Arithmetic::Exact).expect("complete checkpoint")
 }
 
 pub(super) fn load_gguf(path: &Path, arithmetic: Arithmetic) -> Box<dyn Decoder> {
     let file = GgufFile::open(path).expect("valid GGUF");
-    let config = read_config(&gguf_config(&file).expect("complete metadata")).expect("supported");
+    let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
     load_decoder(&file, config, arithmetic).expect("complete checkpoint")
 }
 
@@ -188,8 +193,7 @@ fn qwen2_with_a_head_of_its_own_equals_transformers_dequantised_load() {
 #[test]
 fn the_window_of_mistral_matters() {
     let config = std::fs::read_to_string(folder("mistral-window").join("config.json")).expect("golden");
-    let config = read_config(&serde_json::from_str(&config).expect("JSON")).expect("supported");
-    let ModelConfig::Decoder(mut config) = config else { panic!("mistral is a decoder") };
+    let mut config = decoder_config(&serde_json::from_str(&config).expect("JSON"));
     let source = SafetensorsFiles::open(&folder("mistral-window")).expect("valid");
     let golden = golden("mistral-window");
     config.sliding_window = None;
@@ -207,7 +211,7 @@ fn trained_llama_weights_under_a_mistral_config_equal_llama_and_with_a_window_tr
         let mut config = gguf_config(&file).expect("complete metadata");
         config["model_type"] = "mistral".into();
         config["sliding_window"] = window.into();
-        load_decoder(&file, read_config(&config).expect("supported"), Arithmetic::Exact).expect("complete checkpoint")
+        load_decoder(&file, decoder_config(&config), Arithmetic::Exact).expect("complete checkpoint")
     };
     let golden = Tensors::open(&folder("../smollm2").join("mistral_window.safetensors"));
     let (tokens, subset) = (golden.ids("tokens"), golden.ids("subset_ids"));
@@ -263,14 +267,10 @@ fn llama3_scaling_may_come_as_factors_of_a_gguf() {
     let name = "llama3-rope";
     let text = std::fs::read_to_string(folder(name).join("config.json")).expect("golden");
     let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let read = |config: &serde_json::Value| match read_config(config).expect("supported") {
-        ModelConfig::Decoder(config) => config,
-        other => panic!("llama is a decoder, not {other:?}"),
-    };
-    let scaled = read(&config);
+    let scaled = decoder_config(&config);
     config["rope_scaling"] = serde_json::Value::Null;
     config["probity.rope_freq_factors"] = true.into();
-    let config = read(&config);
+    let config = decoder_config(&config);
     // As a converter writes them: what the plain frequency is divided by.
     let pairs = config.rope.frequencies(config.head_dim).into_iter().zip(scaled.rope.frequencies(scaled.head_dim));
     let factors = pairs.flat_map(|(plain, scaled)| (plain / scaled).to_le_bytes()).collect();
