@@ -5,6 +5,7 @@ mod harness;
 mod data;
 mod determinism;
 mod dry_run;
+mod encoder_decoder;
 mod inspection;
 mod logprobs;
 mod methods;

@@ -65,7 +65,7 @@ pub(crate) enum PrecisionArg {
     Exact,
     /// The fastest that this machine has: tiles or dots. Quicker, and probabilities differ visibly
     Fast,
-    /// Activations are rounded to 8 bits (with bf16 weights to bf16), as llama.cpp does
+    /// Activations are rounded to 8 bits (weights that are floats, and activations with them, to bf16), as llama.cpp does
     Dots,
     /// Weights and activations are rounded to bf16, for processors with AMX
     Tiles,

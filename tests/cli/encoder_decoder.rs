@@ -1,0 +1,69 @@
+//! Methods on an encoder-decoder.
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, golden, lines};
+
+fn data(world: &World) -> String {
+    let candidates = |texts: &[&str]| -> Vec<Value> {
+        let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
+        texts.iter().enumerate().map(candidate).collect()
+    };
+    let sample = |id: &str, texts: &[&str]| json!({"id": id, "context": "The river froze.", "candidates": candidates(texts)});
+    world.file("d.jsonl", lines(&[sample("s1", &["It froze.", "The ferry sank.", "</s> A"]), sample("s2", &["Ice.", "Snow."])]))
+}
+
+#[test]
+fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
+    for method in probity_methods::methods() {
+        let name = method.name();
+        let options: &[&str] = if name == "parapluie" { &["--template", "direct"] } else { &["--attribute", "coherence"] };
+        world.run(&[&[name, "--model", &model, "--data", &data, "--out", name], options].concat()).exits(0);
+        let scores = world.rows(&format!("{name}/scores.jsonl"));
+        assert_eq!(scores.len(), 5, "{name}");
+        // What the random model writes is no number.
+        assert!(name == "prompt-scoring" || scores.iter().all(|row| row["score"].is_number()), "{name}: {scores:?}");
+    }
+    let manifest: Value = serde_json::from_str(&world.read("compare/manifest.json")).expect("JSON");
+    assert_eq!((&manifest["model"]["architecture"], &manifest["model"]["context_length"]), (&json!("t5"), &Value::Null));
+}
+
+#[test]
+fn an_answer_prefix_is_the_beginning_of_the_decoders_text() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
+    let run = |out: &str, more: &[&str]| {
+        let arguments = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--out", out];
+        world.run(&[&arguments, more].concat()).exits(0);
+        world.rows(&format!("{out}/comparisons.jsonl")).iter().map(|row| row["p"].as_f64().expect("scored")).collect::<Vec<f64>>()
+    };
+    let plain = run("plain", &[]);
+    assert_ne!(run("prefixed", &["--answer-prefix", "Summary"]), plain);
+    assert_eq!(run("again", &["--threads", "1", "--no-sharing", "--token-budget", "8"]), plain);
+    let shown = world.run(&["show", "prefixed", "s1"]).exits(0);
+    assert!(shown.stdout.contains("⟦</s>⟧⟦<pad>⟧ Summary") || shown.stdout.contains("⟦</s>⟧⟦<pad>⟧Summary"), "{}", shown.stdout);
+}
+
+#[test]
+fn bits_are_checked_and_costs_foreseen_as_for_any_model() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
+    world.run(&["verify-determinism", "--model", &model]).exits(0);
+    let ran = world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--dry-run"]).exits(0);
+    assert!(ran.stdout.contains("questions"), "{}", ran.stdout);
+    let asked =
+        json!({"id": "1", "messages": [{"role": "user", "content": "Which one?"}], "answer_prefix": "Summary", "labels": ["A", "B"]});
+    let requests = world.file("r.jsonl", lines(&[asked]));
+    let answered = world.run(&["logprobs", "--model", &model, "--input", &requests]).exits(0);
+    assert!(answered.stdout.contains("\"scored\""), "{}", answered.stdout);
+}
+
+#[test]
+fn other_devices_and_models_that_only_read_are_refused_with_the_way_out() {
+    let world = World::new();
+    let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
+    let arguments = ["compare", "--data", &data, "--attribute", "coherence", "--out", "o", "--model"];
+    world.run(&[&arguments[..], &[&model, "--device", "candle-cpu"]].concat()).fails_with(&["cpu", "hint: "]);
+}
