@@ -7,6 +7,7 @@ mod determinism;
 mod dry_run;
 mod inspection;
 mod logprobs;
+mod meta;
 mod methods;
 mod models;
 mod recipe;
