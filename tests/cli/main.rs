@@ -8,6 +8,7 @@ mod dry_run;
 mod encoder_decoder;
 mod inspection;
 mod logprobs;
+mod meta;
 mod methods;
 mod models;
 mod recipe;

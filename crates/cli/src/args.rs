@@ -7,7 +7,7 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{data, demo, determinism, diff, import, logprobs, method, model, recipe, reference, report, show};
+use crate::{data, demo, determinism, diff, import, logprobs, meta, method, model, recipe, reference, report, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
+    /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+    #[command(long_about = meta::LONG_ABOUT, after_help = meta::AFTER_HELP)]
+    Meta(meta::MetaArgs),
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]
     Import(import::ImportArgs),
@@ -156,6 +159,7 @@ impl Invocation {
             Command::VerifyDeterminism(args) => args.run(global),
             Command::Show(args) => args.run(),
             Command::Diff(args) => args.run(),
+            Command::Meta(args) => args.run(global, arguments),
             Command::Import(args) => args.run(global),
             Command::Data(command) => command.run(global),
             Command::Report(args) => args.run(global),

@@ -43,6 +43,12 @@ impl ReadArgs {
         let map = Mapping::new(self.map.iter().cloned())?;
         Ok(Source { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
     }
+
+    /// All samples of a file that were asked for.
+    pub(crate) fn samples(&self, path: &Path) -> anyhow::Result<Vec<Sample>> {
+        let read = self.source(path)?.samples();
+        read.map_err(|error| public_set(path).map_or(error.into(), anyhow::Error::msg))
+    }
 }
 
 /// The samples of a run.
@@ -58,8 +64,7 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// All samples that were asked for.
     pub(crate) fn samples(&self) -> anyhow::Result<Vec<Sample>> {
-        let read = self.read.source(&self.data)?.samples();
-        read.map_err(|error| public_set(&self.data).map_or(error.into(), anyhow::Error::msg))
+        self.read.samples(&self.data)
     }
 
     /// What a manifest says of them.

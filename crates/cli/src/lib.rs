@@ -16,6 +16,7 @@ mod import;
 mod inspect;
 mod interrupt;
 mod logprobs;
+mod meta;
 mod method;
 mod model;
 mod output;

@@ -59,6 +59,12 @@ impl SampleFile {
     }
 }
 
+/// An open file as rows.
+pub(crate) struct OpenRows {
+    pub(crate) rows: Rows<Box<dyn BufRead>>,
+    pub(crate) unit: Unit,
+}
+
 impl Source {
     /// A file by itself.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -97,19 +103,43 @@ impl Source {
         if format == Format::Jsonl && self.map.is_empty() {
             return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
         }
+        let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
+        let rows = self.rows_of(reader, format, on_disk, &seen, <Sample as crate::Record>::EXAMPLE)?;
+        let unit = rows.unit;
+        let samples = MappedSamples::new(rows.rows, &self.map, Rc::clone(&seen), &file)?;
+        let used = samples.used();
+        let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
+        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+    }
+
+    /// The rows of the file as they are, whatever they are rows of; `example` is a good line for messages.
+    pub(crate) fn rows(&self, seen: &SeenColumns, example: &'static str) -> Result<OpenRows, DataError> {
+        let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
+        let format = self.format.unwrap_or_else(|| Format::told_by(reader.fill_buf().unwrap_or_default(), &self.path));
+        self.rows_of(reader, format, true, seen, example)
+    }
+
+    fn rows_of(
+        &self,
+        mut reader: Box<dyn BufRead>,
+        format: Format,
+        on_disk: bool,
+        seen: &SeenColumns,
+        example: &'static str,
+    ) -> Result<OpenRows, DataError> {
+        let file = file_name(&self.path);
         let wrong = |unit, place, error| {
-            let mut wrong = problems(unit);
+            let mut wrong = Problems { unit, ..Problems::new(file.clone()) };
             wrong.push(place, error);
             DataError::Problems(wrong)
         };
-        let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
         let rows = match format {
-            Format::Jsonl => Rows::Lines(not_an_array(reader, &file)?, Rc::clone(&seen)),
+            Format::Jsonl => Rows::Lines(not_an_array(reader, &file)?, Rc::clone(seen)),
             Format::Csv | Format::Tsv => {
-                let delimiter = delimiter(format, start);
+                let delimiter = delimiter(format, reader.fill_buf().unwrap_or_default());
                 let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?;
                 if cells.columns().is_empty() {
-                    return Err(DataError::Empty { file: file.clone(), example: <Sample as crate::Record>::EXAMPLE });
+                    return Err(DataError::Empty { file: file.clone(), example });
                 }
                 Rows::Cells(Box::new(cells))
             }
@@ -119,10 +149,7 @@ impl Source {
             })?)),
         };
         let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
-        let samples = MappedSamples::new(rows, &self.map, Rc::clone(&seen), &file)?;
-        let used = samples.used();
-        let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
-        Ok(SampleFile { records, format, columns: Some((seen, used)) })
+        Ok(OpenRows { rows, unit })
     }
 }
 

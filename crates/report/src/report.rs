@@ -103,10 +103,11 @@ impl Part {
         if run.summary.is_null() {
             notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
         }
-        if run.samples().is_none() {
+        let asked = !run.manifest["model"].is_null();
+        if asked && run.samples().is_none() {
             notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());
         }
-        if run.answers().is_none() {
+        if asked && run.answers().is_none() {
             notes.push("The run kept no answers (--no-store, or an older version): prompts and raw outputs are missing.".to_owned());
         }
         notes.extend(plots.notes);

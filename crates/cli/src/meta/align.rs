@@ -1,0 +1,144 @@
+//! A metric's scores at the places of gold's items and candidates.
+
+use probity_lm::nearest;
+use probity_stats::{Rivals, SystemScore};
+use serde::Serialize;
+
+use super::gold::{Candidate, Gold};
+use super::metrics::Metric;
+use crate::terminal::{thousands, visible_line};
+
+/// A metric's scores by gold's items and candidates.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Aligned<'a> {
+    pub(super) metric: &'a Metric,
+    scores: Vec<Vec<Place>>,
+    /// Rows of items or candidates that gold does not know, and where the first stands.
+    pub(super) unknown: usize,
+    pub(super) first_unknown: Option<String>,
+}
+
+/// What there is at a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    /// No row.
+    Missing,
+    /// A row without a score.
+    Undefined,
+    Score(f64),
+}
+
+/// How much of a metric could be compared with an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Counts {
+    /// Scores with gold.
+    pub(super) compared: usize,
+    /// Rows without a score, though there is gold.
+    pub(super) undefined: usize,
+    /// Gold scores without a row.
+    pub(super) without_score: usize,
+    /// Scores without gold: of unknown items and candidates, and of those that have no gold score.
+    pub(super) without_gold: usize,
+}
+
+impl<'a> Aligned<'a> {
+    /// An error where nothing of the metric is known to gold.
+    pub(super) fn new(metric: &'a Metric, gold: &Gold) -> anyhow::Result<Self> {
+        let scores = gold.items.iter().map(|item| vec![Place::Missing; item.candidates.len()]).collect();
+        let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
+        for row in &metric.rows {
+            let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
+                aligned.unknown += 1;
+                aligned.first_unknown.get_or_insert_with(|| told(metric, row.line, &row.item, row.candidate.as_deref()));
+                continue;
+            };
+            aligned.scores[item][candidate] = row.score.map_or(Place::Undefined, Place::Score);
+        }
+        if aligned.unknown == metric.rows.len() {
+            return Err(aligned.no_overlap(gold));
+        }
+        Ok(aligned)
+    }
+
+    fn no_overlap(&self, gold: &Gold) -> anyhow::Error {
+        let first = self.metric.rows.first().expect("a metric has rows");
+        let known = gold.items.iter().find(|item| item.id == first.item);
+        let (what, name, names): (&str, &str, Vec<&str>) = match known {
+            None => ("items", &first.item, gold.items.iter().map(|item| item.id.as_str()).collect()),
+            Some(item) => {
+                let ids = item.candidates.iter().map(|c| c.id.as_deref().unwrap_or("without a name")).collect();
+                ("candidates of that item", first.candidate.as_deref().unwrap_or(""), ids)
+            }
+        };
+        let near =
+            nearest(name, names.iter().copied()).map(|near| format!("; the nearest is `{}`", visible_line(near))).unwrap_or_default();
+        let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
+        anyhow::anyhow!(
+            "no score of `{}` in {} has gold in {}\n  {}\n\nhint: {what} in gold are {}{}{near}; item and candidate must be the same in both files",
+            visible_line(&self.metric.name),
+            self.metric.file,
+            gold.file,
+            told(self.metric, first.line, &first.item, first.candidate.as_deref()),
+            some.join(", "),
+            if names.len() > 3 { " …" } else { "" },
+        )
+    }
+
+    pub(super) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
+        match self.scores[item][candidate] {
+            Place::Score(score) => Some(score),
+            Place::Missing | Place::Undefined => None,
+        }
+    }
+
+    /// Scores with gold, by context.
+    pub(super) fn contexts<'g>(&self, gold: &'g Gold, attribute: &str) -> Vec<Vec<SystemScore<'g>>> {
+        by_context(gold, attribute, |item, candidate, system, gold| {
+            Some(SystemScore { system, predicted: self.score(item, candidate)?, gold })
+        })
+    }
+
+    /// Candidates with both metrics' scores and gold, by context.
+    pub(super) fn against<'g>(&self, other: &Self, gold: &'g Gold, attribute: &str) -> Vec<Vec<Rivals<'g>>> {
+        by_context(gold, attribute, |item, candidate, system, gold| {
+            Some(Rivals { system, first: self.score(item, candidate)?, second: other.score(item, candidate)?, gold })
+        })
+    }
+
+    pub(super) fn counts(&self, gold: &Gold, attribute: &str) -> Counts {
+        let mut counts = Counts { compared: 0, undefined: 0, without_score: 0, without_gold: self.unknown };
+        for (item, places) in gold.items.iter().zip(&self.scores) {
+            for (candidate, place) in item.candidates.iter().zip(places) {
+                match (candidate.scores.contains_key(attribute), place) {
+                    (true, Place::Score(_)) => counts.compared += 1,
+                    (true, Place::Undefined) => counts.undefined += 1,
+                    (true, Place::Missing) => counts.without_score += 1,
+                    (false, Place::Score(_)) => counts.without_gold += 1,
+                    (false, Place::Undefined | Place::Missing) => {}
+                }
+            }
+        }
+        counts
+    }
+
+    /// What is said of scores that gold does not know.
+    pub(super) fn note(&self) -> Option<String> {
+        let first = self.first_unknown.as_ref()?;
+        let count = thousands(self.unknown as u64);
+        Some(format!("{}: {count} scores are of items or candidates that gold does not have, the first on {first}", self.metric.name))
+    }
+}
+
+fn told(metric: &Metric, line: usize, item: &str, candidate: Option<&str>) -> String {
+    let candidate = candidate.map(|id| format!(", candidate `{}`", visible_line(id))).unwrap_or_default();
+    format!("{} {line} of {}: item `{}`{candidate}", metric.unit, metric.file, visible_line(item))
+}
+
+fn by_context<'g, T>(gold: &'g Gold, attribute: &str, make: impl Fn(usize, usize, &'g str, f64) -> Option<T>) -> Vec<Vec<T>> {
+    let of = |item: usize, (candidate, known): (usize, &'g Candidate)| {
+        let gold = *known.scores.get(attribute)?;
+        make(item, candidate, known.id.as_deref().unwrap_or(""), gold)
+    };
+    let items = gold.items.iter().enumerate();
+    items.map(|(item, known)| known.candidates.iter().enumerate().filter_map(|one| of(item, one)).collect()).collect()
+}

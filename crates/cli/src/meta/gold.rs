@@ -1,0 +1,101 @@
+//! What people said, by item and candidate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use probity_data::{Preference, Sample, TIE, read_scores};
+
+use super::metrics::unknown;
+
+/// An item with its candidates.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Item {
+    pub(super) id: String,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) preference: Option<Preference>,
+}
+
+/// A candidate with its gold scores by attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Candidate {
+    /// Absent in a table without that column.
+    pub(super) id: Option<String>,
+    pub(super) scores: BTreeMap<String, f64>,
+}
+
+/// All gold.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Gold {
+    pub(super) file: String,
+    pub(super) items: Vec<Item>,
+    pub(super) attributes: Vec<String>,
+    places: BTreeMap<String, usize>,
+}
+
+impl Gold {
+    fn new(file: String, items: Vec<Item>) -> Self {
+        let names: BTreeSet<&String> = items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
+        let attributes = names.into_iter().cloned().collect();
+        let places = items.iter().enumerate().map(|(place, item)| (item.id.clone(), place)).collect();
+        Self { file, items, attributes, places }
+    }
+
+    pub(super) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
+        let candidate = |c: probity_data::Candidate| Candidate { id: Some(c.id), scores: c.scores };
+        let item = |s: Sample| Item { id: s.id, candidates: s.candidates.into_iter().map(candidate).collect(), preference: s.preference };
+        Self::new(path.display().to_string(), samples.into_iter().map(item).collect())
+    }
+
+    /// Of a table of scores: its attributes are the rows' attributes or metrics, or its columns.
+    pub(super) fn of_table(path: &Path) -> anyhow::Result<Self> {
+        let table = read_scores(path)?;
+        let mut items: Vec<Item> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for row in table.rows {
+            let place = *places.entry(row.item.clone()).or_insert_with(|| {
+                let preference =
+                    table.preferences.get(&row.item).map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
+                items.push(Item { id: row.item.clone(), candidates: Vec::new(), preference });
+                items.len() - 1
+            });
+            let candidates = &mut items[place].candidates;
+            let known = candidates.iter().position(|candidate| candidate.id == row.candidate);
+            let known = known.unwrap_or_else(|| {
+                candidates.push(Candidate { id: row.candidate, scores: BTreeMap::new() });
+                candidates.len() - 1
+            });
+            if let Some(score) = row.score {
+                let attribute = row.attribute.or(row.metric).unwrap_or_else(|| "score".to_owned());
+                candidates[known].scores.insert(attribute, score);
+            }
+        }
+        Ok(Self::new(table.file, items))
+    }
+
+    /// Only the named attributes; all where none is named. Gold without scores may have preferences.
+    pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
+        for name in names {
+            if !self.attributes.contains(name) {
+                return Err(unknown("gold attribute", name, "--attribute", &self.attributes));
+            }
+        }
+        if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
+            anyhow::bail!(
+                "{} has neither gold scores nor preferences\n\nhint: candidates of samples have them in \"scores\", a table in its columns; \
+                 --map score.ATTRIBUTE=COLUMN reads them from a table of samples",
+                self.file
+            );
+        }
+        self.attributes.retain(|name| names.is_empty() || names.contains(name));
+        Ok(self)
+    }
+
+    /// The item and the candidate of that name; a nameless one only where the item has no other.
+    pub(super) fn find(&self, item: &str, candidate: Option<&str>) -> Option<(usize, usize)> {
+        let place = *self.places.get(item)?;
+        let candidates = &self.items[place].candidates;
+        let named = candidates.iter().position(|known| known.id.as_deref() == candidate);
+        let only = candidates.len() == 1 && (candidate.is_none() || candidates[0].id.is_none());
+        named.or(only.then_some(0)).map(|candidate| (place, candidate))
+    }
+}

@@ -1,0 +1,140 @@
+//! The scores that are evaluated, by metric.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use probity_data::{ScoreTable, read_scores};
+use probity_lm::nearest;
+use probity_store::Manifest;
+
+use crate::terminal::visible_line;
+
+/// The table of scores in a run's folder.
+const SCORES: &str = "scores.jsonl";
+
+/// One metric's scores.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Metric {
+    /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have one of that name.
+    pub(super) name: String,
+    /// What the scores judge, where their rows say so.
+    pub(super) attribute: Option<String>,
+    /// Where they come from, in messages: `line 3 of scores.jsonl` begins with the unit.
+    pub(super) file: String,
+    pub(super) unit: String,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A score or that there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    pub(super) line: usize,
+    pub(super) item: String,
+    pub(super) candidate: Option<String>,
+    pub(super) score: Option<f64>,
+}
+
+/// All metrics, in the order of files and rows.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Metrics {
+    pub(super) list: Vec<Metric>,
+}
+
+/// The file of scores that a path names: itself, or the one in a run's folder.
+pub(super) fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(SCORES) } else { path.to_owned() }
+}
+
+impl Metrics {
+    /// The metrics of all files.
+    pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut files = Vec::new();
+        for path in paths {
+            let file = file_of(path);
+            if path.is_dir() && !file.is_file() {
+                let path = path.display();
+                anyhow::bail!(
+                    "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a method that scores"
+                );
+            }
+            files.push((path, of_table(read_scores(&file)?, &own_name(&file))));
+        }
+        // A name that several files have is told apart by the file.
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, metrics) in &files {
+            let mut names: Vec<&String> = metrics.iter().map(|metric| &metric.name).collect();
+            names.dedup();
+            names.into_iter().for_each(|name| *seen.entry(name.clone()).or_default() += 1);
+        }
+        let called = |path: &Path, name: String| {
+            let place = path.file_stem().map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned());
+            if seen[&name] > 1 { format!("{name} ({place})") } else { name }
+        };
+        let list = files.into_iter().flat_map(|(path, metrics)| {
+            metrics.into_iter().map(|metric| Metric { name: called(path, metric.name.clone()), ..metric }).collect::<Vec<_>>()
+        });
+        Ok(Self { list: list.collect() })
+    }
+
+    /// Only those that are named; all where none is.
+    pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
+        for name in names {
+            self.check(name, "--metric")?;
+        }
+        self.list.retain(|metric| names.is_empty() || names.contains(&metric.name));
+        Ok(self)
+    }
+
+    /// An error where no metric has that name.
+    pub(super) fn check(&self, name: &str, option: &str) -> anyhow::Result<()> {
+        let known = self.names();
+        if known.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        Err(unknown("metric", name, option, &known))
+    }
+
+    /// Each name once.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for metric in self.list.iter().filter(|metric| !metric.name.is_empty()) {
+            if !names.contains(&metric.name) {
+                names.push(metric.name.clone());
+            }
+        }
+        names
+    }
+}
+
+/// A name that is not among the known ones.
+pub(super) fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> anyhow::Error {
+    let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
+    let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
+    anyhow::anyhow!(
+        "{option}: there is no {what} `{}`\n\nhint: {}there are {}",
+        visible_line(name),
+        near.unwrap_or_default(),
+        listed.join(", ")
+    )
+}
+
+/// How scores without a metric's name are called: by the method of the run they lie in.
+fn own_name(file: &Path) -> String {
+    let manifest = file.parent().and_then(|folder| Manifest::read(folder).ok());
+    manifest.map_or_else(|| "score".to_owned(), |manifest| manifest.info.command)
+}
+
+fn of_table(table: ScoreTable, own_name: &str) -> Vec<Metric> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    let mut places: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
+    for row in table.rows {
+        let name = row.metric.unwrap_or_else(|| own_name.to_owned());
+        let place = *places.entry((name.clone(), row.attribute.clone())).or_insert_with(|| {
+            let (file, unit) = (table.file.clone(), table.unit.to_string());
+            metrics.push(Metric { name, attribute: row.attribute, file, unit, rows: Vec::new() });
+            metrics.len() - 1
+        });
+        metrics[place].rows.push(Row { line: row.line, item: row.item, candidate: row.candidate, score: row.score });
+    }
+    metrics
+}

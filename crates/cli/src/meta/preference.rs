@@ -1,0 +1,78 @@
+//! A metric's choices against people's preferences.
+
+use probity_data::Preference;
+use probity_stats::{Association, Interval, KappaWeights, Resampling, association, cohen_kappa};
+use serde::Serialize;
+
+use super::align::Aligned;
+use super::gold::{Gold, Item};
+
+/// How a metric's best candidates are those that people preferred.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PreferenceFigures {
+    pub(super) metric: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) attribute: Option<String>,
+    /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score shared with others counts half.
+    pub(super) accuracy: Option<f64>,
+    /// Its interval over resampled items.
+    pub(super) interval: Option<Interval>,
+    /// Cohen's κ between choices, ties among them, by the candidates' places.
+    pub(super) kappa: Option<f64>,
+    /// Cramér's V between the same.
+    pub(super) association: Option<Association>,
+    /// Items with a preference and scores of all their candidates.
+    pub(super) items: usize,
+    /// Of these, items where people saw no difference; they have no part in the accuracy.
+    pub(super) gold_ties: usize,
+    /// Of these, items whose best score several candidates share.
+    pub(super) score_ties: usize,
+    /// Items with a preference where a candidate has no score.
+    pub(super) without_scores: usize,
+}
+
+/// A choice by the candidate's place; none for a tie.
+type Choice = Option<usize>;
+
+pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resampling) -> Option<PreferenceFigures> {
+    let with_preference = gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
+    let all: Vec<Option<(Choice, Choice, f64)>> = with_preference.map(|(place, item)| choices(aligned, place, item)).collect();
+    let chosen: Vec<(Choice, Choice, f64)> = all.iter().flatten().copied().collect();
+    let hits: Vec<f64> = chosen.iter().filter(|(preferred, ..)| preferred.is_some()).map(|(.., hit)| *hit).collect();
+    let (preferred, best): (Vec<Choice>, Vec<Choice>) = chosen.iter().map(|(preferred, best, _)| (*preferred, *best)).unzip();
+    let mean = |values: &mut dyn Iterator<Item = f64>| {
+        let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+        (count > 0).then(|| sum / count as f64)
+    };
+    (!all.is_empty()).then(|| PreferenceFigures {
+        metric: aligned.metric.name.clone(),
+        attribute: aligned.metric.attribute.clone(),
+        accuracy: mean(&mut hits.iter().copied()),
+        interval: resampling.interval(hits.len(), |drawn| mean(&mut drawn.iter().map(|unit| hits[*unit]))),
+        kappa: cohen_kappa(&preferred, &best, KappaWeights::Plain),
+        association: association(&preferred, &best),
+        items: chosen.len(),
+        gold_ties: preferred.iter().filter(|choice| choice.is_none()).count(),
+        score_ties: best.iter().filter(|choice| choice.is_none()).count(),
+        without_scores: all.len() - chosen.len(),
+    })
+}
+
+/// People's choice, the metric's, and how far it is theirs; nothing where a candidate has no score.
+fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, Choice, f64)> {
+    let scores: Option<Vec<f64>> = (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
+    let scores = scores?;
+    let preferred = match item.preference.as_ref()? {
+        Preference::Tie => None,
+        Preference::Candidate(id) => Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?),
+    };
+    let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let at_best: Vec<usize> = (0..scores.len()).filter(|candidate| scores[*candidate] == highest).collect();
+    let best = if let [only] = at_best[..] { Some(only) } else { None };
+    let hit = match preferred {
+        Some(own) if best == Some(own) => 1.0,
+        Some(own) if at_best.contains(&own) => 0.5,
+        _ => 0.0,
+    };
+    Some((preferred, best, hit))
+}

@@ -1,0 +1,224 @@
+//! What was found, as tables for people.
+
+use probity_methods::Section;
+use probity_stats::{Correlation, Interval, Measured, Resampling, TieCalibration};
+
+use super::evaluate::{Evaluated, Evaluation, Levels};
+use crate::terminal::thousands;
+
+/// All tables, those that have rows.
+pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
+    let mut sections = vec![
+        level("Correlation per context", evaluation, &per_context),
+        level("Correlation between systems", evaluation, &system),
+        level("Correlation over all scores", evaluation, &pooled),
+        pairs(evaluation),
+        averages(evaluation),
+        preferences(evaluation),
+        comparisons(evaluation),
+        counts(evaluation),
+    ];
+    sections[0].notes.push(
+        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over contexts.".into(),
+    );
+    sections[1].notes.push("Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.".into());
+    sections[2].notes.push("n: scores. p takes scores of one context for independent.".into());
+    sections[3].notes.push(
+        "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean over contexts; \
+         scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All pairs: across contexts."
+            .into(),
+    );
+    sections.retain(|section| !section.rows.is_empty());
+    let Resampling { rounds, confidence, seed } = resampling;
+    if let Some(last) = sections.last_mut() {
+        let share = 100.0 * confidence;
+        let rounds = thousands(*rounds as u64);
+        last.notes.extend(evaluation.notes.iter().cloned());
+        last.notes.push(
+            format!("In brackets: {share} % percentile bootstrap intervals over {rounds} resamples of whole contexts (seed {seed}).")
+                .replace(".0 %", " %"),
+        );
+    }
+    sections
+}
+
+/// A figure, its interval, its p.
+type Shown = (Option<f64>, Option<Interval>, Option<f64>);
+
+/// `0.412 [0.310, 0.520]`, a dash for what is not defined.
+fn estimate(value: Option<f64>, interval: Option<Interval>) -> String {
+    match (value, interval) {
+        (None, _) => "–".to_owned(),
+        (Some(value), None) => format!("{value:.3}"),
+        (Some(value), Some(Interval { low, high, .. })) => format!("{value:.3} [{low:.3}, {high:.3}]"),
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    estimate(value, None)
+}
+
+/// Three decimals, and what is smaller by its power of ten.
+fn p_value(p: Option<f64>) -> String {
+    match p {
+        None => "–".to_owned(),
+        Some(p) if p >= 0.001 || p == 0.0 => format!("{p:.3}"),
+        Some(p) => format!("{p:.1e}"),
+    }
+}
+
+fn level(title: &str, evaluation: &Evaluation, of: &dyn Fn(&Evaluated, Correlation) -> Option<(Shown, usize)>) -> Section {
+    let mut section = Section::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
+    for one in &evaluation.metrics {
+        let shown = Correlation::ALL.map(|correlation| of(one, correlation));
+        let Some(n) = shown.iter().flatten().map(|(_, n)| *n).next() else { continue };
+        let cells = shown.into_iter().flat_map(|shown| {
+            let (value, interval, p) = shown.map(|(shown, _)| shown).unwrap_or_default();
+            [estimate(value, interval), p_value(p)]
+        });
+        section.rows.push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells).collect());
+    }
+    section
+}
+
+fn per_context(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+    let found = one.figures.correlation(of).per_context;
+    let figure = found.figure;
+    (figure.contexts > 0).then_some(((figure.mean, found.interval, figure.p), figure.contexts))
+}
+
+fn system(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+    let found = one.figures.correlation(of).system?;
+    Some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.systems))
+}
+
+fn pooled(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
+    let found = one.figures.correlation(of).pooled;
+    Some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.n))
+}
+
+fn pairs(evaluation: &Evaluation) -> Section {
+    let columns = ["metric", "attribute", "accuracy", "pairs", "with ties", "at best ε", "ε", "all pairs", "at best ε", "ε"];
+    let mut section = Section::new("Accuracy of pairs", columns);
+    for one in &evaluation.metrics {
+        let pairwise = one.figures.pairwise;
+        let ties = |ties: Option<TieCalibration>| {
+            let epsilon = ties.map_or_else(|| "–".to_owned(), |t| format!("{:.3}", t.epsilon));
+            [number(ties.map(|t| t.uncalibrated)), number(ties.map(|t| t.accuracy)), epsilon]
+        };
+        let count = thousands((pairwise.correct + pairwise.wrong + pairwise.tied) as u64);
+        let heads = [one.metric.clone(), one.attribute.clone(), number(pairwise.accuracy), count];
+        let ties = [one.figures.pairwise_with_ties, one.figures.pairwise_with_ties_pooled].map(ties);
+        section.rows.push(heads.into_iter().chain(ties.into_iter().flatten()).collect());
+    }
+    section
+}
+
+fn averages(evaluation: &Evaluation) -> Section {
+    let columns = ["metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs", "with ties, at best ε"];
+    let mut section = Section::new("Average over attributes", columns);
+    for one in &evaluation.averages {
+        let levels: [(&str, fn(&Levels) -> Option<f64>); 3] =
+            [("per context", |l| l.per_context), ("systems", |l| l.system), ("all scores", |l| l.pooled)];
+        for (name, of) in levels {
+            let accuracy = if name == "per context" { [one.pairwise, one.pairwise_with_ties] } else { [None, None] };
+            let numbers = [of(&one.pearson), of(&one.spearman), of(&one.kendall)].into_iter().chain(accuracy).map(number);
+            let heads = [one.metric.clone(), one.attributes.len().to_string(), name.to_owned()];
+            section.rows.push(heads.into_iter().chain(numbers).collect());
+        }
+    }
+    section
+}
+
+fn preferences(evaluation: &Evaluation) -> Section {
+    let columns =
+        ["metric", "attribute", "accuracy", "Cohen's κ", "Cramér's V", "items", "ties in gold", "ties of scores", "without scores"];
+    let mut section = Section::new("Preferences", columns);
+    for one in &evaluation.preferences {
+        section.rows.push(vec![
+            one.metric.clone(),
+            one.attribute.clone().unwrap_or_else(|| "–".to_owned()),
+            estimate(one.accuracy, one.interval),
+            number(one.kappa),
+            number(one.association.map(|a| a.cramers_v)),
+            one.items.to_string(),
+            one.gold_ties.to_string(),
+            one.score_ties.to_string(),
+            one.without_scores.to_string(),
+        ]);
+    }
+    section.notes.push(
+        "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V count ties as choices."
+            .into(),
+    );
+    section
+}
+
+fn comparisons(evaluation: &Evaluation) -> Section {
+    let columns = ["metrics", "attribute", "figure", "first", "second", "difference", "bootstrap p", "randomisation p", "Williams t", "p"];
+    let mut section = Section::new("Differences between metrics", columns);
+    for one in &evaluation.comparisons {
+        for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
+            let drawn = found.bootstrap;
+            section.rows.push(vec![
+                one.metrics.names().join(", "),
+                one.attribute.clone(),
+                measured(found.measure),
+                number(found.first),
+                number(found.second),
+                estimate(drawn.map(|d| d.difference), drawn.map(|d| d.interval)),
+                p_value(drawn.map(|d| d.p)),
+                p_value(found.randomisation_p),
+                number(found.williams.map(|w| w.t)),
+                p_value(found.williams.map(|w| w.p)),
+            ]);
+        }
+    }
+    section.notes.push(
+        "First less second, over candidates with both. All p two-sided; Williams' test is for Pearson and takes scores for independent."
+            .into(),
+    );
+    section
+}
+
+fn measured(measure: Measured) -> String {
+    match measure {
+        Measured::PerContext(of) => format!("{} per context", of.title()),
+        Measured::System(of) => format!("{} of systems", of.title()),
+        Measured::Pooled(of) => format!("{} over all scores", of.title()),
+        Measured::Pairwise => "accuracy of pairs".to_owned(),
+        Measured::PairwiseWithTies => "accuracy of pairs with ties, at best ε".to_owned(),
+    }
+}
+
+fn counts(evaluation: &Evaluation) -> Section {
+    let columns =
+        ["metric", "attribute", "compared", "undefined scores", "gold without a score", "scores without gold", "skipped contexts"];
+    let mut section = Section::new("What was compared", columns);
+    for one in &evaluation.metrics {
+        let counts = one.counts;
+        let numbers = [
+            counts.compared,
+            counts.undefined,
+            counts.without_score,
+            counts.without_gold,
+            one.figures.spearman.per_context.figure.skipped(),
+        ];
+        let cells = numbers.map(|number| thousands(number as u64));
+        section.rows.push([one.metric.clone(), one.attribute.clone()].into_iter().chain(cells).collect());
+        let spearman = one.figures.spearman;
+        let reasons = [spearman.pooled.figure.undefined, spearman.system.and_then(|system| system.figure.undefined)];
+        for (level, why) in ["over all scores", "between systems"].into_iter().zip(reasons) {
+            section.notes.extend(why.map(|why| format!("{}, {}: undefined {level}: {why}", one.metric, one.attribute)));
+        }
+        let constant = spearman.per_context.figure.constant_predictions;
+        if constant > 0 {
+            let contexts = spearman.per_context.figure.contexts;
+            section.notes.push(format!(
+                "{}, {}: all scores are equal in {constant} of {contexts} contexts, which count as 0",
+                one.metric, one.attribute
+            ));
+        }
+    }
+    section
+}

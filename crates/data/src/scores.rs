@@ -1,0 +1,258 @@
+//! Tables of scores: which metric gave which candidate how much.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::error::Unit;
+use crate::line_error::{LineError, shown};
+use crate::open::file_name;
+use crate::rows::Row;
+use crate::source::{OpenRows, Source};
+use crate::values::{kind, number, plain};
+use crate::{DataError, Problems};
+
+const EXAMPLE: &str = r#"{"item": "1", "candidate": "a", "metric": "bleu", "score": 0.31}"#;
+
+/// Columns that say what a row is about.
+const KEYS: [&str; 3] = ["item", "candidate", "index"];
+
+/// A score, or that there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreRow {
+    /// Where it stands in the file, as [`ScoreTable::unit`] counts.
+    pub line: usize,
+    /// The sample's id.
+    pub item: String,
+    /// The candidate's id; absent in a table without that column, whose items have one candidate each.
+    pub candidate: Option<String>,
+    /// What was scored by: the row's `metric`, or the column.
+    pub metric: Option<String>,
+    /// What was judged, where the row says so.
+    pub attribute: Option<String>,
+    /// Finite; absent where the metric is not defined.
+    pub score: Option<f64>,
+}
+
+/// The rows of a table of scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreTable {
+    /// The file's name, as in messages.
+    pub file: String,
+    /// Whether its rows are counted by lines.
+    pub unit: Unit,
+    /// In the order of the file; no two say something of the same candidate, metric and attribute.
+    pub rows: Vec<ScoreRow>,
+    /// What people preferred, by item, where a column `preference` says so.
+    pub preferences: BTreeMap<String, String>,
+    /// Columns without any number.
+    pub passed_over: Vec<String>,
+}
+
+/// Whether a file's first row has a column `item`: then it is a table of scores, else one of samples. A file that cannot be read is none.
+pub fn is_score_table(path: &Path) -> bool {
+    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let opened = Source::new(path).rows(&seen, EXAMPLE);
+    opened.is_ok_and(|mut opened| opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item"))))
+}
+
+/// Reads a table of scores of any [`Format`](crate::Format), `-` for standard input.
+///
+/// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for each metric. Columns without any
+/// number are passed over. Null and empty cells are scores that are not defined. Anything else that is no finite number is a problem, as is a score
+/// that was there already; a file with problems is refused with all of them.
+pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
+    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let opened = Source::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
+    let problems = Problems { unit: opened.unit, example: Some(EXAMPLE), ..Problems::new(file_name(path)) };
+    let (table, problems) = Reading { problems, ..Reading::default() }.read(opened);
+    if !problems.is_empty() {
+        return Err(DataError::Problems(problems));
+    }
+    if table.rows.is_empty() {
+        return Err(DataError::Empty { file: table.file, example: EXAMPLE });
+    }
+    Ok(table)
+}
+
+impl Default for Problems {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    rows: Vec<ScoreRow>,
+    preferences: BTreeMap<String, String>,
+    /// By column: the cells that are no numbers, until the column turns out to have any.
+    doubtful: BTreeMap<String, Vec<(usize, String)>>,
+    numeric: BTreeSet<String>,
+    problems: Problems,
+}
+
+impl Reading {
+    fn read(mut self, opened: OpenRows) -> (ScoreTable, Problems) {
+        for (line, row) in opened.rows {
+            if let Err(error) = row.and_then(|row| self.row(line, &row)) {
+                self.problems.push(line, error);
+            }
+        }
+        let mut passed_over = Vec::new();
+        for (column, cells) in std::mem::take(&mut self.doubtful) {
+            if !self.numeric.contains(&column) {
+                passed_over.push(column);
+                continue;
+            }
+            for (line, why) in cells {
+                self.problems.push(line, LineError::cell(&column, "score", why));
+            }
+        }
+        self.rows.retain(|row| row.metric.as_ref().is_none_or(|metric| !passed_over.contains(metric)));
+        self.refuse_repeated();
+        let Self { rows, preferences, problems, .. } = self;
+        (ScoreTable { file: problems.file.clone(), unit: problems.unit, rows, preferences, passed_over }, problems)
+    }
+
+    fn row(&mut self, line: usize, row: &Row) -> Result<(), LineError> {
+        let text = |name: &str| match row.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => plain(value)
+                .map(|text| Some(text).filter(|text| !text.is_empty()))
+                .ok_or_else(|| LineError::cell(name, "", format!("{}, not a name", kind(value)))),
+        };
+        let missing = "there is no `item`\n\nhint: a row of scores has the columns item, candidate, metric and score, or item, candidate and one column for each metric";
+        let item = text("item")?.ok_or_else(|| LineError::content("", missing))?;
+        let candidate = text("candidate")?;
+        if let Some(preference) = text("preference")? {
+            let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
+            if *known != preference {
+                let why = format!("`{}`, but an earlier row of the item says `{}`", shown(&preference), shown(known));
+                return Err(LineError::cell("preference", "", why));
+            }
+        }
+        let base = ScoreRow { line, item, candidate, metric: text("metric")?, attribute: text("attribute")?, score: None };
+        if let Some(score) = row.get("score") {
+            let score = number(score).map_err(|why| LineError::cell("score", "", why))?;
+            self.rows.push(ScoreRow { score, ..base });
+            return Ok(());
+        }
+        for (column, value) in row.iter().filter(|(name, _)| !KEYS.contains(&name.as_str()) && *name != "preference") {
+            let score = match number(value) {
+                Ok(score) => score,
+                Err(why) => {
+                    self.doubtful.entry(column.clone()).or_default().push((line, why));
+                    None
+                }
+            };
+            if score.is_some() {
+                self.numeric.insert(column.clone());
+            }
+            self.rows.push(ScoreRow { metric: Some(column.clone()), score, ..base.clone() });
+        }
+        Ok(())
+    }
+
+    /// Of two scores of one candidate by one metric the second is the problem.
+    fn refuse_repeated(&mut self) {
+        let mut first: BTreeMap<[&str; 4], usize> = BTreeMap::new();
+        let mut repeated = Vec::new();
+        for row in &self.rows {
+            let [candidate, metric, attribute] = [&row.candidate, &row.metric, &row.attribute].map(|value| value.as_deref().unwrap_or(""));
+            let key = [row.item.as_str(), candidate, metric, attribute];
+            if let Some(line) = first.get(&key) {
+                let what = [metric, attribute].into_iter().find(|name| !name.is_empty()).unwrap_or("score");
+                let candidate = row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
+                let why = format!(
+                    "`{}` of item `{}`{candidate} was already on {} {line}\n\nhint: each candidate has one score of a metric; \
+                     give several runs as several --scores",
+                    shown(what),
+                    shown(&row.item),
+                    self.problems.unit
+                );
+                repeated.push((row.line, LineError::content("", why)));
+            } else {
+                first.insert(key, row.line);
+            }
+        }
+        for (line, error) in repeated {
+            self.problems.push(line, error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, content: &str) -> Result<ScoreTable, String> {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        read_scores(&path).map_err(|e| e.to_string().replace(&folder.path().display().to_string(), ""))
+    }
+
+    fn row(line: usize, candidate: &str, metric: &str, score: Option<f64>) -> ScoreRow {
+        ScoreRow { line, item: "1".into(), candidate: Some(candidate.into()), metric: Some(metric.into()), attribute: None, score }
+    }
+
+    #[test]
+    fn long_and_wide_tables_say_the_same() {
+        let long = r#"{"item":"1","candidate":"a","metric":"bleu","score":0.5}
+{"item":"1","candidate":"a","metric":"ter","score":null}
+"#;
+        let wide = "item,candidate,note,bleu,ter\n1,a,fine,0.5,\n1,b,,,2\n";
+        let long = read("s.jsonl", long).expect("read");
+        assert_eq!(long.rows, [row(1, "a", "bleu", Some(0.5)), row(2, "a", "ter", None)]);
+        let wide = read("s.csv", wide).expect("read");
+        let expected = [row(2, "a", "bleu", Some(0.5)), row(2, "a", "ter", None), row(3, "b", "bleu", None), row(3, "b", "ter", Some(2.0))];
+        assert_eq!((wide.rows.as_slice(), wide.passed_over.as_slice()), (&expected[..], &["note".to_owned()][..]));
+    }
+
+    #[test]
+    fn attributes_numbers_as_names_and_missing_candidates_are_kept() {
+        let table = read("s.jsonl", "{\"item\": 7, \"attribute\": \"tone\", \"score\": 1, \"preference\": \"a\"}\n").expect("read");
+        let only = &table.rows[0];
+        assert_eq!((only.item.as_str(), &only.candidate, only.attribute.as_deref(), only.score), ("7", &None, Some("tone"), Some(1.0)));
+        assert_eq!(table.preferences["7"], "a");
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_with_line_and_column() {
+        let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n1,b,nan\n1,c,much\n").expect_err("refused");
+        for part in [
+            "2 problems in",
+            "line 3: column `bleu` (score): `nan` is not a finite number",
+            "line 4: column `bleu`",
+            "leave the cell empty",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        let told = read("s.jsonl", "{\"item\":\"1\",\"metric\":\"m\",\"score\":NaN}\n").expect_err("refused");
+        assert!(told.contains("line 1 of"), "{told}");
+        let told = read("s.jsonl", "{\"id\":\"1\",\"score\":1}\n").expect_err("refused");
+        assert!(told.contains("there is no `item`"), "{told}");
+    }
+
+    #[test]
+    fn a_score_twice_is_a_problem_that_names_both_lines() {
+        let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n2,a,0.5\n1,a,0.7\n").expect_err("refused");
+        assert!(told.contains("line 4 of") && told.contains("`bleu` of item `1`, candidate `a` was already on line 2"), "{told}");
+    }
+
+    #[test]
+    fn a_table_of_samples_is_none_of_scores() {
+        let folder = tempfile::tempdir().expect("folder");
+        let is = |content: &str| {
+            let path = folder.path().join("x.jsonl");
+            std::fs::write(&path, content).expect("written");
+            is_score_table(&path)
+        };
+        assert!(is("{\"item\":\"1\",\"score\":1}\n"));
+        assert!(!is("{\"id\":\"1\",\"context\":\"\",\"candidates\":[]}\n") && !is("") && !is("{\n"));
+        assert!(!is_score_table(Path::new("nowhere.csv")));
+    }
+}

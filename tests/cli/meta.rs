@@ -1,0 +1,330 @@
+//! `probity meta`: scores against gold.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::World;
+
+const GOLD: &str = r#"{"id":"s1","context":"x","candidates":[{"id":"a","text":"1","scores":{"q":1,"r":4}},{"id":"b","text":"2","scores":{"q":2,"r":3}},{"id":"c","text":"3","scores":{"q":3,"r":2}},{"id":"d","text":"4","scores":{"q":4,"r":1}}]}
+{"id":"s2","context":"x","candidates":[{"id":"a","text":"1","scores":{"q":2,"r":4}},{"id":"b","text":"2","scores":{"q":2,"r":3}},{"id":"c","text":"3","scores":{"q":1,"r":2}},{"id":"d","text":"4","scores":{"q":5,"r":1}}]}
+{"id":"s3","context":"x","candidates":[{"id":"a","text":"1","scores":{"q":3,"r":4}},{"id":"b","text":"2","scores":{"q":1,"r":3}},{"id":"c","text":"3","scores":{"q":4,"r":2}},{"id":"d","text":"4","scores":{"q":4,"r":1}}]}
+"#;
+
+const SCORES: &str = "item,candidate,good,bad\n\
+    s1,a,0.11,9\ns1,b,0.25,7\ns1,c,0.24,8\ns1,d,0.61,2\n\
+    s2,a,0.3,5\ns2,b,0.31,5\ns2,c,0.2,5\ns2,d,0.7,5\n\
+    s3,a,0.5,1\ns3,b,0.1,2\ns3,c,0.55,3\ns3,d,0.9,4\n";
+
+/// A world with gold and scores, and their paths.
+fn given() -> (World, String, String) {
+    let world = World::new();
+    let (gold, scores) = (world.file("gold.jsonl", GOLD), world.file("scores.csv", SCORES));
+    (world, gold, scores)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} of {value}"))
+}
+
+#[track_caller]
+fn near(value: &Value, expected: &[(&str, f64)]) {
+    for (pointer, expected) in expected {
+        let found = number(value, pointer);
+        assert!((found - expected).abs() <= 1e-10 * expected.abs().max(1e-3), "{pointer}: {found} {expected}");
+    }
+}
+
+#[test]
+fn every_level_equals_scipy_and_ties_the_authors_implementation() {
+    let (world, gold, scores) = given();
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--rounds", "50"]).exits(0);
+    let summary = json(&ran.stdout);
+    assert_eq!((summary["method"].as_str(), summary["values"]["metrics"].as_array().map(Vec::len)), (Some("meta"), Some(2)));
+    let metric = |name: usize| summary.pointer(&format!("/values/metrics/{name}")).expect("a metric").clone();
+    // scipy 1.17.1: pearsonr, spearmanr, kendalltau, ttest_1samp; mt-metrics-eval: tau_optimization with acc_23.
+    near(
+        &metric(0),
+        &[
+            ("/pearson/mean", 0.931_357_208_952_248_7),
+            ("/pearson/p", 0.001_302_210_657_771_575_5),
+            ("/pearson/system/coefficient", 0.980_198_371_570_352_5),
+            ("/pearson/system/p", 0.019_801_628_429_647_61),
+            ("/pearson/pooled/coefficient", 0.888_040_600_340_573_9),
+            ("/pearson/pooled/p", 0.000_114_483_448_976_197_62),
+            ("/spearman/mean", 0.899_122_198_700_342_6),
+            ("/spearman/pooled/p", 4.208_804_566_345_931_6e-5),
+            ("/kendall/mean", 0.830_802_841_672_406_8),
+            ("/kendall/system/p", 0.083_333_333_333_333_33),
+            ("/kendall/pooled/coefficient", 0.789_542_033_951_722_8),
+            ("/kendall/pooled/p", 0.000_702_837_685_435_103_6),
+            ("/pairwise_with_ties/accuracy", 0.888_888_888_888_888_8),
+            ("/pairwise_with_ties/uncalibrated", 0.833_333_333_333_333_4),
+            ("/pairwise_with_ties_pooled/accuracy", 0.818_181_818_181_818_2),
+            ("/pairwise_with_ties_pooled/epsilon", 0.010_000_000_000_000_009),
+        ],
+    );
+    near(
+        &metric(1),
+        &[
+            ("/pearson/mean", -0.094_244_080_344_077_87),
+            ("/spearman/system/coefficient", -0.2),
+            ("/spearman/constant_predictions", 1.0),
+            ("/kendall/pooled/p", 0.386_596_123_188_664_3),
+            ("/pairwise_with_ties/accuracy", 1.0 / 3.0),
+        ],
+    );
+    assert!(number(&metric(0), "/pearson/pooled/interval/low") < number(&metric(0), "/pearson/pooled/interval/high"));
+}
+
+#[test]
+fn tables_averages_and_differences_are_printed_and_say_their_seed() {
+    let (world, gold, scores) = given();
+    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--average", "--compare", "good,bad", "--seed", "7", "--rounds", "200"];
+    let ran = world.run(&arguments).exits(0);
+    for part in [
+        "Correlation per context",
+        "Correlation between systems",
+        "Correlation over all scores",
+        "Accuracy of pairs",
+        "Average over attributes",
+        "Differences between metrics",
+        "What was compared",
+        "all scores are equal in 1 of 3 contexts",
+        "seed 7",
+        "seed:7",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
+    }
+    assert_eq!(ran.stdout, world.run(&arguments).exits(0).stdout, "the same seed, the same bytes");
+    let summary = json(&world.run(&[&arguments[..], &["--json"]].concat()).exits(0).stdout);
+    let differences = summary["values"]["comparisons"][0]["differences"].as_array().expect("of q");
+    let pooled = differences.iter().find(|d| d["measure"]["pooled"] == "pearson").expect("listed");
+    // Williams' test of mt-metrics-eval, two-sided.
+    near(pooled, &[("/williams/p", 0.004_837_818_635_784_564_6), ("/first", 0.888_040_600_340_573_9)]);
+    let average = &summary["values"]["averages"][0];
+    let of = |attribute: usize| number(&summary, &format!("/values/metrics/{attribute}/kendall/mean"));
+    assert!((number(average, "/kendall/per_context") - (of(0) + of(1)) / 2.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_folder_of_the_figures_can_be_reported() {
+    let (world, gold, scores) = given();
+    let out = world.path("run").display().to_string();
+    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--out", &out, "--rounds", "20"];
+    let printed = world.run(&arguments).exits(0).stdout;
+    let manifest = json(&world.read("run/manifest.json"));
+    assert_eq!((manifest["command"].as_str(), manifest["status"].as_str()), (Some("meta"), Some("finished")));
+    assert_eq!(json(&world.read("run/summary.json"))["outcomes"]["scored"], 48);
+    let report = world.run(&["report", &out]).exits(0);
+    for part in ["Correlation per context", "What was compared", "good"] {
+        assert!(printed.contains(part) && report.stdout.contains(part), "{part}\n{}", report.stdout);
+    }
+    assert!(!report.stderr.contains("did not keep"), "there was no model that was asked: {}", report.stderr);
+    world.run(&arguments).fails_with(&["run"]);
+    world.run(&[&arguments[..], &["--overwrite"]].concat()).exits(0);
+}
+
+#[test]
+fn a_run_of_a_method_is_held_against_the_samples_that_it_kept() {
+    let world = World::new();
+    let data = world.file("data.jsonl", GOLD);
+    let (tiny, run) = (crate::harness::tiny().display().to_string(), world.path("run").display().to_string());
+    world.run(&["compare", "--model", &tiny, "--data", &data, "--attribute", "q", "--out", &run]).exits(0);
+    let own = json(&world.read("run/summary.json"));
+    let meta = json(&world.run(&["meta", "--scores", &run, "--json"]).exits(0).stdout);
+    let only = &meta["values"]["metrics"];
+    assert_eq!(
+        (only.as_array().map(Vec::len), only[0]["metric"].as_str(), only[0]["attribute"].as_str()),
+        (Some(1), Some("compare"), Some("q"))
+    );
+    for figure in ["pearson", "spearman", "kendall", "pairwise", "pairwise_with_ties", "pairwise_with_ties_pooled"] {
+        assert_eq!(only[0][figure], own["values"]["gold"][0]["scores"][figure], "{figure}: one way to compute it");
+    }
+}
+
+#[test]
+fn preferences_are_compared_by_the_best_score() {
+    let world = World::new();
+    let pair = |id: &str, preference: &str| {
+        format!(
+            r#"{{"id":"{id}","context":"","candidates":[{{"id":"a","text":"1"}},{{"id":"b","text":"2"}}],"preference":"{preference}"}}"#
+        )
+    };
+    let gold = [pair("1", "a"), pair("2", "b"), pair("3", "tie"), pair("4", "a"), pair("5", "b")].join("\n");
+    let scores = "item,candidate,m\n1,a,2\n1,b,1\n2,a,2\n2,b,1\n3,a,1\n3,b,1\n4,a,3\n4,b,3\n5,a,1\n5,b,\n";
+    let (gold, scores) = (world.file("gold.jsonl", gold), world.file("scores.csv", scores));
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0);
+    let found = &json(&ran.stdout)["values"]["preferences"][0];
+    // Right, wrong, a tie of scores: (1 + 0 + ½) / 3. The tie in gold has no part, the item without a score neither.
+    near(found, &[("/accuracy", 0.5), ("/items", 4.0), ("/gold_ties", 1.0), ("/score_ties", 2.0), ("/without_scores", 1.0)]);
+    // Choices a, b, tie, a against a, a, tie, tie: agreement ½, by chance (2·2 + 1·0 + 1·2) / 16.
+    near(found, &[("/kappa", (0.5 - 0.375) / (1.0 - 0.375))]);
+    world.run(&["meta", "--scores", &scores, "--gold", &gold, "--strict"]).exits(1);
+}
+
+#[test]
+fn what_is_constant_is_undefined_with_its_reason() {
+    let (world, gold, _) = given();
+    let rows = |score: fn(usize) -> String| -> String {
+        let keys = (1..=3).flat_map(|item| ["a", "b", "c", "d"].map(|candidate| format!("s{item},{candidate}")));
+        keys.enumerate().map(|(index, key)| format!("{key},{}\n", score(index))).collect()
+    };
+    let scores = world.file("flat.csv", format!("item,candidate,flat\n{}", rows(|_| "3".to_owned())));
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q"]).exits(0);
+    assert!(
+        ran.stdout.contains("flat, q: undefined over all scores: all scores are equal") && !ran.stdout.contains("NaN"),
+        "{}",
+        ran.stdout
+    );
+    let scores = world
+        .file("some.csv", format!("item,candidate,some\n{}", rows(|index| if index == 0 { String::new() } else { index.to_string() })));
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--strict"]).exits(1);
+    near(&json(&ran.stdout)["values"]["metrics"][0], &[("/counts/undefined", 1.0), ("/counts/compared", 11.0)]);
+}
+
+#[test]
+fn gold_may_be_a_table_and_names_of_candidates_may_be_missing() {
+    let world = World::new();
+    let scores = world.file("scores.csv", "item,m\n1,0.1\n2,0.4\n3,0.3\n4,0.9\n");
+    let gold = world.file("gold.csv", "item,note,human\n1,x,1\n2,y,2\n3,z,3\n4,w,4\n");
+    let summary = json(&world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0).stdout);
+    near(&summary["values"]["metrics"][0], &[("/spearman/pooled/coefficient", 0.8), ("/spearman/skipped_too_few", 4.0)]);
+    assert_eq!(summary["headline"][0]["figure"], "pooled Spearman of m");
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_place_and_remedy() {
+    let (world, gold, scores) = given();
+    let fails = |content: &str, extra: &[&str], parts: &[&str]| {
+        let file = world.file("wrong.csv", content);
+        world.run(&[&["meta", "--scores", &file, "--gold", &gold], extra].concat()).fails_with(parts);
+    };
+    fails(
+        "item,candidate,m\ns1,a,1\ns1,a,2\n",
+        &[],
+        &["line 3 of", "candidate `a` was already on line 2", "hint: each candidate has one score"],
+    );
+    fails(
+        "item,candidate,m\ns1,a,1\ns1,b,NaN\n",
+        &[],
+        &["line 3 of", "column `m`", "`NaN` is not a finite number", "leave the cell empty"],
+    );
+    fails(
+        "item,candidate,m\nt1,a,1\n",
+        &[],
+        &["no score of `m`", "line 2 of", "item `t1`", "the nearest is `s1`", "the same in both files"],
+    );
+    fails("item,candidate,m\ns1,e,1\n", &[], &["candidate `e`", "candidates of that item in gold are `a`"]);
+    fails("id,m\ns1,1\n", &[], &["there is no `item`", "hint: a row of scores has the columns"]);
+    fails("item,candidate,m\ns1,a\n", &[], &["line 2 of"]);
+    fails("item,candidate,m\n", &[], &["holds no lines to read"]);
+    let ran = |arguments: &[&str]| world.run(&[&["meta", "--scores", &scores, "--gold", &gold], arguments].concat());
+    ran(&["--metric", "godo"]).fails_with(&["there is no metric `godo`", "did you mean `good`?"]);
+    ran(&["--attribute", "z"]).fails_with(&["there is no gold attribute `z`", "`q`, `r`"]);
+    ran(&["--compare", "good"]).fails_with(&["expected two metrics, such as bleu,rouge-l"]);
+    ran(&["--compare", "good,best"]).fails_with(&["there is no metric `best`"]);
+    world.run(&["meta", "--scores", &scores]).fails_with(&["there is no gold", "--gold FILE"]);
+    let bare = world.file("bare.jsonl", r#"{"id":"s1","context":"","candidates":[{"id":"a","text":"1"}]}"#);
+    world
+        .run(&["meta", "--scores", &scores, "--gold", &bare])
+        .fails_with(&["neither gold scores nor preferences", "--map score.ATTRIBUTE=COLUMN"]);
+    let some = world.file("some.csv", "item,candidate,m\ns1,a,1\ns1,b,2\nt9,a,1\n");
+    let told = world.run(&["meta", "--scores", &some, "--gold", &gold]).exits(0).stdout;
+    assert!(told.contains("1 scores are of items or candidates that gold does not have, the first on line 4 of"), "{told}");
+}
+
+#[test]
+fn two_files_with_one_metric_are_told_apart() {
+    let (world, gold, scores) = given();
+    let other = world.file("other.csv", SCORES.replace("0.11", "0.99"));
+    let ran =
+        world.run(&["meta", "--scores", &scores, "--scores", &other, "--gold", &gold, "--metric", "good (scores),good (other)"]).exits(0);
+    assert!(ran.stdout.contains("good (scores)") && ran.stdout.contains("good (other)"), "{}", ran.stdout);
+}
+
+/// A public file, where the folder of them is there.
+fn public(name: &str) -> Option<String> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let path = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from).join(name);
+    if !path.is_file() {
+        eprintln!("skipped: {name} is not there; set PROBITY_SHARED_DATA to the folder that holds it");
+        return None;
+    }
+    Some(path.display().to_string())
+}
+
+/// The attributes of imported samples as a table of scores.
+fn as_scores(world: &World, samples: &str, attributes: &[&str]) -> String {
+    let mut table = format!("item,candidate,{}\n", attributes.join(","));
+    for sample in world.rows(samples) {
+        for candidate in sample["candidates"].as_array().expect("candidates") {
+            let scores: Vec<String> = attributes.iter().map(|name| candidate["scores"][name].to_string()).collect();
+            table +=
+                &format!("{},\"{}\",{}\n", sample["id"].as_str().expect("id"), candidate["id"].as_str().expect("id"), scores.join(","));
+        }
+    }
+    world.file("public.csv", table)
+}
+
+#[test]
+fn correlations_of_topical_chats_ratings_are_scipys() {
+    let Some(file) = public("topical_chat.json") else { return };
+    let world = World::new();
+    let gold = world.path("gold.jsonl").display().to_string();
+    world.run(&["import", "topical-chat", &file, "--out", &gold]).exits(0);
+    let scores = as_scores(&world, "gold.jsonl", &["engagingness"]);
+    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "overall", "--json", "--rounds", "20"];
+    let summary = json(&world.run(&arguments).exits(0).stdout);
+    near(
+        &summary["values"]["metrics"][0],
+        &[
+            ("/pearson/mean", 0.916_915_217_882_113_8),
+            ("/pearson/system/coefficient", 0.999_369_605_839_411_7),
+            ("/pearson/system/p", 5.959_699_382_453_847e-7),
+            ("/pearson/pooled/coefficient", 0.909_274_875_238_421_5),
+            ("/spearman/mean", 0.885_466_298_278_229_8),
+            ("/spearman/pooled/coefficient", 0.910_853_752_838_897_2),
+            ("/kendall/mean", 0.825_227_174_449_979_6),
+            ("/kendall/system/p", 0.002_777_777_777_777_778),
+            ("/kendall/pooled/coefficient", 0.805_033_815_855_993_4),
+            ("/pairwise_with_ties/accuracy", 0.8),
+            ("/pairwise_with_ties_pooled/accuracy", 0.797_725_162_488_393_6),
+        ],
+    );
+}
+
+#[test]
+fn metacritiques_figures_are_the_papers() {
+    let Some(file) = public("metacritique_annotation.json") else { return };
+    let world = World::new();
+    let gold = world.path("gold.jsonl").display().to_string();
+    world.run(&["import", "metacritique", &file, "--out", &gold]).exits(0);
+    let of_people = |attribute: &str| {
+        let human = |sample: &Value| {
+            let candidates = sample["candidates"].as_array().expect("candidates");
+            candidates.iter().find(|c| c["id"] == "human").and_then(|c| c["scores"][attribute].as_f64()).expect("labelled")
+        };
+        let values: Vec<f64> = world.rows("gold.jsonl").iter().map(human).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    // Macro means over the human critiques (Sun et al., 2024, Table 2).
+    for (attribute, paper) in [("precision", 0.8537), ("recall", 0.5097), ("f1", 0.5824)] {
+        assert!((of_people(attribute) - paper).abs() < 5e-5, "{attribute} {}", of_people(attribute));
+    }
+    let scores = as_scores(&world, "gold.jsonl", &["precision", "recall"]);
+    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "f1", "--json", "--rounds", "20"];
+    let summary = json(&world.run(&arguments).exits(0).stdout);
+    for (metric, pooled) in [
+        (0, [0.637_905_645_115_835_1, 0.618_800_749_560_983_7, 0.490_553_057_780_070_7]),
+        (1, [0.943_448_762_680_887_3, 0.948_453_780_686_297, 0.842_039_773_592_924_5]),
+    ] {
+        let pointers = ["/pearson/pooled/coefficient", "/spearman/pooled/coefficient", "/kendall/pooled/coefficient"];
+        let expected: Vec<(&str, f64)> = pointers.into_iter().zip(pooled).collect();
+        near(&summary["values"]["metrics"][metric], &expected);
+    }
+}
