@@ -8,10 +8,15 @@
 
 mod bleu;
 mod choose;
+mod chrf;
 mod error;
+mod lcs;
 mod metric;
 mod ngrams;
 mod registry;
+mod rouge;
+mod stem;
+mod ter;
 mod text;
 
 pub use choose::{Choice, choose};

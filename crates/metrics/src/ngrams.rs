@@ -101,6 +101,11 @@ impl<'t> Interner<'t> {
         };
         words.into_iter().map(id).collect()
     }
+
+    /// How many different words there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! All metrics, one line each.
 
 use crate::bleu::Bleu;
+use crate::chrf::Chrf;
 use crate::metric::{DynDefinition, entry};
+use crate::rouge::{Rouge1, Rouge2, RougeL, RougeLsum};
+use crate::ter::Ter;
 
-const METRICS: &[&dyn DynDefinition] = &[
-    entry::<Bleu>(), //
-];
+const METRICS: &[&dyn DynDefinition] =
+    &[entry::<Bleu>(), entry::<Chrf>(), entry::<Ter>(), entry::<Rouge1>(), entry::<Rouge2>(), entry::<RougeL>(), entry::<RougeLsum>()];
 
 /// All metrics, in the order in which they are listed.
 pub fn metrics() -> &'static [&'static dyn DynDefinition] {
@@ -51,6 +53,13 @@ mod tests {
         let golden = [
             // sacrebleu 2.6.0
             ("bleu", 44.179_182_268_315_76, 72.214_161_744_468_1),
+            ("chrf", 67.407_489_717_850_14, 84.382_700_323_118_64),
+            ("ter", 25.0, 15.384_615_384_615_385),
+            // rouge_score 0.1.2
+            ("rouge-1", 0.823_529_411_764_705_8, 0.911_764_705_882_352_9),
+            ("rouge-2", 0.4, 0.7),
+            ("rouge-l", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
+            ("rouge-lsum", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
         let items = [

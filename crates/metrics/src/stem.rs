@@ -59,7 +59,7 @@ const STEP4: &[&str] = &[
 ];
 
 /// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters have only their case changed.
-pub fn porter(word: &str) -> String {
+pub(crate) fn porter(word: &str) -> String {
     let lower = word.to_lowercase();
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == lower) {
         return (*stem).to_owned();

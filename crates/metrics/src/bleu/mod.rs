@@ -9,7 +9,8 @@ use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{is_space, words};
-pub(crate) use tokens::Tokens;
+use tokens::Tokens;
+pub(crate) use tokens::{points, set_apart};
 
 /// Options of BLEU.
 #[derive(Debug, Clone, clap::Args, Serialize)]
