@@ -8,6 +8,7 @@ mod dry_run;
 mod inspection;
 mod logprobs;
 mod methods;
+mod metrics;
 mod models;
 mod recipe;
 mod report;

@@ -17,6 +17,7 @@ mod inspect;
 mod interrupt;
 mod logprobs;
 mod method;
+mod metrics;
 mod model;
 mod output;
 mod plan;

@@ -196,7 +196,7 @@ pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn section_text(section: &Section) -> String {
+pub(crate) fn section_text(section: &Section) -> String {
     let mut text = format!("{}\n", visible(&section.title));
     if !section.columns.is_empty() {
         text.push_str(&table(&section.columns, &section.rows));

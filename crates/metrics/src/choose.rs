@@ -95,7 +95,7 @@ impl Choice {
             return Err(MetricError::NoItems);
         }
         for need in self.definition.needs() {
-            if let Some(item) = items.iter().position(|item| need.missing(item)) {
+            if let Some(item) = items.iter().position(|item| need.is_missing(item)) {
                 return Err(MetricError::Missing { metric: self.label.clone(), what: need.what(), item, hint: need.hint() });
             }
         }
@@ -118,21 +118,32 @@ impl Choice {
 }
 
 impl Need {
-    fn missing(self, item: &Item<'_>) -> bool {
+    /// Whether the item lacks it.
+    pub fn is_missing(self, item: &Item<'_>) -> bool {
         match self {
             Self::References => item.references.is_empty(),
             Self::Source => item.source.is_none(),
         }
     }
 
-    fn what(self) -> &'static str {
+    /// The field of a sample that has it.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::References => "references",
+            Self::Source => "context",
+        }
+    }
+
+    /// What is to be said where it is lacking.
+    pub fn what(self) -> &'static str {
         match self {
             Self::References => "a reference",
             Self::Source => "a source",
         }
     }
 
-    fn hint(self) -> &'static str {
+    /// What to do about that.
+    pub fn hint(self) -> &'static str {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
             Self::Source => "give each sample the original text as its `context`",

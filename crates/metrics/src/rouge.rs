@@ -50,6 +50,7 @@ macro_rules! rouge {
             );
             const PARTS: &'static [&'static str] = PARTS;
             const NEEDS: Needs = &[Need::References];
+            const MEAN: bool = true;
 
             fn build(options: RougeOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
                 Ok(Box::new(Rouge { options, unit: $unit }))
