@@ -219,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn items_without_what_a_metric_needs_are_refused() {
+        let choice = &choose("bleu").expect("well formed")[0];
+        let item = Item { candidate: "a", references: vec!["a"], source: None };
+        assert!(choice.check(std::slice::from_ref(&item)).is_ok());
+        assert!(matches!(choice.check(&[]), Err(MetricError::NoItems)));
+        let error = choice.check(&[item, Item::default()]).expect_err("refused").to_string();
+        assert!(error.starts_with("bleu needs a reference for each item; item 1 has none\n\nhint: give each sample"), "{error}");
+    }
+
+    #[test]
     fn what_is_unknown_is_refused_with_the_nearest() {
         assert!(error("blue").starts_with("there is no metric `blue`; did you mean `bleu`?\n\nhint: the metrics are bleu"));
         assert!(

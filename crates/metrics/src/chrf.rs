@@ -60,12 +60,6 @@ struct Counts {
     matches: u64,
 }
 
-/// Memory that is used from item to item.
-struct Scratch {
-    chars: Ngrams<char>,
-    words: Ngrams<u32>,
-}
-
 impl Metric for Chrf {
     fn settings(&self) -> Settings {
         let options = &self.0;
@@ -84,8 +78,7 @@ impl Metric for Chrf {
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        let start = || Scratch { chars: Ngrams::new(), words: Ngrams::new() };
-        let counts = each(items, watch, start, |scratch, item| self.best(item, scratch))?;
+        let counts = each(items, watch, Ngrams::new, |ngrams, item| self.best(item, ngrams))?;
         let mut sum = vec![Counts::default(); self.orders()];
         for counts in &counts {
             sum.iter_mut().zip(counts).for_each(|(sum, more)| sum.add(*more));
@@ -101,19 +94,19 @@ impl Chrf {
     }
 
     /// The counts of every order against the reference with the best score; the first of equals.
-    fn best(&self, item: &Item<'_>, scratch: &mut Scratch) -> Vec<Counts> {
+    fn best(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Vec<Counts> {
         let lowered = |text: &str| if self.0.lowercase { text.to_lowercase() } else { text.to_owned() };
-        let chars = |text: &str| text.chars().filter(|c| self.0.whitespace || !is_space(*c)).collect::<Vec<char>>();
+        let chars = |text: &str| text.chars().filter(|c| self.0.whitespace || !is_space(*c)).map(u32::from).collect::<Vec<u32>>();
         let candidate = lowered(item.candidate);
         let candidate_chars = chars(&candidate);
         let mut best: Option<(f64, Vec<Counts>)> = None;
         for reference in &item.references {
             let reference = lowered(reference);
-            let mut counts = count(&mut scratch.chars, &candidate_chars, &chars(&reference), self.0.char_order);
+            let mut counts = count(ngrams, &candidate_chars, &chars(&reference), self.0.char_order);
             if self.0.word_order > 0 {
                 let mut interner = Interner::default();
                 let [candidate, reference] = [&candidate, &reference].map(|text| interner.ids(words(text).flat_map(apart)));
-                counts.extend(count(&mut scratch.words, &candidate, &reference, self.0.word_order));
+                counts.extend(count(ngrams, &candidate, &reference, self.0.word_order));
             }
             let value = self.value(&counts);
             if best.as_ref().is_none_or(|(most, _)| value > *most) {
@@ -153,7 +146,7 @@ impl Counts {
 }
 
 /// The counts of orders `1..=order`.
-fn count<T: Copy + Eq + std::hash::Hash>(ngrams: &mut Ngrams<T>, candidate: &[T], reference: &[T], order: u8) -> Vec<Counts> {
+fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -> Vec<Counts> {
     ngrams.read([reference], usize::from(order));
     let mut matches = vec![0; usize::from(order)];
     ngrams.matches(candidate, &mut matches);

@@ -5,6 +5,19 @@
 //! `bleu:tok=intl,rouge-l:stem=yes`. A new metric is one file and one line.
 //!
 //! Each metric is equal to a published tool, which its documentation names, and keeps that tool's scale and its answers for empty texts.
+//!
+//! ```
+//! use probity_metrics::{Item, Models, choose};
+//!
+//! let items = [Item { candidate: "the cat sat", references: vec!["the cat sat down"], source: None }];
+//! for choice in choose("rouge-l:stem=yes,ter")? {
+//!     choice.check(&items)?;
+//!     let metric = choice.build(&Models::default())?;
+//!     let scores = metric.score(&items, &|_| Ok(()))?;
+//!     println!("{} {:?} {}", choice.label(), scores.corpus, choice.signature(metric.settings(), &items));
+//! }
+//! # Ok::<(), probity_metrics::MetricError>(())
+//! ```
 
 mod bleu;
 mod choose;

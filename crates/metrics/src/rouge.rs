@@ -78,7 +78,7 @@ struct Rouge {
 
 /// Memory that is used from item to item.
 struct Scratch {
-    ngrams: Ngrams<u32>,
+    ngrams: Ngrams,
     lcs: Lcs,
     stems: HashMap<String, String, rustc_hash::FxBuildHasher>,
 }
@@ -174,7 +174,7 @@ fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHa
     out
 }
 
-fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mut Ngrams<u32>) -> Overlap {
+fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mut Ngrams) -> Overlap {
     ngrams.read([reference], order);
     let mut matches = vec![0; order];
     ngrams.matches(candidate, &mut matches);

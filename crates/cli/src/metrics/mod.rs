@@ -199,6 +199,7 @@ fn score(
 
 /// One metric over all items, with progress.
 fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], reporter: &mut Reporter) -> anyhow::Result<Scores> {
+    choice.check(items)?;
     reporter.candidates(choice.label(), 0, items.len());
     let state = Mutex::new((0, &mut *reporter));
     let watch = |more: usize| {

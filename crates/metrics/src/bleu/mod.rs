@@ -141,7 +141,7 @@ impl Bleu {
         self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
     }
 
-    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams<u32>) -> Counts {
+    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Counts {
         let order = usize::from(self.0.order);
         let candidate = self.tokenized(item.candidate);
         let references: Vec<String> = item.references.iter().map(|reference| self.tokenized(reference)).collect();
