@@ -53,8 +53,7 @@ fn bits_are_checked_and_costs_foreseen_as_for_any_model() {
     world.run(&["verify-determinism", "--model", &model]).exits(0);
     let ran = world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--dry-run"]).exits(0);
     assert!(ran.stdout.contains("questions"), "{}", ran.stdout);
-    let asked =
-        json!({"id": "1", "messages": [{"role": "user", "content": "Which one?"}], "answer_prefix": "Summary", "labels": {"A": ["A"], "B": ["B"]}});
+    let asked = json!({"id": "1", "messages": [{"role": "user", "content": "Which one?"}], "answer_prefix": "Summary", "labels": {"A": ["A"], "B": ["B"]}});
     let requests = world.file("r.jsonl", lines(&[asked]));
     let answered = world.run(&["logprobs", "--model", &model, "--input", &requests]).exits(0);
     assert!(answered.stdout.contains("\"scored\""), "{}", answered.stdout);

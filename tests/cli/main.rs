@@ -10,6 +10,7 @@ mod inspection;
 mod logprobs;
 mod meta;
 mod methods;
+mod metrics;
 mod models;
 mod recipe;
 mod report;

@@ -6,8 +6,21 @@ use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const OWN_COMMANDS: [&str; 12] =
-    ["run", "recipe", "model", "logprobs", "verify-determinism", "meta", "import", "data", "report", "demo", "completions", "man"];
+const OWN_COMMANDS: [&str; 12] = [
+    "run",
+    "recipe",
+    "model",
+    "logprobs",
+    "verify-determinism",
+    "metrics",
+    "meta",
+    "import",
+    "data",
+    "report",
+    "demo",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_lists_every_command_and_each_has_help_of_its_own() {

@@ -7,7 +7,7 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{data, demo, determinism, diff, import, logprobs, meta, method, model, recipe, reference, report, show};
+use crate::{data, demo, determinism, diff, import, logprobs, meta, method, metrics, model, recipe, reference, report, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
+    /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
+    #[command(long_about = metrics::LONG_ABOUT, after_help = metrics::after_help())]
+    Metrics(metrics::MetricsArgs),
     /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
     #[command(long_about = meta::LONG_ABOUT, after_help = meta::AFTER_HELP)]
     Meta(meta::MetaArgs),
@@ -159,6 +162,7 @@ impl Invocation {
             Command::VerifyDeterminism(args) => args.run(global),
             Command::Show(args) => args.run(),
             Command::Diff(args) => args.run(),
+            Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),
             Command::Import(args) => args.run(global),
             Command::Data(command) => command.run(global),

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use probity_data::{DataError, Format, Importer, KEPT, MapEntry, Mapping, Problems, Sample, Source, Survey, importers, write_samples};
+use probity_data::{
+    DataError, Format, Importer, KEPT, LineError, MapEntry, Mapping, Problems, Sample, Source, Survey, importers, write_samples,
+};
 use probity_runtime::weights::sha256_file;
 use probity_store::write_whole;
 use serde_json::{Value, json};
@@ -46,7 +48,12 @@ impl ReadArgs {
 
     /// All samples of a file that were asked for.
     pub(crate) fn samples(&self, path: &Path) -> anyhow::Result<Vec<Sample>> {
-        let read = self.source(path)?.samples();
+        self.samples_for(path, |_| Vec::new())
+    }
+
+    /// The same; what `wrong` finds about a sample is wrong with the file too.
+    fn samples_for(&self, path: &Path, wrong: impl Fn(&Sample) -> Vec<LineError>) -> anyhow::Result<Vec<Sample>> {
+        let read = self.source(path)?.samples_for(wrong);
         read.map_err(|error| public_set(path).map_or(error.into(), anyhow::Error::msg))
     }
 }
@@ -62,9 +69,18 @@ pub(crate) struct DataArgs {
 }
 
 impl DataArgs {
+    pub(crate) fn new(data: PathBuf, read: ReadArgs) -> Self {
+        Self { data, read }
+    }
+
     /// All samples that were asked for.
     pub(crate) fn samples(&self) -> anyhow::Result<Vec<Sample>> {
         self.read.samples(&self.data)
+    }
+
+    /// The same; what `wrong` finds about a sample is wrong with the file too.
+    pub(crate) fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> anyhow::Result<Vec<Sample>> {
+        self.read.samples_for(&self.data, wrong)
     }
 
     /// What a manifest says of them.

@@ -18,6 +18,7 @@ mod interrupt;
 mod logprobs;
 mod meta;
 mod method;
+mod metrics;
 mod model;
 mod output;
 mod plan;

@@ -40,6 +40,17 @@ pub(crate) enum ProgressArg {
 enum Unit {
     Bytes,
     Questions,
+    Candidates,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Questions => "questions",
+            Self::Candidates => "candidates",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,10 +178,19 @@ impl Reporter {
 
     /// `done` questions are answered, of `total` where it is known how many there are.
     pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
+        self.count(what, Unit::Questions, done, total);
+    }
+
+    /// `done` of `total` candidates have their score.
+    pub(crate) fn candidates(&mut self, what: &str, done: usize, total: usize) {
+        self.count(what, Unit::Candidates, done, Some(total));
+    }
+
+    fn count(&mut self, what: &str, unit: Unit, done: usize, total: Option<usize>) {
         let of = total.map(|total| total as u64);
         match &mut self.step {
-            Some(step) if step.unit == Unit::Questions && step.what == what && done > 0 => step.set_total(of),
-            _ => self.start(what, Unit::Questions, of),
+            Some(step) if step.unit == unit && step.what == what && done > 0 => step.set_total(of),
+            _ => self.start(what, unit, of),
         }
         self.set(done as u64);
         if Some(done) == total {
@@ -186,7 +206,7 @@ impl Reporter {
             }
             if self.how == How::Json {
                 self.event("end", &step);
-            } else if step.unit == Unit::Questions && step.done > 0 {
+            } else if step.unit != Unit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }
         }
@@ -205,8 +225,8 @@ impl Reporter {
         let bar = (self.how == How::Bar && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
         if self.how == How::Lines && (unit == Unit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
-                (Unit::Questions, Some(total)) => format!(": {} questions", thousands(total)),
-                _ => String::new(),
+                (Unit::Bytes, _) | (_, None) => String::new(),
+                (unit, Some(total)) => format!(": {} {}", thousands(total), unit.name()),
             };
             self.say(&format!("{what}{amount}"));
         }
@@ -249,7 +269,7 @@ impl Drop for Reporter {
 fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Option<Tokens>) -> ProgressBar {
     let template = match (unit, total) {
         (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
-        (Unit::Questions, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate}",
+        (_, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate}",
         (_, None) => "{spinner} {msg} {elapsed}",
     };
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
@@ -296,7 +316,7 @@ impl Step {
         json!({
             "event": event,
             "what": self.what,
-            "unit": if self.unit == Unit::Bytes { "bytes" } else { "questions" },
+            "unit": self.unit.name(),
             "done": self.done,
             "total": self.total,
             "seconds": seconds,
@@ -315,7 +335,7 @@ impl Step {
         let by_tokens = self.tokens.as_ref().and_then(|tokens| tokens.rate_and_left(seconds, self.total.unwrap_or(0)));
         let speed = match by_tokens {
             Some((tokens, _)) => format!(", {tokens:.0} tokens/s"),
-            None if self.unit == Unit::Questions => format!(", {rate:.1}/s"),
+            None if self.unit != Unit::Bytes => format!(", {rate:.1}/s"),
             None => String::new(),
         };
         let time = match (self.total, by_tokens) {

@@ -73,9 +73,18 @@ impl Source {
 
     /// All its samples; a file with anything wrong in it (as far as it is read) is refused with all that is wrong.
     pub fn samples(&self) -> Result<Vec<Sample>, DataError> {
+        self.samples_for(|_| Vec::new())
+    }
+
+    /// As [`Source::samples`]; what `wrong` finds about a sample is wrong with the file too.
+    pub fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> Result<Vec<Sample>, DataError> {
         let mut file = self.open()?;
-        let records = file.records.by_ref().collect();
-        ReadReport { records, problems: file.records.into_problems() }.strict()
+        let records: Vec<(usize, Sample)> = file.records.by_ref().collect();
+        let mut problems = file.records.into_problems();
+        for (place, sample) in &records {
+            wrong(sample).into_iter().for_each(|error| problems.push(*place, error));
+        }
+        ReadReport { records, problems }.strict()
     }
 
     /// Opens it: samples come one at a time.

@@ -55,6 +55,7 @@ each text, here only the text's own count. An empty candidate or reference is un
 items together: the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall"];
     const NEEDS: Needs = &[Need::References, Need::LanguageModel];
+    const MEAN: bool = true;
 
     fn build(options: BartScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
@@ -77,6 +78,7 @@ Mean log-probability of the candidate given its source, by a seq2seq model (fait
 
 As `bart-score`, but of the candidate given the text that it was made from; no reference is needed.";
     const NEEDS: Needs = &[Need::Source, Need::LanguageModel];
+    const MEAN: bool = true;
 
     fn build(_: NoOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;

@@ -58,6 +58,7 @@ candidate or reference. What a text has beyond the model's context is left out a
 references. All items together: the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall", "left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
+    const MEAN: bool = true;
 
     fn build(options: BertScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;

@@ -74,6 +74,7 @@ for which the tool says 0, the score is undefined, and so it is for an empty sum
 which the signature names. All items together: the mean.";
     const PARTS: &'static [&'static str] = &["masked"];
     const NEEDS: Needs = &[Need::Source, Need::Encoder];
+    const MEAN: bool = true;
 
     fn build(options: BlancOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;

@@ -95,7 +95,7 @@ impl Choice {
             return Err(MetricError::NoItems);
         }
         for need in self.definition.needs() {
-            if let Some(item) = items.iter().position(|item| need.missing(item)) {
+            if let Some(item) = items.iter().position(|item| need.is_missing(item)) {
                 return Err(MetricError::Missing { metric: self.label.clone(), what: need.what(), item, hint: need.hint() });
             }
         }
@@ -118,7 +118,8 @@ impl Choice {
 }
 
 impl Need {
-    fn missing(self, item: &Item<'_>) -> bool {
+    /// Whether the item lacks it.
+    pub fn is_missing(self, item: &Item<'_>) -> bool {
         match self {
             Self::References => item.references.is_empty(),
             Self::Source => item.source.is_none(),
@@ -126,7 +127,18 @@ impl Need {
         }
     }
 
-    pub(crate) fn what(self) -> &'static str {
+    /// The field of a sample, or the option, that has it.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::References => "references",
+            Self::Source => "context",
+            Self::Encoder => "--encoder",
+            Self::LanguageModel => "--model",
+        }
+    }
+
+    /// What is to be said where it is lacking.
+    pub fn what(self) -> &'static str {
         match self {
             Self::References => "a reference",
             Self::Source => "a source",
@@ -135,7 +147,8 @@ impl Need {
         }
     }
 
-    pub(crate) fn hint(self) -> &'static str {
+    /// What to do about that.
+    pub fn hint(self) -> &'static str {
         match self {
             Self::References => "give each sample a list `references` with at least one text",
             Self::Source => "give each sample the original text as its `context`",
@@ -210,6 +223,16 @@ mod tests {
         assert_eq!(choices.iter().map(Choice::label).collect::<Vec<_>>(), ["bleu", "bleu:tok=intl,smooth=floor,lowercase=yes"]);
         let options = choices[1].options_in_force().expect("read");
         assert_eq!((&options["tok"], &options["smooth"], &options["lowercase"]), (&"intl".into(), &"floor".into(), &true.into()));
+    }
+
+    #[test]
+    fn items_without_what_a_metric_needs_are_refused() {
+        let choice = &choose("bleu").expect("well formed")[0];
+        let item = Item { candidate: "a", references: vec!["a"], source: None };
+        assert!(choice.check(std::slice::from_ref(&item)).is_ok());
+        assert!(matches!(choice.check(&[]), Err(MetricError::NoItems)));
+        let error = choice.check(&[item, Item::default()]).expect_err("refused").to_string();
+        assert!(error.starts_with("bleu needs a reference for each item; item 1 has none\n\nhint: give each sample"), "{error}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Metric for GleuGoogle {
 
 impl GleuGoogle {
     /// Matches and the larger number of n-grams, of the best reference; zeros where there is no n-gram.
-    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams<u32>) -> (u64, u64) {
+    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> (u64, u64) {
         let cut = |text| tokenized(self.0.tok, self.0.lowercase, text);
         let (candidate, references) = (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());
         let mut interner = Interner::default();

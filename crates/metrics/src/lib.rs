@@ -6,27 +6,44 @@
 //!
 //! Each metric is equal to a published tool, which its documentation names, and keeps that tool's scale and its answers for empty texts;
 //! where the tool would divide nothing by nothing, the score is undefined.
+//!
+//! ```
+//! use probity_metrics::{Item, Models, choose};
+//!
+//! let items = [Item { candidate: "the cat sat", references: vec!["the cat sat down"], source: None }];
+//! for choice in choose("rouge-l:stem=yes,ter")? {
+//!     choice.check(&items)?;
+//!     let metric = choice.build(&Models::default())?;
+//!     let scores = metric.score(&items, &|_| Ok(()))?;
+//!     println!("{} {:?} {}", choice.label(), scores.corpus, choice.signature(metric.settings(), &items));
+//! }
+//! # Ok::<(), probity_metrics::MetricError>(())
+//! ```
 
 mod bart_score;
 mod bert_score;
 mod blanc;
 mod bleu;
 mod choose;
+mod chrf;
 mod encoded;
 mod error;
 #[cfg(test)]
 mod fixture;
 mod gleu_google;
 mod gleu_napoles;
+mod lcs;
 mod levenshtein;
 mod meteor;
 mod metric;
 mod mover_score;
 mod ngrams;
 mod registry;
+mod rouge;
 mod sari;
 mod stem;
 mod tally;
+mod ter;
 mod text;
 mod transport;
 

@@ -150,6 +150,8 @@ pub trait Definition {
     const PARTS: &'static [&'static str] = &[];
     /// What it works with besides candidates.
     const NEEDS: Needs;
+    /// Whether the score of all items together is the mean of theirs; else it is made of summed counts.
+    const MEAN: bool = false;
 
     /// The metric with these options.
     fn build(options: Self::Options, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
@@ -167,6 +169,8 @@ pub trait DynDefinition: Sync {
     fn parts(&self) -> &'static [&'static str];
     /// [`Definition::NEEDS`].
     fn needs(&self) -> Needs;
+    /// [`Definition::MEAN`].
+    fn is_mean(&self) -> bool;
     /// The options, for help and for reading them.
     fn command(&self) -> Command;
     /// The options with defaults filled in, for the manifest.
@@ -201,6 +205,10 @@ impl<D: Definition + 'static> DynDefinition for Erased<D> {
 
     fn needs(&self) -> Needs {
         D::NEEDS
+    }
+
+    fn is_mean(&self) -> bool {
+        D::MEAN
     }
 
     fn command(&self) -> Command {

@@ -55,6 +55,7 @@ text has beyond the model's context is left out as there; `left-out` counts such
 the mean.";
     const PARTS: &'static [&'static str] = &["left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
+    const MEAN: bool = true;
 
     fn build(options: MoverScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;

@@ -1,7 +1,6 @@
 //! Counts of n-grams of a candidate that occur in references.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 
 use rustc_hash::FxBuildHasher;
 
@@ -11,10 +10,11 @@ const ROOT: u32 = 0;
 /// All n-grams of some references up to an order, as a trie whose edges are kept in one hash table with a fixed hash. A candidate is held
 /// against it; only lookups are made, so no result depends on the table's order. Used from item to item: memory stays.
 #[derive(Debug)]
-pub(crate) struct Ngrams<T> {
-    edges: HashMap<(u32, T), u32, FxBuildHasher>,
-    /// By node: how often its n-gram may still match, and how often it occurs in the reference that is being read.
+pub(crate) struct Ngrams {
+    edges: Edges,
     nodes: Vec<Node>,
+    /// By position in a text: the node of the n-gram that begins there.
+    begun: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,30 +26,27 @@ struct Node {
     text: u32,
 }
 
-impl<T: Copy + Eq + Hash> Ngrams<T> {
+impl Ngrams {
     pub(crate) fn new() -> Self {
-        Self { edges: HashMap::default(), nodes: vec![Node::default()] }
+        Self { edges: Edges::default(), nodes: vec![Node::default()], begun: Vec::new() }
     }
 
     /// Counts the n-grams of references up to `order`: of each n-gram the most occurrences in any one of them.
-    pub(crate) fn read<'t>(&mut self, references: impl IntoIterator<Item = &'t [T]>, order: usize)
-    where
-        T: 't,
-    {
-        self.edges.clear();
+    pub(crate) fn read<'t>(&mut self, references: impl IntoIterator<Item = &'t [u32]> + Clone, order: usize) {
+        let tokens: usize = references.clone().into_iter().map(<[u32]>::len).sum();
+        self.edges.clear(tokens * order);
         self.nodes.truncate(1);
-        let mut texts = 0;
-        for reference in references {
-            texts += 1;
-            for start in 0..reference.len() {
-                let mut node = ROOT;
-                for token in reference[start..].iter().take(order) {
+        for (text, reference) in (1..).zip(references) {
+            self.begun.clear();
+            self.begun.resize(reference.len(), ROOT);
+            for n in 0..order.min(reference.len()) {
+                for (begun, token) in self.begun.iter_mut().zip(&reference[n..]) {
                     let next = self.nodes.len() as u32;
-                    node = *self.edges.entry((node, *token)).or_insert(next);
-                    if node == next {
+                    *begun = self.edges.get_or_insert(*begun, *token, next);
+                    if *begun == next {
                         self.nodes.push(Node::default());
                     }
-                    self.nodes[node as usize].occurs(texts);
+                    self.nodes[*begun as usize].occurs(text);
                 }
             }
         }
@@ -60,15 +57,18 @@ impl<T: Copy + Eq + Hash> Ngrams<T> {
 
     /// How many n-grams of each order `1..=matches.len()` the candidate has in common with the references, each at most as often as one
     /// reference has it. Once per reading.
-    pub(crate) fn matches(&mut self, candidate: &[T], matches: &mut [u32]) {
-        for start in 0..candidate.len() {
-            let mut node = ROOT;
-            for (token, matched) in candidate[start..].iter().zip(matches.iter_mut()) {
-                let Some(&next) = self.edges.get(&(node, *token)) else { break };
-                node = next;
-                let found = &mut self.nodes[node as usize];
-                *matched += u32::from(found.count < found.most);
-                found.count += 1;
+    pub(crate) fn matches(&mut self, candidate: &[u32], matches: &mut [u32]) {
+        /// Of no n-gram that the references have.
+        const LOST: u32 = u32::MAX;
+        self.begun.clear();
+        self.begun.resize(candidate.len(), ROOT);
+        for (n, matched) in matches.iter_mut().enumerate().take(candidate.len()) {
+            for (begun, token) in self.begun.iter_mut().zip(&candidate[n..]).filter(|(begun, _)| **begun != LOST) {
+                *begun = self.edges.get(*begun, *token).unwrap_or(LOST);
+                if let Some(node) = self.nodes.get_mut(*begun as usize) {
+                    *matched += u32::from(node.count < node.most);
+                    node.count += 1;
+                }
             }
         }
     }
@@ -80,6 +80,69 @@ impl Node {
         self.text = text;
         self.most = self.most.max(self.count);
     }
+}
+
+/// From a node and a token to a node: a table of open addresses whose slots say for which filling they hold, so that emptying it costs nothing.
+/// General tables cost three times as much here, where they are filled and emptied with every pair of texts.
+#[derive(Debug, Default)]
+struct Edges {
+    /// A power of two, and at most half of them are taken.
+    slots: Vec<Slot>,
+    filling: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    key: u64,
+    filling: u32,
+    node: u32,
+}
+
+impl Edges {
+    /// Empties it and makes room for that many edges.
+    fn clear(&mut self, edges: usize) {
+        let slots = (2 * edges).max(64).next_power_of_two();
+        if slots > self.slots.len() || self.filling == u32::MAX {
+            self.slots = vec![Slot::default(); slots.max(self.slots.len())];
+            self.filling = 0;
+        }
+        self.filling += 1;
+    }
+
+    fn get(&self, node: u32, token: u32) -> Option<u32> {
+        let slot = &self.slots[self.find(key(node, token))];
+        (slot.filling == self.filling).then_some(slot.node)
+    }
+
+    /// The node of the edge; `next` where there is no such edge yet.
+    fn get_or_insert(&mut self, node: u32, token: u32, next: u32) -> u32 {
+        let key = key(node, token);
+        let place = self.find(key);
+        let slot = &mut self.slots[place];
+        if slot.filling != self.filling {
+            *slot = Slot { key, filling: self.filling, node: next };
+        }
+        slot.node
+    }
+
+    /// The slot that has the key, or the free one where it would be put.
+    fn find(&self, key: u64) -> usize {
+        /// 2^64 over the golden ratio (Knuth, volume 3, section 6.4): its product's upper bits are well mixed.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mask = self.slots.len() - 1;
+        let mut place = (key.wrapping_mul(GOLDEN) >> (u64::BITS - mask.count_ones())) as usize;
+        loop {
+            let slot = &self.slots[place];
+            if slot.filling != self.filling || slot.key == key {
+                return place;
+            }
+            place = (place + 1) & mask;
+        }
+    }
+}
+
+fn key(node: u32, token: u32) -> u64 {
+    u64::from(node) << 32 | u64::from(token)
 }
 
 /// How many n-grams of `order` a text of `len` tokens has.
@@ -94,12 +157,18 @@ pub(crate) struct Interner<'t> {
 }
 
 impl<'t> Interner<'t> {
+    /// The words' numbers.
     pub(crate) fn ids(&mut self, words: impl IntoIterator<Item = &'t str>) -> Vec<u32> {
         let id = |word| {
             let next = self.known.len() as u32;
             *self.known.entry(word).or_insert(next)
         };
         words.into_iter().map(id).collect()
+    }
+
+    /// How many different words there are.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
     }
 }
 

@@ -4,16 +4,25 @@ use crate::bart_score::{BartScore, BartScoreSource};
 use crate::bert_score::BertScore;
 use crate::blanc::Blanc;
 use crate::bleu::Bleu;
+use crate::chrf::Chrf;
 use crate::gleu_google::GleuGoogle;
 use crate::gleu_napoles::GleuNapoles;
 use crate::levenshtein::{Levenshtein, LevenshteinSource};
 use crate::meteor::Meteor;
 use crate::metric::{DynDefinition, entry};
 use crate::mover_score::MoverScore;
+use crate::rouge::{Rouge1, Rouge2, RougeL, RougeLsum};
 use crate::sari::{SariEasse, SariHf, SariXu};
+use crate::ter::Ter;
 
 const METRICS: &[&dyn DynDefinition] = &[
     entry::<Bleu>(),
+    entry::<Chrf>(),
+    entry::<Ter>(),
+    entry::<Rouge1>(),
+    entry::<Rouge2>(),
+    entry::<RougeL>(),
+    entry::<RougeLsum>(),
     entry::<Meteor>(),
     entry::<GleuGoogle>(),
     entry::<GleuNapoles>(),
@@ -73,6 +82,13 @@ mod tests {
         let golden = [
             // sacrebleu 2.6.0
             ("bleu", 44.179_182_268_315_76, 72.214_161_744_468_1),
+            ("chrf", 67.407_489_717_850_14, 84.382_700_323_118_64),
+            ("ter", 25.0, 15.384_615_384_615_385),
+            // rouge_score 0.1.2
+            ("rouge-1", 0.823_529_411_764_705_8, 0.911_764_705_882_352_9),
+            ("rouge-2", 0.4, 0.7),
+            ("rouge-l", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
+            ("rouge-lsum", 0.769_230_769_230_769_2, 0.884_615_384_615_384_6),
             // nltk 3.10.4
             ("meteor", 0.974_417_936_188_56, 0.986_480_105_120_519),
             ("gleu-google", 0.461_538_461_538_461_56, 0.708_333_333_333_333_4),

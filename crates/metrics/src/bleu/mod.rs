@@ -9,7 +9,7 @@ use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
 use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{is_space, words};
-pub(crate) use tokens::Tokens;
+pub(crate) use tokens::{Tokens, points, set_apart};
 
 /// Options of BLEU.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -140,7 +140,7 @@ impl Bleu {
         self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
     }
 
-    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams<u32>) -> Counts {
+    fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Counts {
         let order = usize::from(self.0.order);
         let candidate = self.tokenized(item.candidate);
         let references: Vec<String> = item.references.iter().map(|reference| self.tokenized(reference)).collect();

@@ -70,19 +70,31 @@ fn without_markup(text: &str) -> Cow<'_, str> {
     text
 }
 
-/// The rules of mteval for Western scripts: most of ASCII's punctuation stands alone; a period or comma does so except between digits; a
-/// hyphen does so after a digit. Each rule goes over the text once, from left to right, over what it has not taken yet.
-pub(crate) fn western(text: &str) -> String {
-    let alone = |c: u8| matches!(c, b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/');
-    let mut first = Vec::with_capacity(text.len() * 2);
-    for byte in text.bytes() {
-        if alone(byte) { first.extend([b' ', byte, b' ']) } else { first.push(byte) }
+/// The rules of mteval for Western scripts.
+fn western(text: &str) -> String {
+    points(&set_apart(text))
+}
+
+/// Most of ASCII's punctuation stands alone.
+pub(crate) fn set_apart(text: &str) -> String {
+    let mut apart = String::with_capacity(text.len() * 2);
+    for c in text.chars() {
+        match c {
+            '{'..='~' | '['..='`' | ' '..='&' | '('..='+' | ':'..='@' | '/' => apart.extend([' ', c, ' ']),
+            _ => apart.push(c),
+        }
     }
+    apart
+}
+
+/// A period or comma stands alone except between digits; a hyphen does so after a digit. Each rule goes over the text once, from left to right,
+/// over what it has not taken yet.
+pub(crate) fn points(text: &str) -> String {
     let point = |c: u8| matches!(c, b'.' | b',');
-    let second = pairs(&first, |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
-    let third = pairs(&second, |a, b| point(a) && !b.is_ascii_digit(), |a, b| [b' ', a, b' ', b]);
-    let fourth = pairs(&third, |a, b| a.is_ascii_digit() && b == b'-', |a, b| [a, b' ', b, b' ']);
-    String::from_utf8(fourth).expect("spaces come beside ASCII or before a whole character only")
+    let first = pairs(text.as_bytes(), |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
+    let second = pairs(&first, |a, b| point(a) && !b.is_ascii_digit(), |a, b| [b' ', a, b' ', b]);
+    let third = pairs(&second, |a, b| a.is_ascii_digit() && b == b'-', |a, b| [a, b' ', b, b' ']);
+    String::from_utf8(third).expect("spaces come beside ASCII or before a whole character only")
 }
 
 /// Rewrites pairs of neighbours; a byte is part of one pair at most.

@@ -66,6 +66,7 @@ references the highest counts; the corpus's score is the mean of its items. nltk
 are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where neither text has a word \
 there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
+    const MEAN: bool = true;
 
     fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let wordnet = options.wordnet.as_deref().map(WordNet::read).transpose().map_err(|error| MetricError::Option {

@@ -52,6 +52,7 @@ the candidate's occurrences count R times, against the sum of the references'. T
 come tokenized. The other implementations in use are sari-easse and sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
+    const MEAN: bool = true;
 
     fn build(SariXuOptions { tok, cased }: SariXuOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Script { tok, cased, changed: false }))
@@ -71,6 +72,7 @@ share of nothing is 1, so that nothing is lost where nothing was to be done; and
 corpus's score is the mean of its items.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
+    const MEAN: bool = true;
 
     fn build(SariHfOptions { tok, cased }: SariHfOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Script { tok, cased, changed: true }))

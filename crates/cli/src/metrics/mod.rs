@@ -1,0 +1,234 @@
+//! `probity metrics`: candidates against references, by the metrics of the registry.
+
+mod material;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use clap::Args;
+use probity_data::write_samples;
+use probity_metrics::{Choice, DynDefinition, Item, Metric, MetricError, Models, Score, Scores, choose, metrics};
+use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::exit::Done;
+use crate::interrupt;
+use crate::method::{close, section_text, typed};
+use crate::progress::Reporter;
+use crate::terminal::{print, thousands};
+use material::{Material, MaterialArgs};
+use summary::{Entry, Summary};
+
+pub(crate) const LONG_ABOUT: &str = "\
+Score candidates against references by BLEU, chrF, TER, ROUGE and others
+
+Each candidate of each sample is held against the sample's references, or against the text that it was made from, which is the sample's
+context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' scales. Where candidates of
+several samples have the same id, a system's name say, each id also has a score of its own.
+
+Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by --list.
+
+In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), summary.json (scores of all
+candidates and of each system, with their signatures), samples.jsonl and manifest.json. Text metrics are cheap: a run that was interrupted keeps
+the metrics that were finished and begins anew with --overwrite.";
+
+/// Options of `metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// The metrics, with commas between them, each with its options where it has any: bleu:tok=intl,rouge-l
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]", required_unless_present = "list")]
+    metric: Vec<String>,
+    /// List all metrics with their options, and do nothing else
+    #[arg(long, exclusive = true)]
+    list: bool,
+    #[command(flatten)]
+    material: MaterialArgs,
+    /// The folder for scores, summary and manifest; made where it is not there. Left out, only the table is printed
+    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
+    out: Option<PathBuf>,
+    /// Replace an earlier run in that folder
+    #[arg(long, requires = "out", help_heading = "Data and output")]
+    overwrite: bool,
+    /// Print the summary as JSON in place of the table
+    #[arg(long, help_heading = "Data and output")]
+    json: bool,
+    /// Exit with 1 where a score is undefined
+    #[arg(long, help_heading = "Data and output")]
+    strict: bool,
+}
+
+/// The registry, a line for each metric.
+pub(crate) fn after_help() -> String {
+    let width = metrics().iter().map(|metric| metric.name().len()).max().unwrap_or(0);
+    let lines: Vec<String> = metrics().iter().map(|metric| format!("  {:width$}  {}", metric.name(), metric.about())).collect();
+    format!(
+        "Metrics (--list has their options):\n{}\n\nExamples:\n  probity metrics --metric bleu,rouge-l --data samples.jsonl --out scores\n  probity metrics \
+         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt",
+        lines.join("\n")
+    )
+}
+
+impl MetricsArgs {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+        if self.list {
+            print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
+            return Ok(Done::Success);
+        }
+        let mut reporter = Reporter::new(global);
+        let choices = choose(&self.metric.join(","))?;
+        let material = self.material.read(&choices)?;
+        let models = Models::default();
+        let ready: Vec<(Choice, Box<dyn Metric>)> =
+            choices.into_iter().map(|choice| Ok((choice.clone(), choice.build(&models)?))).collect::<Result<_, MetricError>>()?;
+        interrupt::catch(global.progress);
+        let summary = match &self.out {
+            None => score(&ready, &material, &mut reporter, &mut |_, _, _| Ok(()))?,
+            Some(out) => {
+                let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
+                let mut folder = RunFolder::create(out, existing, info(&ready, &material, typed(arguments))?)?;
+                let result = into_folder(&ready, &material, &mut reporter, &mut folder);
+                close(folder, result)?
+            }
+        };
+        if self.json {
+            print(&serde_json::to_string_pretty(&summary)?)?;
+        } else {
+            let sections: Vec<String> = summary.sections.iter().map(section_text).collect();
+            print(sections.join("\n").trim_end())?;
+        }
+        if let Some(out) = &self.out {
+            reporter.say(&format!("results are in {}", out.display()));
+        }
+        let undefined = summary.undefined();
+        if undefined > 0 {
+            reporter.warn(&format!("{} scores are undefined; the rows say why", thousands(undefined as u64)));
+        }
+        Ok(if self.strict && undefined > 0 { Done::Unscored } else { Done::Success })
+    }
+}
+
+/// A metric's documentation and options.
+fn described(metric: &dyn DynDefinition) -> String {
+    let command = metric.command();
+    let options = command.get_arguments().map(|option| {
+        let default: Vec<_> = option.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        let form = match () {
+            () if !option.get_action().takes_values() => "yes|no".to_owned(),
+            () if !values.is_empty() => values.join("|"),
+            () => "N".to_owned(),
+        };
+        let default = if default.is_empty() { String::new() } else { format!(" [{}]", default.join(",")) };
+        let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+        format!("\n    {}={form}{default}  {help}", option.get_id().as_str().replace('_', "-"))
+    });
+    let parts = if metric.parts().is_empty() { String::new() } else { format!("\n  also tells: {}", metric.parts().join(", ")) };
+    let text = metric.long_about().replace("\n\n", "\n  ");
+    format!("{}\n  {text}{parts}{}", metric.name(), options.collect::<String>())
+}
+
+fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
+    let options: Result<serde_json::Map<String, Value>, MetricError> =
+        ready.iter().map(|(choice, _)| Ok((choice.label().to_owned(), choice.options_in_force()?))).collect();
+    Ok(RunInfo {
+        command: "metrics".to_owned(),
+        arguments_given,
+        arguments_in_force: json!({"metrics": options?, "data": material.described}),
+        versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+        model: Value::Null,
+        seeds: BTreeMap::new(),
+        recipe: None,
+    })
+}
+
+/// Scores, with a row for each number in the folder as soon as its metric is finished.
+fn into_folder(
+    ready: &[(Choice, Box<dyn Metric>)],
+    material: &Material,
+    reporter: &mut Reporter,
+    folder: &mut RunFolder,
+) -> anyhow::Result<Summary> {
+    folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, &material.samples)?))?;
+    let mut table = folder.table("scores.jsonl")?;
+    let mut written = 0;
+    let summary = score(ready, material, reporter, &mut |labels, places, rows| {
+        for (place, row) in places.iter().zip(rows) {
+            for (label, score) in labels.iter().zip(row) {
+                table.put(written, &material.row(*place, label, *score))?;
+                written += 1;
+            }
+        }
+        table.flush()?;
+        Ok(())
+    })?;
+    table.finish()?;
+    folder.write_summary(&summary)?;
+    Ok(summary)
+}
+
+/// Where a candidate stands: the positions of its sample and of itself.
+type Place = (usize, usize);
+
+/// Gets the labels of a metric's numbers, the places of all candidates and a row for each.
+type Keep<'a> = dyn FnMut(&[String], &[Place], &[Vec<Score>]) -> anyhow::Result<()> + 'a;
+
+/// Scores by one metric after another.
+fn score(
+    ready: &[(Choice, Box<dyn Metric>)],
+    material: &Material,
+    reporter: &mut Reporter,
+    keep: &mut Keep<'_>,
+) -> anyhow::Result<Summary> {
+    let (places, items) = (material.places(), material.items());
+    let systems = material.systems(&places);
+    let mut entries = Vec::new();
+    for (choice, metric) in ready {
+        let scores = run(choice, metric.as_ref(), &items, reporter)?;
+        let labels = choice.components();
+        keep(&labels, &places, &scores.items)?;
+        let of_systems = of_systems(choice, metric.as_ref(), &items, &scores, &systems)?;
+        let signatures = [metric.settings(), metric.item_settings()].map(|settings| choice.signature(settings, &items));
+        entries.extend(labels.into_iter().enumerate().map(|(part, label)| Entry::new(label, &signatures, part, &scores, &of_systems)));
+    }
+    Ok(Summary::new(material.samples.len(), items.len(), entries))
+}
+
+/// One metric over all items, with progress.
+fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], reporter: &mut Reporter) -> anyhow::Result<Scores> {
+    choice.check(items)?;
+    reporter.candidates(choice.label(), 0, items.len());
+    let state = Mutex::new((0, &mut *reporter));
+    let watch = |more: usize| {
+        let mut state = state.lock().expect("nobody panics under the lock");
+        state.0 += more;
+        let (done, reporter) = (state.0, &mut state.1);
+        reporter.candidates(choice.label(), done, items.len());
+        Ok(interrupt::check()?)
+    };
+    let scores = metric.score(items, &watch)?;
+    reporter.finish();
+    Ok(scores)
+}
+
+/// The scores of each system by itself: the means of its items' where the metric takes means, else scored anew.
+fn of_systems(
+    choice: &Choice,
+    metric: &dyn Metric,
+    items: &[Item<'_>],
+    scores: &Scores,
+    systems: &[(String, Vec<usize>)],
+) -> anyhow::Result<Vec<(String, Vec<Score>)>> {
+    let of = |positions: &[usize]| {
+        if choice.definition().is_mean() {
+            let rows = positions.iter().map(|position| scores.items[*position].clone()).collect();
+            return anyhow::Ok(Scores::with_means(rows).corpus);
+        }
+        let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
+        Ok(metric.score(&own, &|_| Ok(interrupt::check()?))?.corpus)
+    };
+    systems.iter().map(|(name, positions)| Ok((name.clone(), of(positions)?))).collect()
+}

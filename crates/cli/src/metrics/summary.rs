@@ -1,0 +1,133 @@
+//! What metrics say of all candidates and of each system.
+
+use std::collections::BTreeMap;
+
+use probity_methods::{Headline, Section};
+use probity_metrics::{Score, Scores};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::terminal::thousands;
+
+/// `summary.json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    method: &'static str,
+    version: &'static str,
+    samples: usize,
+    candidates: usize,
+    /// How many scores are numbers and how many are not.
+    outcomes: BTreeMap<&'static str, usize>,
+    headline: Vec<Headline>,
+    metrics: Vec<Entry>,
+    pub(super) sections: Vec<Section>,
+}
+
+/// One number of a metric.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry {
+    metric: String,
+    /// What the scores of all candidates together depend on.
+    signature: String,
+    /// What the scores of single candidates depend on, where that is not the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_signature: Option<String>,
+    /// Of all candidates together; null where it is undefined.
+    corpus: Option<f64>,
+    /// The mean of the candidates' scores.
+    mean: Option<f64>,
+    undefined: usize,
+    /// How many candidates have no score, by the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    why: BTreeMap<&'static str, usize>,
+    /// By the candidates' id, where several samples have it.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    systems: Map<String, Value>,
+    #[serde(skip)]
+    scored: usize,
+}
+
+impl Entry {
+    /// Number `part` of a metric's rows.
+    pub(super) fn new(metric: String, signatures: &[String; 2], part: usize, scores: &Scores, systems: &[(String, Vec<Score>)]) -> Self {
+        let [signature, item_signature] = signatures;
+        let column = || scores.items.iter().map(|row| row[part]);
+        let mut why = BTreeMap::new();
+        for score in column() {
+            if let Score::Undefined(reason) = score {
+                *why.entry(reason).or_default() += 1;
+            }
+        }
+        let undefined = why.values().sum();
+        Self {
+            metric,
+            signature: signature.clone(),
+            item_signature: (item_signature != signature).then(|| item_signature.clone()),
+            corpus: scores.corpus[part].value(),
+            mean: Score::mean(column()).value(),
+            undefined,
+            why,
+            systems: systems.iter().map(|(name, scores)| (name.clone(), json!(scores[part].value()))).collect(),
+            scored: scores.items.len() - undefined,
+        }
+    }
+}
+
+impl Summary {
+    pub(super) fn new(samples: usize, candidates: usize, metrics: Vec<Entry>) -> Self {
+        let scored = metrics.iter().map(|entry| entry.scored).sum();
+        let undefined = metrics.iter().map(|entry| entry.undefined).sum();
+        let headline = metrics.iter().filter(|entry| !entry.metric.contains('.')).map(|entry| Headline {
+            figure: entry.metric.clone().into(),
+            attribute: None,
+            value: entry.corpus,
+        });
+        Self {
+            method: "metrics",
+            version: env!("CARGO_PKG_VERSION"),
+            samples,
+            candidates,
+            outcomes: [("scored", scored), ("undefined", undefined)].into_iter().filter(|(_, count)| *count > 0).collect(),
+            headline: headline.collect(),
+            sections: sections(samples, candidates, &metrics),
+            metrics,
+        }
+    }
+
+    /// How many scores of candidates are no numbers.
+    pub(super) fn undefined(&self) -> usize {
+        self.outcomes.get("undefined").copied().unwrap_or(0)
+    }
+}
+
+fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section> {
+    let title = format!("{} candidates of {} samples", thousands(candidates as u64), thousands(samples as u64));
+    let mut all = Section::new(&title, ["metric", "all", "mean", "undefined"]);
+    for entry in metrics {
+        let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined as u64)];
+        all.rows.push(std::iter::once(entry.metric.clone()).chain(numbers).collect());
+    }
+    for entry in metrics.iter().filter(|entry| !entry.metric.contains('.')) {
+        all.notes.push(format!("{}|{}", entry.metric, entry.signature));
+    }
+    let reasons: BTreeMap<&str, usize> = metrics.iter().flat_map(|entry| &entry.why).fold(BTreeMap::new(), |mut sum, (why, count)| {
+        *sum.entry(*why).or_default() += count;
+        sum
+    });
+    all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count as u64))));
+    let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
+    if names.is_empty() {
+        return vec![all];
+    }
+    let columns = std::iter::once("candidate").chain(metrics.iter().map(|entry| entry.metric.as_str()));
+    let mut systems = Section::new("by candidate id", columns);
+    for name in names {
+        let numbers = metrics.iter().map(|entry| number(entry.systems[name].as_f64()));
+        systems.rows.push(std::iter::once(name.clone()).chain(numbers).collect());
+    }
+    vec![all, systems]
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))
+}

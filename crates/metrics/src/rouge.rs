@@ -1,0 +1,209 @@
+//! ROUGE (Lin 2004), equal to Google's rouge_score, which is held against ROUGE-1.5.5.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::lcs::Lcs;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::ngrams::{Interner, Ngrams, total};
+use crate::stem::porter;
+
+/// Options of ROUGE.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub(crate) struct RougeOptions {
+    /// Whether words of more than three letters are cut to their stems (Porter 1980, with nltk's additions)
+    #[arg(long)]
+    stem: bool,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// N-grams of this order.
+    Ngrams(usize),
+    /// The longest common subsequence.
+    Sequence,
+    /// Longest common subsequences of lines, joined for each line of the reference.
+    Lines,
+}
+
+const PARTS: &[&str] = &["precision", "recall"];
+
+/// Defines a metric of the family.
+macro_rules! rouge {
+    ($type:ident, $name:literal, $unit:expr, $about:literal, $more:literal) => {
+        #[doc = concat!("`", $name, "`; see [`Definition::LONG_ABOUT`].")]
+        pub(crate) struct $type;
+
+        impl Definition for $type {
+            type Options = RougeOptions;
+            const NAME: &'static str = $name;
+            const ABOUT: &'static str = $about;
+            const LONG_ABOUT: &'static str = concat!(
+                $about,
+                ".\n\n",
+                $more,
+                "Equal to Google's rouge_score: texts are put into lower case, and what is no Latin letter or digit of ASCII parts words. Of several \
+                 references the one with the best F counts. All items together have the mean, which rouge_score's bootstrap estimates as `mid`."
+            );
+            const PARTS: &'static [&'static str] = PARTS;
+            const NEEDS: Needs = &[Need::References];
+            const MEAN: bool = true;
+
+            fn build(options: RougeOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+                Ok(Box::new(Rouge { options, unit: $unit }))
+            }
+        }
+    };
+}
+
+rouge!(Rouge1, "rouge-1", Unit::Ngrams(1), "F, precision and recall of common words (Lin 2004), 0 to 1", "");
+rouge!(Rouge2, "rouge-2", Unit::Ngrams(2), "F, precision and recall of common pairs of words (Lin 2004), 0 to 1", "");
+rouge!(RougeL, "rouge-l", Unit::Sequence, "F, precision and recall of the longest common subsequence of words (Lin 2004), 0 to 1", "");
+rouge!(
+    RougeLsum,
+    "rouge-lsum",
+    Unit::Lines,
+    "F, precision and recall of common subsequences sentence by sentence, a sentence being a line (Lin 2004, section 3.2), 0 to 1",
+    "Put a line break after each sentence. For each line of the reference, what it has in common with the candidate's lines is joined; no word \
+     counts more often than it occurs. Texts of one line have the score of rouge-l.\n\n"
+);
+
+struct Rouge {
+    options: RougeOptions,
+    unit: Unit,
+}
+
+/// Memory that is used from item to item.
+struct Scratch {
+    ngrams: Ngrams,
+    lcs: Lcs,
+    stems: HashMap<String, String, rustc_hash::FxBuildHasher>,
+}
+
+impl Metric for Rouge {
+    fn settings(&self) -> Settings {
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        vec![("case", "lc".to_owned()), ("tok", "rouge".to_owned()), ("stem", yes(self.options.stem)), ("refs", "best".to_owned())]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let start = || Scratch { ngrams: Ngrams::new(), lcs: Lcs::default(), stems: HashMap::default() };
+        let rows = each(items, watch, start, |scratch, item| {
+            let best = item.references.iter().map(|reference| self.compare(item.candidate, reference, scratch));
+            // Of equals the first.
+            let best = best.reduce(|best, next| if next.f() > best.f() { next } else { best }).unwrap_or_default();
+            vec![Score::Value(best.f()), Score::Value(best.precision()), Score::Value(best.recall())]
+        })?;
+        Ok(Scores::with_means(rows))
+    }
+}
+
+/// What is common, of how much.
+#[derive(Debug, Clone, Copy, Default)]
+struct Overlap {
+    hits: usize,
+    candidate: usize,
+    reference: usize,
+}
+
+impl Overlap {
+    fn precision(&self) -> f64 {
+        self.hits as f64 / self.candidate.max(1) as f64
+    }
+
+    fn recall(&self) -> f64 {
+        self.hits as f64 / self.reference.max(1) as f64
+    }
+
+    fn f(&self) -> f64 {
+        let (precision, recall) = (self.precision(), self.recall());
+        if self.hits > 0 { 2.0 * precision * recall / (precision + recall) } else { 0.0 }
+    }
+}
+
+impl Rouge {
+    fn compare(&self, candidate: &str, reference: &str, scratch: &mut Scratch) -> Overlap {
+        let [candidate, reference] = [candidate, reference].map(|text| self.lines(text, &mut scratch.stems));
+        let mut interner = Interner::default();
+        let [candidate, reference] =
+            [&candidate, &reference].map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
+        let kinds = interner.len();
+        match self.unit {
+            Unit::Ngrams(order) => common_ngrams(&candidate.concat(), &reference.concat(), order, &mut scratch.ngrams),
+            Unit::Sequence => {
+                let (candidate, reference) = (candidate.concat(), reference.concat());
+                let hits = scratch.lcs.length(&reference, &candidate, kinds);
+                Overlap { hits, candidate: candidate.len(), reference: reference.len() }
+            }
+            Unit::Lines => common_lines(&candidate, &reference, kinds, &mut scratch.lcs),
+        }
+    }
+
+    /// The words of each line with spaces between them; one line unless lines count.
+    fn lines(&self, text: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> Vec<String> {
+        let lowered = text.to_lowercase();
+        let mut normal = |line: &str| {
+            let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), " ");
+            if self.options.stem { stemmed(&line, stems) } else { line }
+        };
+        if self.unit == Unit::Lines { lowered.split('\n').map(normal).collect() } else { vec![normal(&lowered)] }
+    }
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(' ').filter(|word| !word.is_empty())
+}
+
+fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> String {
+    let mut out = String::with_capacity(line.len());
+    for word in words(line) {
+        if word.len() <= 3 {
+            out.push_str(word);
+        } else if let Some(stem) = stems.get(word) {
+            out.push_str(stem);
+        } else {
+            let stem = porter(word);
+            out.push_str(&stem);
+            stems.insert(word.to_owned(), stem);
+        }
+        out.push(' ');
+    }
+    out
+}
+
+fn common_ngrams(candidate: &[u32], reference: &[u32], order: usize, ngrams: &mut Ngrams) -> Overlap {
+    ngrams.read([reference], order);
+    let mut matches = vec![0; order];
+    ngrams.matches(candidate, &mut matches);
+    let hits = matches.last().map_or(0, |matches| *matches as usize);
+    Overlap { hits, candidate: total(candidate.len(), order), reference: total(reference.len(), order) }
+}
+
+fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lcs: &mut Lcs) -> Overlap {
+    let tally = |lines: &[Vec<u32>]| {
+        let mut counts = vec![0_usize; kinds];
+        lines.iter().flatten().for_each(|token| counts[*token as usize] += 1);
+        counts
+    };
+    let (mut left, mut wanted) = (tally(candidate), tally(reference));
+    let mut hits = 0;
+    for line in reference {
+        let mut common = vec![false; line.len()];
+        for other in candidate {
+            for position in lcs.positions(line, other, kinds) {
+                common[position] = true;
+            }
+        }
+        for (token, _) in line.iter().zip(common).filter(|(_, common)| *common) {
+            let (left, wanted) = (&mut left[*token as usize], &mut wanted[*token as usize]);
+            if *left > 0 && *wanted > 0 {
+                (*left, *wanted, hits) = (*left - 1, *wanted - 1, hits + 1);
+            }
+        }
+    }
+    let len = |lines: &[Vec<u32>]| lines.iter().map(Vec::len).sum();
+    Overlap { hits, candidate: len(candidate), reference: len(reference) }
+}

@@ -1,0 +1,145 @@
+//! Edit distance of words near the diagonal, with its trace.
+
+/// How far from the diagonal cells are computed.
+const BEAM: usize = 25;
+
+/// More than any distance; a cell that was not computed.
+const FAR: u32 = u32::MAX / 2;
+
+/// What the last edit of a cell is, turning the candidate into the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edit {
+    Keep,
+    Replace,
+    /// A word of the reference comes in.
+    Insert,
+    /// A word of the candidate goes.
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    cost: u32,
+    edit: Edit,
+}
+
+/// The computed stretch of a row.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    first: usize,
+    cells: Vec<Cell>,
+}
+
+impl Row {
+    fn cost(&self, j: usize) -> u32 {
+        j.checked_sub(self.first).and_then(|at| self.cells.get(at)).map_or(FAR, |cell| cell.cost)
+    }
+}
+
+/// Distances of one candidate, and of others of its length, to a reference. A cell is computed where it is less than [`BEAM`] from the
+/// diagonal of the table's shape; the last row in full. Of edits that cost the same, keeping and replacing come first, then deleting.
+#[derive(Debug)]
+pub(super) struct Distance<'r> {
+    reference: &'r [u32],
+    /// The candidate's words, and a row for each of its prefixes.
+    words: Vec<u32>,
+    rows: Vec<Row>,
+    ratio: f64,
+    beam: usize,
+    /// Memory for the rows of other candidates.
+    spare: [Row; 2],
+}
+
+impl<'r> Distance<'r> {
+    pub(super) fn new(candidate: &[u32], reference: &'r [u32]) -> Self {
+        let ratio = if candidate.is_empty() { 1.0 } else { reference.len() as f64 / candidate.len() as f64 };
+        // So that each row meets the one before it.
+        let beam = if BEAM as f64 >= ratio / 2.0 { BEAM } else { (ratio / 2.0 + BEAM as f64).ceil() as usize };
+        let first = (0..=reference.len()).map(|j| Cell { cost: j as u32, edit: Edit::Insert }).collect();
+        let rows = vec![Row { first: 0, cells: first }];
+        let mut distance = Self { reference, words: candidate.to_vec(), rows, ratio, beam, spare: <[Row; 2]>::default() };
+        distance.fill(0);
+        distance
+    }
+
+    /// Goes over to another candidate of the same length.
+    pub(super) fn replace(&mut self, candidate: Vec<u32>) {
+        let same = common_prefix(&self.words, &candidate);
+        self.words = candidate;
+        self.rows.truncate(same + 1);
+        self.fill(same);
+    }
+
+    /// The rows from the prefix of `done` words on.
+    fn fill(&mut self, done: usize) {
+        for i in done + 1..=self.words.len() {
+            let mut row = Row::default();
+            self.row(i, self.words[i - 1], &self.rows[i - 1], &mut row);
+            self.rows.push(row);
+        }
+    }
+
+    pub(super) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    pub(super) fn cost(&self) -> u32 {
+        self.rows[self.words.len()].cost(self.reference.len())
+    }
+
+    /// The distance of another candidate of the same length. What it begins with in common is not computed again.
+    pub(super) fn cost_of(&mut self, candidate: &[u32]) -> u32 {
+        let same = common_prefix(&self.words, candidate);
+        let [mut above, mut row] = std::mem::take(&mut self.spare);
+        for i in same + 1..=candidate.len() {
+            let before = if i == same + 1 { &self.rows[same] } else { &above };
+            self.row(i, candidate[i - 1], before, &mut row);
+            std::mem::swap(&mut above, &mut row);
+        }
+        let cost = if same == candidate.len() { self.cost() } else { above.cost(self.reference.len()) };
+        self.spare = [above, row];
+        cost
+    }
+
+    fn row(&self, i: usize, word: u32, above: &Row, row: &mut Row) {
+        let end = self.reference.len() + 1;
+        let middle = (i as f64 * self.ratio).floor() as usize;
+        let first = middle.saturating_sub(self.beam);
+        let last = if i == self.words.len() { end } else { end.min(middle + self.beam) };
+        row.first = first;
+        row.cells.clear();
+        let (mut diagonal, mut left) = (if first > 0 { above.cost(first - 1) } else { FAR }, FAR);
+        for j in first..last {
+            let up = above.cost(j);
+            let same = j > 0 && self.reference[j - 1] == word;
+            let mut cell = Cell { cost: diagonal + u32::from(!same), edit: if same { Edit::Keep } else { Edit::Replace } };
+            if up + 1 < cell.cost {
+                cell = Cell { cost: up + 1, edit: Edit::Delete };
+            }
+            if left + 1 < cell.cost {
+                cell = Cell { cost: left + 1, edit: Edit::Insert };
+            }
+            row.cells.push(cell);
+            (diagonal, left) = (up, cell.cost);
+        }
+    }
+
+    /// The edits that turn the candidate into the reference, in order.
+    pub(super) fn edits(&self) -> Vec<Edit> {
+        let (mut i, mut j) = (self.words.len(), self.reference.len());
+        let mut edits = Vec::new();
+        while i > 0 || j > 0 {
+            let row = &self.rows[i];
+            let edit = row.cells[j - row.first].edit;
+            edits.push(edit);
+            i -= usize::from(edit != Edit::Insert);
+            j -= usize::from(edit != Edit::Delete);
+        }
+        edits.reverse();
+        edits
+    }
+}
+
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

@@ -1,0 +1,106 @@
+//! Translation edit rate (Snover et al. 2006), equal to sacrebleu's (Post 2018), which follows tercom.
+
+mod distance;
+mod shifts;
+mod tokens;
+
+use serde::Serialize;
+
+use crate::MetricError;
+use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
+use crate::ngrams::Interner;
+use crate::text::words;
+
+/// Options of TER.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct TerOptions {
+    /// Set punctuation apart and read XML's entities, as tercom does on request
+    #[arg(long)]
+    normalized: bool,
+    /// Leave punctuation out
+    #[arg(long)]
+    no_punct: bool,
+    /// Do both for Chinese and Japanese too, and set their characters apart
+    #[arg(long)]
+    asian: bool,
+    /// Whether case makes a difference
+    #[arg(long)]
+    case_sensitive: bool,
+}
+
+/// TER; see [`Definition::LONG_ABOUT`].
+pub(crate) struct Ter(TerOptions);
+
+impl Definition for Ter {
+    type Options = TerOptions;
+    const NAME: &'static str = "ter";
+    const ABOUT: &'static str =
+        "Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower is better";
+    const LONG_ABOUT: &'static str = "\
+Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower is better.
+
+Equal to sacrebleu (Post 2018), with its limits: shifts of up to 10 words over up to 50, at most 1000 tried, edits within 25 words of the \
+diagonal. Of several references the one with the fewest edits counts, over the mean of their lengths. The corpus's rate is that of summed edits \
+over summed lengths, not a mean of its items. It may exceed 100.";
+    const NEEDS: Needs = &[Need::References];
+
+    fn build(options: TerOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        Ok(Box::new(Self(options)))
+    }
+}
+
+/// The edits to the nearest reference, and the mean length of references in words.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Counts {
+    edits: f64,
+    length: f64,
+}
+
+impl Metric for Ter {
+    fn settings(&self) -> Settings {
+        let options = &self.0;
+        let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        vec![
+            ("case", if options.case_sensitive { "mixed" } else { "lc" }.to_owned()),
+            ("tok", "tercom".to_owned()),
+            ("norm", yes(options.normalized)),
+            ("punct", yes(!options.no_punct)),
+            ("asian", yes(options.asian)),
+        ]
+    }
+
+    fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
+        let counts = each(items, watch, || (), |(), item| self.counts(item))?;
+        let mut sum = Counts::default();
+        for counts in &counts {
+            sum = Counts { edits: sum.edits + counts.edits, length: sum.length + counts.length };
+        }
+        let row = |counts: &Counts| vec![Score::Value(counts.rate())];
+        Ok(Scores { items: counts.iter().map(row).collect(), corpus: row(&sum) })
+    }
+}
+
+impl Ter {
+    fn counts(&self, item: &Item<'_>) -> Counts {
+        let candidate = self.0.tokenized(item.candidate);
+        let references: Vec<String> = item.references.iter().map(|reference| self.0.tokenized(reference)).collect();
+        let mut interner = Interner::default();
+        let candidate = interner.ids(words(&candidate));
+        let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
+        let edits = references.iter().map(|reference| shifts::edits(&candidate, reference)).min().unwrap_or(0);
+        let length: usize = references.iter().map(Vec::len).sum();
+        Counts { edits: edits as f64, length: length as f64 / references.len().max(1) as f64 }
+    }
+}
+
+impl Counts {
+    /// In per cent; 100 for any text against empty references.
+    fn rate(&self) -> f64 {
+        match () {
+            () if self.length > 0.0 => 100.0 * (self.edits / self.length),
+            () if self.edits > 0.0 => 100.0,
+            () => 0.0,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Candidates against references: tables, folders, plain lines, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::harness::World;
+
+/// Two systems over two samples.
+const SAMPLES: &str = r#"{"id": "a", "context": "src a", "candidates": [{"id": "x", "text": "It rained all day, again."}, {"id": "y", "text": ""}], "references": ["It rained all day, again."]}
+{"id": "b", "context": "src b", "candidates": [{"id": "x", "text": "The cats sat quietly on the mat."}, {"id": "y", "text": "The cat sat on the mat."}], "references": ["The cat sat on the mat.", "The cats quietly sat on the mat by the door."]}
+"#;
+
+fn near(value: &Value, expected: f64) -> bool {
+    value.as_f64().is_some_and(|value| (value - expected).abs() < 1e-9)
+}
+
+#[test]
+fn a_run_writes_rows_summary_and_manifest() {
+    let world = World::new();
+    let data = world.file("d.jsonl", SAMPLES);
+    let ran = world.run(&["metrics", "--metric", "bleu,rouge-l:stem=yes", "--data", &data, "--out", "run"]).exits(0);
+    assert!(ran.stdout.contains("4 candidates of 2 samples") && ran.stdout.contains("by candidate id"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
+    let rows = world.rows("run/scores.jsonl");
+    assert_eq!(rows.len(), 4 * (1 + 3));
+    assert_eq!(rows[1], json!({"item": "a", "candidate": "y", "index": 1, "metric": "bleu", "score": 0.0, "outcome": "scored"}));
+    assert!(near(&rows[2]["score"], 44.179_182_268_315_76), "{}", rows[2]);
+    let labels: Vec<&str> = rows[4..7].iter().map(|row| row["metric"].as_str().expect("a text")).collect();
+    assert_eq!(labels, ["rouge-l:stem=yes", "rouge-l:stem=yes.precision", "rouge-l:stem=yes.recall"]);
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    let bleu = &summary["metrics"][0];
+    // sacrebleu 2.6.0 over the two texts of x.
+    assert!(near(&bleu["systems"]["x"], 72.214_161_744_468_1) && bleu["systems"]["y"].as_f64() < bleu["corpus"].as_f64(), "{bleu}");
+    assert!(bleu["item_signature"].as_str().is_some_and(|signature| signature.contains("|eff:yes|")), "{bleu}");
+    assert_eq!(summary["outcomes"], json!({"scored": 16}));
+    let rouge = &summary["metrics"][1];
+    assert_eq!(rouge["corpus"], rouge["mean"]);
+    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
+    assert_eq!((&manifest["status"], &manifest["command"]), (&json!("finished"), &json!("metrics")));
+    let in_force = &manifest["arguments_in_force"];
+    assert_eq!((&in_force["metrics"]["bleu"]["smooth"], &in_force["data"]["samples"]), (&json!("exp"), &json!(2)));
+    world.run(&["metrics", "--metric", "bleu", "--data", &data, "--out", "run"]).fails_with(&["--overwrite"]);
+    world.run(&["metrics", "--metric", "ter", "--data", &data, "--out", "run", "--overwrite"]).exits(0);
+    assert_eq!(world.rows("run/scores.jsonl").len(), 4);
+}
+
+#[test]
+fn without_a_folder_the_table_or_json_is_printed() {
+    let world = World::new();
+    let data = world.file("d.csv", "context,candidate,reference\ns,the cat sat,the cat sat\n");
+    let table = world.run(&["metrics", "--metric", "chrf:word-order=2,ter", "--data", &data, "-q"]).exits(0);
+    assert!(table.stderr.is_empty() && table.stdout.contains("chrf:word-order=2  100.0000"), "{}\n{}", table.stdout, table.stderr);
+    let json = world.run(&["metrics", "--metric", "ter", "--data", &data, "-q", "--json"]).exits(0);
+    let summary: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    assert_eq!((&summary["metrics"][0]["corpus"], &summary["candidates"]), (&json!(0.0), &json!(1)));
+}
+
+#[test]
+fn plain_lines_are_scored_as_sacrebleu_reads_them() {
+    let world = World::new();
+    world.file("x.txt", "It rained all day, again.\r\nThe cats sat quietly on the mat.\n");
+    world.file("y.txt", "\nThe cat sat on the mat.\n");
+    world.file("r1.txt", "It rained all day, again.\nThe cat sat on the mat.\n");
+    world.file("r2.txt", "\nThe cats quietly sat on the mat by the door.\n");
+    world.file("short.txt", "one\n");
+    let lines = ["metrics", "--metric", "ter", "--hypotheses", "x.txt", "y.txt", "--references"];
+    let ran = world.run(&[&lines[..], &["r1.txt", "r2.txt", "--json", "-q"]].concat()).exits(0);
+    let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    // 2 edits over the mean lengths of references, (5 + 0) / 2 and (6 + 9) / 2.
+    assert!(near(&summary["metrics"][0]["systems"]["x.txt"], 20.0), "{summary}");
+    world.run(&[&lines[..], &["r1.txt", "short.txt"]].concat()).fails_with(&[
+        "the files differ in their number of lines",
+        "x.txt has 2 lines",
+        "short.txt has 1 lines",
+        "line N of each file",
+    ]);
+    world.run(&lines[..5]).fails_with(&["--references is missing, and ter needs it", "with a line for each line of x.txt"]);
+}
+
+#[test]
+fn what_is_missing_is_told_with_file_line_and_field() {
+    let world = World::new();
+    let data = world.file("d.jsonl", format!("{SAMPLES}{}\n", r#"{"id": "c", "context": "", "candidates": [{"id": "x", "text": "t"}]}"#));
+    world.run(&["metrics", "--metric", "bleu", "--data", &data]).fails_with(&[
+        "broken line 3 of ",
+        "d.jsonl: field `references`: bleu needs a reference, and there is none",
+        "hint: give each sample a list `references` with at least one text",
+    ]);
+    let none = world.file("e.jsonl", r#"{"id": "c", "context": "", "candidates": [], "references": ["r"]}"#);
+    world.run(&["metrics", "--metric", "bleu", "--data", &none]).fails_with(&["field `candidates`: there is no candidate"]);
+}
+
+#[test]
+fn metrics_and_options_that_are_not_there_suggest_the_nearest() {
+    let world = World::new();
+    let data = world.file("d.jsonl", SAMPLES);
+    let fails = |metric: &str, parts: &[&str]| world.run(&["metrics", "--metric", metric, "--data", &data]).fails_with(parts);
+    fails("blue", &["there is no metric `blue`; did you mean `bleu`?", "hint: the metrics are bleu, chrf"]);
+    fails("bleu:tokk=intl", &["there is no option `tokk`; did you mean `tok`?"]);
+    fails("rouge-l:\u{1b}[2J=1", &["`\\u{1b}[2J`"]);
+    world.run(&["metrics", "--data", &data]).fails_with(&["--metric"]);
+    world.run(&["metrics", "--metric", "bleu"]).fails_with(&["--data"]);
+}
+
+#[test]
+fn the_list_has_every_metric_with_its_options() {
+    let list = World::new().run(&["metrics", "--list"]).exits(0).stdout;
+    for part in ["\nbleu\n", "\nrouge-lsum\n", "tok=13a|intl|char|zh|none [13a]", "stem=yes|no", "also tells: precision, recall"] {
+        assert!(format!("\n{list}").contains(part), "{part}\n{list}");
+    }
+}
