@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, Fields, token};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::transformer::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
 
 const SELF_ATTENTION: AttentionNames = AttentionNames {
     projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"],
     norm: "self_attn_layer_norm",
 };
-const ENCODER: LayerNames = LayerNames {
+static ENCODER: LayerNames = LayerNames {
     layers: "encoder.layers",
     attention: SELF_ATTENTION,
     cross: None,
@@ -22,7 +22,7 @@ const ENCODER: LayerNames = LayerNames {
     last_norm: None,
     relative: None,
 };
-const DECODER: LayerNames = LayerNames {
+static DECODER: LayerNames = LayerNames {
     layers: "decoder.layers",
     cross: Some(AttentionNames {
         projections: ["encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj", "encoder_attn.out_proj"],
@@ -41,9 +41,9 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
     let activation = fields.required_activation("activation_function")?;
     let hidden_size = fields.required_size("d_model")?;
     let sizes = Sizes::read(&mut fields, hidden_size, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
-    let encoder = StackConfig::post_norm(sizes, activation, NORM_EPS, ENCODER);
+    let encoder = StackConfig::post_norm(sizes, activation, NORM_EPS, &ENCODER);
     let sizes = Sizes::read(&mut fields, hidden_size, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
-    let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, DECODER) };
+    let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, &DECODER) };
     let (vocab_size, positions) = (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
     let scale = fields.flag("scale_embedding")?.unwrap_or(false).then(|| (hidden_size as f64).sqrt() as f32);
     only_as_published(&mut fields)?;

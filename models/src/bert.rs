@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, Fields};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
-use crate::transformer::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
 
-const NAMES: LayerNames = LayerNames {
+static NAMES: LayerNames = LayerNames {
     layers: "encoder.layer",
     attention: AttentionNames {
         projections: ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"],
@@ -34,13 +34,13 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, Confi
     Ok(encoder)
 }
 
-/// The fields that RoBERTa shares, whose first position has another row.
+/// The fields that `RoBERTa` shares, whose first position has another row.
 pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<EncoderConfig, ConfigError> {
     let norm_eps = fields.number("layer_norm_eps")?.unwrap_or(1e-12);
     let activation = fields.required_activation("hidden_act")?;
     let hidden_size = fields.required_size("hidden_size")?;
     let sizes = Sizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;
-    let stack = StackConfig::post_norm(sizes, activation, norm_eps, NAMES);
+    let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
     let types = fields.size("type_vocab_size")?.unwrap_or(2);

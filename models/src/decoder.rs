@@ -9,7 +9,8 @@ use crate::cpu::{NormKind, Workspace};
 use crate::head::Head;
 use crate::linear::{Embedding, Loader, load_floats};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-use crate::transformer::{AttentionNames, Biases, LayerNames, Pass, Rotation, Stack, StackConfig, Stretch};
+use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
+use crate::transformer::{Pass, Rotation, Stack, Stretch};
 use crate::{Compute, Rope, SourceError, WeightSource};
 
 /// Everything that distinguishes one model of the family from another.
@@ -52,7 +53,7 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
 }
 
-const NAMES: LayerNames = LayerNames {
+static NAMES: LayerNames = LayerNames {
     layers: "layers",
     attention: AttentionNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
@@ -85,7 +86,7 @@ impl DecoderConfig {
             norm_first: true,
             activation: Activation::Silu,
             biases: Biases { qkv: self.qkv_bias, attention_output: self.attention_output_bias, feed_forward: self.mlp_bias },
-            names: NAMES,
+            names: &NAMES,
         }
     }
 }
@@ -96,14 +97,14 @@ pub(crate) struct LlamaFamily {
     stack: Stack,
     lm_head: Head,
     frequencies: Vec<f32>,
-    rope_layout: RopeLayout,
+    config: DecoderConfig,
     compute: Compute,
     /// Calls take turns: each uses all threads.
     workspace: Mutex<Workspace>,
 }
 
 impl LlamaFamily {
-    pub(crate) fn load(source: &dyn WeightSource, config: &DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+    pub(crate) fn load(source: &dyn WeightSource, config: DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
         let (all, model) = (Loader::new(source, "", compute), Loader::new(source, "model.", compute));
         let embedding = "model.embed_tokens.weight";
@@ -114,8 +115,8 @@ impl LlamaFamily {
                 bias: None,
             },
             embed_tokens: all.embedding(embedding, vocabulary)?,
-            frequencies: frequencies(source, config)?,
-            rope_layout: config.rope_layout,
+            frequencies: frequencies(source, &config)?,
+            config,
             compute,
             workspace: Mutex::default(),
         })
@@ -133,7 +134,7 @@ impl LlamaFamily {
         let positions: Vec<u32> = pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
         let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let table = |positions: &[u32]| RopeTable::new(positions, &self.frequencies);
-        pass.rotation = Some(Rotation { layout: self.rope_layout, all: table(&positions), kept: table(&kept) });
+        pass.rotation = Some(Rotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
         pass
     }
 }
@@ -158,7 +159,7 @@ impl Decoder for LlamaFamily {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
-        let hidden_size = self.stack.config().hidden_size;
+        let hidden_size = self.config.hidden_size;
         w.x.set_len(tokens.len() * hidden_size);
         self.embed_tokens.rows(&tokens, &mut w.x)?; // (tokens, hidden_size)
         let spans = self.stack.run(w, &self.pass(segments), |_, _| ());

@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, Fields};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
-use crate::transformer::{AttentionNames, LayerNames, Sizes, StackConfig};
+use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
 
-const NAMES: LayerNames = LayerNames {
+static NAMES: LayerNames = LayerNames {
     layers: "transformer.layer",
     attention: AttentionNames {
         projections: ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
@@ -29,7 +29,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, Confi
     let activation = fields.required_activation("activation")?;
     let hidden_size = fields.required_size("dim")?;
     let sizes = Sizes::read(&mut fields, hidden_size, ["n_layers", "n_heads", "hidden_dim"])?;
-    let stack = StackConfig::post_norm(sizes, activation, NORM_EPS, NAMES);
+    let stack = StackConfig::post_norm(sizes, activation, NORM_EPS, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
     let tie_word_embeddings = fields.flag("tie_word_embeddings")?.unwrap_or(true);

@@ -73,7 +73,9 @@ impl Embeddings {
         self.tokens.rows(&tokens, &mut w.x)?;
         w.x.par_chunks_exact_mut(self.width).with_min_len(16).zip(positions).for_each(|(row, position)| {
             if let Some(scale) = self.scale {
-                row.iter_mut().for_each(|x| *x *= scale);
+                for x in row.iter_mut() {
+                    *x *= scale;
+                }
             }
             if let Some(kind) = &self.kind {
                 row.iter_mut().zip(kind).for_each(|(x, kind)| *x += kind);

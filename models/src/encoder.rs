@@ -10,7 +10,8 @@ use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::Head;
 use crate::linear::{Linear, Loader};
 use crate::packed::{Encoder, HeadRow};
-use crate::transformer::{Pass, Stack, StackConfig, Stretch};
+use crate::stack_config::StackConfig;
+use crate::transformer::{Pass, Stack, Stretch};
 use crate::{Compute, SourceError, WeightSource};
 
 /// What an encoder is made of.

@@ -9,7 +9,8 @@ use crate::embeddings::{Embeddings, EmbeddingsConfig};
 use crate::head::Head;
 use crate::linear::Loader;
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-use crate::transformer::{Pass, Stack, StackConfig, Stretch};
+use crate::stack_config::StackConfig;
+use crate::transformer::{Pass, Stack, Stretch};
 use crate::{Compute, SourceError, WeightSource};
 
 /// What an encoder-decoder is made of.
@@ -107,7 +108,9 @@ impl EncoderDecoder {
         let spans = stack.run(w, &Pass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None }, |_, _| ());
         let mut hidden = stack.finish(w, self.compute);
         if let Some(scale) = self.hidden_scale {
-            hidden.iter_mut().for_each(|x| *x *= scale);
+            for x in &mut hidden {
+                *x *= scale;
+            }
         }
         Ok((hidden, segments.iter().zip(spans).map(|(s, span)| KvSpan::new(s.tokens.len(), span)).collect()))
     }

@@ -14,14 +14,14 @@ type ConfigReader = fn(&Map<String, Value>) -> Result<ModelConfig, ConfigError>;
 
 /// Every architecture: `model_type` and how its configuration is read.
 const ARCHITECTURES: &[(&str, ConfigReader)] = &[
-    ("bart", |config| bart::config(config).map(ModelConfig::EncoderDecoder)),
-    ("bert", |config| bert::config(config).map(ModelConfig::Encoder)),
-    ("distilbert", |config| distilbert::config(config).map(ModelConfig::Encoder)),
+    ("bart", |config| bart::config(config).map(Box::new).map(ModelConfig::EncoderDecoder)),
+    ("bert", |config| bert::config(config).map(Box::new).map(ModelConfig::Encoder)),
+    ("distilbert", |config| distilbert::config(config).map(Box::new).map(ModelConfig::Encoder)),
     ("llama", |config| llama::config(config).map(ModelConfig::Decoder)),
     ("mistral", |config| mistral::config(config).map(ModelConfig::Decoder)),
     ("qwen2", |config| qwen2::config(config).map(ModelConfig::Decoder)),
-    ("roberta", |config| roberta::config(config).map(ModelConfig::Encoder)),
-    ("t5", |config| t5::config(config).map(ModelConfig::EncoderDecoder)),
+    ("roberta", |config| roberta::config(config).map(Box::new).map(ModelConfig::Encoder)),
+    ("t5", |config| t5::config(config).map(Box::new).map(ModelConfig::EncoderDecoder)),
 ];
 
 /// What a configuration describes.
@@ -30,9 +30,9 @@ pub enum ModelConfig {
     /// A language model that reads from left to right.
     Decoder(DecoderConfig),
     /// An encoder reads a source, and a decoder writes from left to right.
-    EncoderDecoder(EncoderDecoderConfig),
+    EncoderDecoder(Box<EncoderDecoderConfig>),
     /// A model that reads a text as a whole.
-    Encoder(EncoderConfig),
+    Encoder(Box<EncoderConfig>),
 }
 
 impl ModelConfig {
@@ -93,7 +93,7 @@ pub fn load_decoder(
     config: DecoderConfig,
     compute: impl Into<Compute>,
 ) -> Result<Box<dyn Decoder>, SourceError> {
-    Ok(Box::new(LlamaFamily::load(source, &config, compute.into())?))
+    Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
 }
 
 /// As [`load_decoder`], for an encoder-decoder.

@@ -26,6 +26,7 @@ mod relative;
 mod roberta;
 mod rope;
 mod source;
+mod stack_config;
 mod t5;
 mod transformer;
 

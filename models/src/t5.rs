@@ -9,7 +9,7 @@ use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::relative::RelativeBuckets;
-use crate::transformer::{AttentionNames, Biases, LayerNames, StackConfig};
+use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
 
 pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
     let mut fields = Fields::new("t5", config);
@@ -35,13 +35,13 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
         norm_first: true,
         activation,
         biases: Biases::NONE,
-        names: names(false, gated),
+        names: &NAMES[0][usize::from(gated)],
     };
     let decoder = StackConfig {
         num_layers: fields.size("num_decoder_layers")?.unwrap_or(num_layers),
         bidirectional: false,
         relative: encoder.relative.map(|buckets| RelativeBuckets { bidirectional: false, ..buckets }),
-        names: names(true, gated),
+        names: &NAMES[1][usize::from(gated)],
         ..encoder.clone()
     };
     let vocab_size = fields.required_size("vocab_size")?;
@@ -102,8 +102,11 @@ fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> 
     activation(&function).map(|activation| (activation, gated)).ok_or_else(|| fields.not_honoured("feed_forward_proj", &name))
 }
 
+/// Names in the encoder and in the decoder, of a plain and of a gated model each.
+static NAMES: [[LayerNames; 2]; 2] = [[names(false, false), names(false, true)], [names(true, false), names(true, true)]];
+
 /// What checkpoints call the tensors of the encoder's or the decoder's layers.
-fn names(decoder: bool, gated: bool) -> LayerNames {
+const fn names(decoder: bool, gated: bool) -> LayerNames {
     let attention = AttentionNames {
         projections: ["layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o"],
         norm: "layer.0.layer_norm",
@@ -117,7 +120,7 @@ fn names(decoder: bool, gated: bool) -> LayerNames {
         attention,
         cross: None,
         gate: if gated { "layer.1.DenseReluDense.wi_0" } else { "layer.1.DenseReluDense.wi" },
-        up: gated.then_some("layer.1.DenseReluDense.wi_1"),
+        up: if gated { Some("layer.1.DenseReluDense.wi_1") } else { None },
         down: "layer.1.DenseReluDense.wo",
         feed_forward_norm: "layer.1.layer_norm",
         last_norm: Some("encoder.final_layer_norm"),
@@ -130,7 +133,7 @@ fn names(decoder: bool, gated: bool) -> LayerNames {
         layers: "decoder.block",
         cross: Some(cross),
         gate: if gated { "layer.2.DenseReluDense.wi_0" } else { "layer.2.DenseReluDense.wi" },
-        up: gated.then_some("layer.2.DenseReluDense.wi_1"),
+        up: if gated { Some("layer.2.DenseReluDense.wi_1") } else { None },
         down: "layer.2.DenseReluDense.wo",
         feed_forward_norm: "layer.2.layer_norm",
         last_norm: Some("decoder.final_layer_norm"),

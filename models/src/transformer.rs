@@ -8,138 +8,13 @@ use probity_kernels::{
     matmul, normalise,
 };
 use rayon::prelude::*;
-use serde_json::json;
 
-use crate::config::{ConfigError, Fields, invalid};
-use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
+use crate::cpu::{CpuSpan, NormWeights, Workspace, keep_rows};
 use crate::linear::{Linear, Loader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
-use crate::{Arithmetic, Compute, SourceError};
-
-/// Everything that distinguishes one stack from another.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StackConfig {
-    pub(crate) hidden_size: usize,
-    pub(crate) intermediate_size: usize,
-    pub(crate) num_layers: usize,
-    pub(crate) num_heads: usize,
-    pub(crate) num_kv_heads: usize,
-    pub(crate) head_dim: usize,
-    /// Factor of the scores.
-    pub(crate) attention_scale: f32,
-    /// A row sees this many positions, its own included.
-    pub(crate) sliding_window: Option<usize>,
-    /// Whether a row sees what comes after it too: an encoder's do.
-    pub(crate) bidirectional: bool,
-    pub(crate) relative: Option<RelativeBuckets>,
-    pub(crate) norm: NormKind,
-    pub(crate) norm_eps: f64,
-    /// Whether a norm makes the inputs of each part of a layer, rather than being taken of the sum behind it.
-    pub(crate) norm_first: bool,
-    pub(crate) activation: Activation,
-    pub(crate) biases: Biases,
-    pub(crate) names: LayerNames,
-}
-
-/// The sizes of a stack whose heads share its width.
-pub(crate) struct Sizes {
-    pub(crate) hidden_size: usize,
-    pub(crate) intermediate_size: usize,
-    pub(crate) num_layers: usize,
-    pub(crate) num_heads: usize,
-}
-
-impl Sizes {
-    /// Reads the fields of these names: layers, heads, and what feed-forward layers have inside.
-    pub(crate) fn read(fields: &mut Fields, hidden_size: usize, [layers, heads, inner]: [&'static str; 3]) -> Result<Self, ConfigError> {
-        let num_heads = fields.required_size(heads)?;
-        if !hidden_size.is_multiple_of(num_heads) {
-            return Err(invalid(heads, &json!(num_heads), &format!("a divisor of the hidden size, {hidden_size}")));
-        }
-        let (num_layers, intermediate_size) = (fields.required_size(layers)?, fields.required_size(inner)?);
-        Ok(Self { hidden_size, intermediate_size, num_layers, num_heads })
-    }
-}
-
-/// Which products have biases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Biases {
-    pub(crate) qkv: bool,
-    pub(crate) attention_output: bool,
-    pub(crate) feed_forward: bool,
-}
-
-impl Biases {
-    pub(crate) const ALL: Self = Self { qkv: true, attention_output: true, feed_forward: true };
-    pub(crate) const NONE: Self = Self { qkv: false, attention_output: false, feed_forward: false };
-}
-
-/// What a checkpoint calls a layer's tensors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LayerNames {
-    /// Where layers are, each under its number.
-    pub(crate) layers: &'static str,
-    pub(crate) attention: AttentionNames,
-    /// Attention to another text.
-    pub(crate) cross: Option<AttentionNames>,
-    /// The product that is activated, the one that it gates, and the second one.
-    pub(crate) gate: &'static str,
-    pub(crate) up: Option<&'static str>,
-    pub(crate) down: &'static str,
-    pub(crate) feed_forward_norm: &'static str,
-    /// Of the whole stack: the norm behind the last layer, and the table of the relative positions.
-    pub(crate) last_norm: Option<&'static str>,
-    pub(crate) relative: Option<&'static str>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AttentionNames {
-    /// Queries, keys, values, and the output.
-    pub(crate) projections: [&'static str; 4],
-    pub(crate) norm: &'static str,
-}
-
-impl StackConfig {
-    /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases everywhere.
-    pub(crate) fn post_norm(sizes: Sizes, activation: Activation, norm_eps: f64, names: LayerNames) -> Self {
-        let Sizes { hidden_size, intermediate_size, num_layers, num_heads } = sizes;
-        let head_dim = hidden_size / num_heads;
-        Self {
-            hidden_size,
-            intermediate_size,
-            num_layers,
-            num_heads,
-            num_kv_heads: num_heads,
-            head_dim,
-            attention_scale: 1.0 / (head_dim as f32).sqrt(),
-            sliding_window: None,
-            bidirectional: true,
-            relative: None,
-            norm: NormKind::Layer,
-            norm_eps,
-            norm_first: false,
-            activation,
-            biases: Biases::ALL,
-            names,
-        }
-    }
-
-    pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
-        AttentionShape {
-            heads: self.num_heads,
-            kv_heads: self.num_kv_heads,
-            head_dim: self.head_dim,
-            scale: self.attention_scale,
-            window: self.sliding_window,
-            arithmetic,
-        }
-    }
-
-    fn norm(&self, loader: &Loader<'_>, name: &str) -> Result<NormWeights, SourceError> {
-        NormWeights::load(loader, name, self.hidden_size, (self.norm, self.norm_eps))
-    }
-}
+use crate::stack_config::{AttentionNames, StackConfig};
+use crate::{Compute, SourceError};
 
 /// Rows of one text that are computed together.
 pub(crate) struct Stretch<'a> {
@@ -202,6 +77,10 @@ struct Place<'a> {
     kept: Option<&'a [usize]>,
 }
 
+fn load_norm(loader: &Loader<'_>, name: &str, c: &StackConfig) -> Result<NormWeights, SourceError> {
+    NormWeights::load(loader, name, c.hidden_size, (c.norm, c.norm_eps))
+}
+
 struct Attention {
     query: Linear,
     key: Linear,
@@ -219,7 +98,7 @@ impl Attention {
             key: loader.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
             value: loader.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
             output: loader.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
-            norm: c.norm(loader, names.norm)?,
+            norm: load_norm(loader, names.norm, c)?,
         })
     }
 
@@ -313,7 +192,7 @@ impl FeedForward {
             gate: first(c.names.gate)?,
             up: c.names.up.map(first).transpose()?,
             down: loader.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
-            norm: c.norm(loader, c.names.feed_forward_norm)?,
+            norm: load_norm(loader, c.names.feed_forward_norm, c)?,
             activation: c.activation,
         })
     }
@@ -369,14 +248,14 @@ pub(crate) struct Stack {
 
 impl Stack {
     pub(crate) fn load(loader: &Loader<'_>, config: StackConfig) -> Result<Self, SourceError> {
-        let names = &config.names;
+        let names = config.names;
         let layer = |index| Layer::load(&loader.under(&format!("{}.{index}.", names.layers)), &config);
         let bias = |(name, buckets): (&str, RelativeBuckets)| {
             Ok(buckets.bias(&loader.floats(name, &[buckets.buckets, config.num_heads])?, config.num_heads))
         };
         Ok(Self {
             layers: (0..config.num_layers).map(layer).collect::<Result<_, _>>()?,
-            last_norm: names.last_norm.map(|name| config.norm(loader, name)).transpose()?,
+            last_norm: names.last_norm.map(|name| load_norm(loader, name, &config)).transpose()?,
             bias: names.relative.zip(config.relative).map(bias).transpose()?,
             config,
         })

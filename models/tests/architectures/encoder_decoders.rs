@@ -1,10 +1,8 @@
 //! Encoder-decoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other cuts.
 
-mod checkpoints;
-
 use std::sync::Arc;
 
-use checkpoints::{Checkpoint, Golden, largest_difference};
+use crate::checkpoints::{Checkpoint, Golden, largest_difference};
 use probity_models::{Arithmetic, Compute, Decoder, Isa, KvSpan, ModelConfig, PackedSegment, load_encoder_decoder};
 
 const MODELS: [&str; 3] = ["t5", "flan-t5", "bart"];
@@ -151,8 +149,8 @@ fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
 
 #[test]
 fn names_of_other_exports_are_read() {
-    let cases: [(&str, fn(&str) -> String); 3] = [
-        ("bart", |name| name.strip_prefix("model.").unwrap_or(name).to_owned()),
+    let cases = [
+        ("bart", (|name| name.strip_prefix("model.").unwrap_or(name).to_owned()) as fn(&str) -> String),
         ("bart", |name| name.replace("model.shared", "model.decoder.embed_tokens")),
         ("t5", |name| name.replace("shared", "encoder.embed_tokens")),
     ];

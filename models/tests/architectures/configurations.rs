@@ -1,8 +1,6 @@
 //! What configurations of encoder-decoders and encoders say, and what is refused in them.
 
-mod checkpoints;
-
-use checkpoints::Checkpoint;
+use crate::checkpoints::{Checkpoint, goldens};
 use probity_models::{ModelConfig, architectures, read_config};
 use serde_json::{Value, json};
 
@@ -22,7 +20,7 @@ fn every_architecture_has_a_golden_checkpoint_that_it_reads() {
             "mistral" => "mistral-window",
             name => name,
         };
-        let file = checkpoints::goldens().join("models").join(folder).join("config.json");
+        let file = goldens().join("models").join(folder).join("config.json");
         let config: Value = serde_json::from_slice(&std::fs::read(file).expect("a golden checkpoint")).expect("JSON");
         assert_eq!(config["model_type"], architecture);
         read_config(&config).expect("its own configuration is supported");

@@ -1,9 +1,7 @@
 //! Encoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other batches.
 
-mod checkpoints;
-
+use crate::checkpoints::{Checkpoint, Golden, goldens, largest_difference};
 use candle_core::Tensor;
-use checkpoints::{Checkpoint, Golden, goldens, largest_difference};
 use probity_models::{Arithmetic, Compute, Encoder, Isa, ModelConfig, load_encoder};
 use serde_json::Value;
 
@@ -125,6 +123,9 @@ fn what_makes_no_sense_is_an_error() {
     assert!(error(model.encode(&[vec![5; 199]], &[0])).contains("beyond the 198"));
     assert!(model.encode(&[vec![5; 198]], &[0]).is_ok(), "as many tokens as there are positions behind that of padding");
     assert!(model.masked(&[vec![5]], &[vec![1]]).expect_err("outside the text").to_string().contains("offsets"));
+
+    assert_eq!(model.encode(&[], &[0]).expect("no text is no error")[0].dims(), [0, 32]);
+    assert_eq!(model.masked(&[vec![5]], &[vec![]]).expect("nothing wanted is no error").dims(), [0, 32]);
 
     let headless = Checkpoint::golden("bert").renamed(|name| name.replace("cls.predictions", "elsewhere"));
     let model = load_checkpoint(&headless, Arithmetic::Exact);

@@ -1,0 +1,6 @@
+//! Architectures against independent implementations, and against themselves.
+
+mod checkpoints;
+mod configurations;
+mod encoder_decoders;
+mod encoders;
