@@ -108,6 +108,11 @@ impl Encoder {
         self.answer_start.is_some() || self.chat.is_ok()
     }
 
+    /// The tokenizer alone.
+    pub(crate) fn into_tokenizer(self) -> Tokenizer {
+        self.tokenizer
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

@@ -78,6 +78,16 @@ impl LoadOptions {
         available(self.isa)
     }
 
+    /// The arithmetic of our kernels.
+    pub(crate) fn arithmetic(&self) -> Arithmetic {
+        match self.precision {
+            Precision::Exact => Arithmetic::Exact,
+            Precision::Fast => Arithmetic::fastest(),
+            Precision::Dots => Arithmetic::Dots,
+            Precision::Tiles => Arithmetic::Tiles,
+        }
+    }
+
     /// The arithmetic that they mean on this machine: never [`Precision::Fast`] on the CPU.
     pub fn precision_in_force(&self) -> Precision {
         match (self.precision, Arithmetic::fastest()) {
@@ -151,14 +161,8 @@ impl Model {
         let isa = options.check()?;
         let threads = Threads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
-        let arithmetic = match options.precision {
-            Precision::Exact => Arithmetic::Exact,
-            Precision::Fast => Arithmetic::fastest(),
-            Precision::Dots => Arithmetic::Dots,
-            Precision::Tiles => Arithmetic::Tiles,
-        };
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
-        let decoder = threads.load(|| checkpoint.load(Compute { arithmetic, isa }, options.device))?;
+        let decoder = threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
         let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };

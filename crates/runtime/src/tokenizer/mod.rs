@@ -209,6 +209,16 @@ impl Tokenizer {
         }
     }
 
+    /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with `##`.
+    pub fn words_begin_with_space(&self) -> bool {
+        self.spelling != Spelling::Plain
+    }
+
+    /// Whether encoding puts a space before the first word.
+    pub fn adds_space(&self) -> bool {
+        self.adds_space
+    }
+
     /// The id of a token by its exact text in the vocabulary.
     pub fn token_id(&self, piece: &str) -> Option<u32> {
         self.added.iter().find(|token| token.content == piece).map(|token| token.id).or_else(|| self.engine.id(piece))

@@ -1,0 +1,213 @@
+//! The text-encoder contract on an encoder and its tokenizer.
+
+use std::ops::Range;
+
+use candle_core::Tensor;
+use probity_lm::{
+    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Prediction, Sink, TextEncoder, Usage, check_sequences,
+};
+use probity_models::{Compute, Encoder, ModelConfig};
+use rayon::prelude::*;
+
+use crate::checkpoint::{Checkpoint, LoadError};
+use crate::hub::Located;
+use crate::model::LoadOptions;
+use crate::threads::Threads;
+use crate::tokenizer::Tokenizer;
+use crate::weights::fingerprint;
+
+/// A loaded encoder.
+pub struct TextModel {
+    encoder: Box<dyn Encoder>,
+    threads: Threads,
+    tokenizer: Tokenizer,
+    framing: Framing,
+    description: ModelDescription,
+    layers: usize,
+    hidden_size: usize,
+    vocab_size: usize,
+    token_budget: usize,
+}
+
+/// How vocabularies write what stands behind a mask.
+const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
+
+impl TextModel {
+    /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision, device, instruction set,
+    /// threads, and how many tokens run together.
+    pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+        let isa = options.check()?;
+        let threads = Threads::new(options.threads)?;
+        let checkpoint = Checkpoint::open(located)?;
+        let compute = Compute { arithmetic: options.arithmetic(), isa };
+        let encoder = threads.load(|| checkpoint.load_encoder(compute, options.device))?;
+        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
+        let ModelConfig::Encoder(config) = checkpoint.config else { unreachable!("an encoder was loaded") };
+        let tokenizer = checkpoint.encoder.into_tokenizer();
+        let [before, after] = tokenizer.frame().clone();
+        let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
+        Ok(Self {
+            encoder,
+            threads,
+            tokenizer,
+            framing: Framing { before, after, mask },
+            description,
+            layers: config.num_layers,
+            hidden_size: config.hidden_size,
+            vocab_size: config.vocab_size,
+            token_budget: options.token_budget,
+        })
+    }
+
+    /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it included, as
+    /// sentence-transformers makes them of models with mean pooling. What is beyond the model's context is left out.
+    pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
+        let limit = self.description.context_length;
+        let framed: Vec<_> = self.tokenize(texts)?.iter().map(|ids| self.framing.frame(ids, limit)).collect();
+        let sequences: Vec<&[u32]> = framed.iter().map(|text| text.ids.as_slice()).collect();
+        let mut vectors = vec![Vec::new(); texts.len()];
+        self.hidden_states(&sequences, &[self.layers], &mut |index, states| {
+            vectors[index] = mean_of_length_one(&states);
+            Ok(())
+        })?;
+        Ok(vectors)
+    }
+
+    /// Ranges of sequences that run together, given their lengths: as many as the budget holds, at least one.
+    fn packs(&self, lengths: &[usize]) -> Vec<Range<usize>> {
+        let (mut packs, mut start, mut tokens) = (Vec::new(), 0, 0);
+        for (index, length) in lengths.iter().enumerate() {
+            if index > start && tokens + length > self.token_budget {
+                packs.push(start..index);
+                (start, tokens) = (index, 0);
+            }
+            tokens += length;
+        }
+        if start < lengths.len() {
+            packs.push(start..lengths.len());
+        }
+        packs
+    }
+
+    fn states_of(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<HiddenStates>> {
+        let states = self.threads.run(|| self.encoder.encode(texts, layers))?;
+        let states = states.iter().map(floats).collect::<candle_core::Result<Vec<_>>>()?;
+        let mut start = 0;
+        Ok(texts
+            .iter()
+            .map(|text| {
+                let rows = start * self.hidden_size..(start + text.len()) * self.hidden_size;
+                start += text.len();
+                let values = states.iter().flat_map(|layer| &layer[rows.clone()]).copied().collect();
+                HiddenStates { values, tokens: text.len(), hidden_size: self.hidden_size }
+            })
+            .collect())
+    }
+
+    fn predictions_of(&self, sequences: &[MaskedSequence]) -> candle_core::Result<Vec<Prediction>> {
+        let texts: Vec<Vec<u32>> = sequences.iter().map(|sequence| sequence.ids.clone()).collect();
+        let positions: Vec<Vec<usize>> = sequences.iter().map(|sequence| sequence.positions.clone()).collect();
+        self.threads.run(|| {
+            let hidden = self.encoder.masked(&texts, &positions)?;
+            let rows = hidden.dim(0)?;
+            // The likeliest tokens are known first, then their logits are asked for.
+            let greedy: Vec<Vec<u32>> = self.encoder.head(&hidden, &vec![Vec::new(); rows])?.iter().map(|row| vec![row.greedy]).collect();
+            let rows = self.encoder.head(&hidden, &greedy)?;
+            rows.iter()
+                .map(|row| match f64::from(row.logits[0]) - row.normaliser {
+                    logprob if logprob.is_finite() => Ok(Prediction { id: row.greedy, logprob }),
+                    _ => candle_core::bail!("a logit at a mask is no number"),
+                })
+                .collect()
+        })
+    }
+}
+
+fn floats(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
+    tensor.flatten_all()?.to_vec1()
+}
+
+fn model_error(error: candle_core::Error) -> EncoderError {
+    EncoderError::Model(Box::new(error))
+}
+
+fn mean_of_length_one(states: &HiddenStates) -> Vec<f32> {
+    let mut sums = vec![0.0_f64; states.hidden_size];
+    for row in states.layer(0).chunks_exact(states.hidden_size) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+    let length = sums.iter().map(|x| x * x).sum::<f64>().sqrt();
+    sums.iter().map(|x| (x / length) as f32).collect()
+}
+
+impl TextEncoder for TextModel {
+    fn description(&self) -> &ModelDescription {
+        &self.description
+    }
+
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn framing(&self) -> &Framing {
+        &self.framing
+    }
+
+    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
+        let encode = |(index, text): (usize, &&str)| {
+            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, why: error.to_string() })
+        };
+        texts.par_iter().enumerate().map(encode).collect()
+    }
+
+    fn piece(&self, id: u32) -> Piece {
+        let text = self.tokenizer.token_text(id);
+        if self.tokenizer.words_begin_with_space() {
+            let word = text.strip_prefix(' ');
+            return Piece { text: word.unwrap_or(&text).to_owned(), continues_word: word.is_none() };
+        }
+        let rest = text.strip_prefix("##").filter(|_| !self.tokenizer.is_special(id));
+        Piece { text: rest.unwrap_or(&text).to_owned(), continues_word: rest.is_some() }
+    }
+
+    fn word_start(&self) -> &'static str {
+        if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
+    }
+
+    fn hidden_states(&self, sequences: &[&[u32]], layers: &[usize], sink: &mut Sink<'_, HiddenStates>) -> Result<Usage, EncoderError> {
+        check_sequences(sequences.iter().copied(), self.description.context_length, self.vocab_size)?;
+        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.layers) {
+            return Err(EncoderError::Layer { asked, layers: self.layers, model: self.description.name.clone() });
+        }
+        let mut usage = Usage::default();
+        for pack in self.packs(&sequences.iter().map(|ids| ids.len()).collect::<Vec<_>>()) {
+            let texts: Vec<Vec<u32>> = sequences[pack.clone()].iter().map(|ids| ids.to_vec()).collect();
+            for (index, states) in pack.zip(self.states_of(&texts, layers).map_err(model_error)?) {
+                usage.tokens_computed += states.tokens as u64;
+                sink(index, states).map_err(EncoderError::Sink)?;
+            }
+        }
+        Ok(Usage { tokens_unshared: usage.tokens_computed, ..usage })
+    }
+
+    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<Prediction>>) -> Result<Usage, EncoderError> {
+        if !self.encoder.has_masked_head() {
+            return Err(EncoderError::NoMaskedHead { model: self.description.name.clone() });
+        }
+        check_sequences(sequences.iter().map(|s| s.ids.as_slice()), self.description.context_length, self.vocab_size)?;
+        let mut usage = Usage::default();
+        for pack in self.packs(&sequences.iter().map(|sequence| sequence.ids.len()).collect::<Vec<_>>()) {
+            let mut predictions = self.predictions_of(&sequences[pack.clone()]).map_err(model_error)?.into_iter();
+            for index in pack {
+                let sequence = &sequences[index];
+                usage.tokens_computed += sequence.ids.len() as u64;
+                sink(index, predictions.by_ref().take(sequence.positions.len()).collect()).map_err(EncoderError::Sink)?;
+            }
+        }
+        Ok(Usage { tokens_unshared: usage.tokens_computed, ..usage })
+    }
+}
