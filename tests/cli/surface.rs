@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const OWN_COMMANDS: [&str; 12] = [
+const OWN_COMMANDS: [&str; 13] = [
     "run",
     "recipe",
     "model",
