@@ -56,7 +56,7 @@ fn bits_are_checked_and_costs_foreseen_as_for_any_model() {
     let asked = json!({"id": "1", "messages": [{"role": "user", "content": "Which one?"}], "answer_prefix": "Summary", "labels": {"A": ["A"], "B": ["B"]}});
     let requests = world.file("r.jsonl", lines(&[asked]));
     let answered = world.run(&["logprobs", "--model", &model, "--input", &requests]).exits(0);
-    assert!(answered.stdout.contains("\"scored\""), "{}", answered.stdout);
+    assert!(answered.stdout.contains("\"mass\""), "{}", answered.stdout);
 }
 
 #[test]
