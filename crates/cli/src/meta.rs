@@ -124,7 +124,7 @@ impl MetaArgs {
             Reporter::new(global).say(&format!("{}", out.display()));
         }
         if self.json {
-            print(&visible_json(&serde_json::to_string_pretty(&summary)?))?;
+            print(&visible_json(&summary.to_string()))?;
         } else {
             tables::sections(&evaluation, &resampling).iter().try_for_each(|section| print(&section_text(section)))?;
             print(&visible(&signature_line(&metrics, &resampling)))?;

@@ -1,6 +1,6 @@
 //! The scores that are evaluated, by metric.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probity_data::{ScoreTable, read_scores};
@@ -57,21 +57,19 @@ impl Metrics {
                     "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a method that scores"
                 );
             }
-            files.push((path, of_table(read_scores(&file)?, &own_name(&file))));
+            files.push(of_table(read_scores(&file)?, &own_name(&file)));
         }
         // A name that several files have is told apart by the file.
-        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, metrics) in &files {
-            let mut names: Vec<&String> = metrics.iter().map(|metric| &metric.name).collect();
-            names.dedup();
-            names.into_iter().for_each(|name| *seen.entry(name.clone()).or_default() += 1);
+        let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
+        for metrics in &files {
+            let names: BTreeSet<&String> = metrics.iter().map(|metric| &metric.name).collect();
+            names.into_iter().for_each(|name| *files_with.entry(name.clone()).or_default() += 1);
         }
-        let called = |path: &Path, name: String| {
-            let place = path.file_stem().map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned());
-            if seen[&name] > 1 { format!("{name} ({place})") } else { name }
-        };
-        let list = files.into_iter().flat_map(|(path, metrics)| {
-            metrics.into_iter().map(|metric| Metric { name: called(path, metric.name.clone()), ..metric }).collect::<Vec<_>>()
+        let labels = labels(paths);
+        let list = files.into_iter().zip(labels).flat_map(|(metrics, label)| {
+            let several = |name: &String| files_with[name] > 1;
+            let called = |name: String| if several(&name) { format!("{name} ({label})") } else { name };
+            metrics.into_iter().map(|metric| Metric { name: called(metric.name.clone()), ..metric }).collect::<Vec<_>>()
         });
         Ok(Self { list: list.collect() })
     }
@@ -104,6 +102,18 @@ impl Metrics {
         }
         names
     }
+}
+
+/// How files are called: by their own name, a run's table by its folder's; by their paths where that tells nothing apart.
+fn labels(paths: &[PathBuf]) -> Vec<String> {
+    let short = |path: &PathBuf| {
+        let file = file_of(path);
+        let named = if file.file_name().is_some_and(|name| name == SCORES) { file.parent() } else { Some(file.as_path()) };
+        named.and_then(Path::file_stem).map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
+    };
+    let labels: Vec<String> = paths.iter().map(short).collect();
+    let distinct: BTreeSet<&String> = labels.iter().collect();
+    if distinct.len() == labels.len() { labels } else { paths.iter().map(|path| path.display().to_string()).collect() }
 }
 
 /// A name that is not among the known ones.
