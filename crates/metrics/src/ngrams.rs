@@ -151,9 +151,17 @@ pub(crate) fn total(len: usize, order: usize) -> usize {
 }
 
 /// Numbers words: equal words have equal numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Interner<'t> {
     known: HashMap<&'t str, u32, FxBuildHasher>,
+}
+
+impl Default for Interner<'_> {
+    fn default() -> Self {
+        /// Most pairs of texts have fewer words.
+        const ROOM: usize = 200;
+        Self { known: HashMap::with_capacity_and_hasher(ROOM, FxBuildHasher) }
+    }
 }
 
 impl<'t> Interner<'t> {

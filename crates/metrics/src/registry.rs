@@ -124,6 +124,8 @@ mod tests {
             let tolerance = if name == "mover-score" { 2e-6 } else { 1e-9 };
             let near = |score: crate::Score, expected: f64| score.value().is_some_and(|value| (value - expected).abs() < tolerance);
             assert!(near(scores.items[1][0], second) && near(scores.corpus[0], corpus), "{name}: {scores:?}");
+            let mean = crate::Score::mean(scores.items.iter().map(|row| row[0]));
+            assert!(!metric(name).expect("registered").is_mean() || mean == scores.corpus[0], "{name}: {scores:?}");
             assert!(
                 scores.items.iter().chain([&scores.corpus]).all(|row| row.len() == 1 + metric(name).expect("registered").parts().len())
             );

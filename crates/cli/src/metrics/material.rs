@@ -9,6 +9,7 @@ use clap::Args;
 use probity_data::{Candidate, LineError, Sample, open};
 use probity_metrics::{Choice, Item, Score};
 use probity_runtime::weights::sha256_file;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Place;
@@ -186,18 +187,26 @@ impl Material {
     }
 
     /// A row of `scores.jsonl`.
-    pub(super) fn row(&self, (sample, candidate): Place, metric: &str, score: Score) -> Value {
+    pub(super) fn row<'a>(&'a self, (sample, index): Place, metric: &'a str, score: Score) -> Row<'a> {
         let sample = &self.samples[sample];
-        let mut row = json!({
-            "item": sample.id, "candidate": sample.candidates[candidate].id, "index": candidate, "metric": metric, "score": score.value(),
-        });
-        row["outcome"] = match score {
-            Score::Value(_) => "scored".into(),
-            Score::Undefined(_) => "undefined".into(),
+        let (outcome, why) = match score {
+            Score::Value(_) => ("scored", None),
+            Score::Undefined(why) => ("undefined", Some(why)),
         };
-        if let Score::Undefined(why) = score {
-            row["why"] = why.into();
-        }
-        row
+        Row { item: &sample.id, candidate: &sample.candidates[index].id, index, metric, score: score.value(), outcome, why }
     }
+}
+
+/// A row of `scores.jsonl`.
+#[derive(Serialize)]
+pub(super) struct Row<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    /// The candidate's position in its sample.
+    index: usize,
+    metric: &'a str,
+    score: Option<f64>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
 }

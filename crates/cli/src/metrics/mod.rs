@@ -153,7 +153,7 @@ fn into_folder(
     folder: &mut RunFolder,
 ) -> anyhow::Result<Summary> {
     folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, &material.samples)?))?;
-    let mut table = folder.table("scores.jsonl")?;
+    let mut table = folder.table("scores.jsonl")?.with_flush_every(ROWS_AT_ONCE);
     let mut written = 0;
     let summary = score(ready, material, reporter, &mut |labels, places, rows| {
         for (place, row) in places.iter().zip(rows) {
@@ -169,6 +169,9 @@ fn into_folder(
     folder.write_summary(&summary)?;
     Ok(summary)
 }
+
+/// So many rows go to the system together; those of a metric come all at once anyway.
+const ROWS_AT_ONCE: usize = 1024;
 
 /// Where a candidate stands: the positions of its sample and of itself.
 type Place = (usize, usize);

@@ -77,14 +77,14 @@ fn western(text: &str) -> String {
 
 /// Most of ASCII's punctuation stands alone.
 pub(crate) fn set_apart(text: &str) -> String {
-    let mut apart = String::with_capacity(text.len() * 2);
-    for c in text.chars() {
-        match c {
-            '{'..='~' | '['..='`' | ' '..='&' | '('..='+' | ':'..='@' | '/' => apart.extend([' ', c, ' ']),
-            _ => apart.push(c),
+    let mut apart = Vec::with_capacity(text.len() * 2);
+    for byte in text.bytes() {
+        match byte {
+            b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => apart.extend([b' ', byte, b' ']),
+            _ => apart.push(byte),
         }
     }
-    apart
+    String::from_utf8(apart).expect("spaces come beside ASCII only")
 }
 
 /// A period or comma stands alone except between digits; a hyphen does so after a digit. Each rule goes over the text once, from left to right,
