@@ -391,7 +391,7 @@ def blanc_with_model(data):
     folder = ROOT / "models" / "tiny-masked"
     tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
     model = transformers.BertForMaskedLM.from_pretrained(folder, return_dict=False).eval()
-    real = real_items(data)[: 5 * 30 : 5]
+    real = real_items(data)[: 5 * 40 : 5]
 
     def split(text):
         return [sentence.strip() for sentence in sentences(text) if sentence.strip()]
@@ -401,7 +401,7 @@ def blanc_with_model(data):
     metrics = [("blanc", 2, "relative"), ("blanc:gap=6", 6, "relative")]
     write_json(FOLDER / "blanc.json", {
         "made_with": versions("blanc", "torch", "transformers", "uniseg"),
-        "items": "the summary of the first system (by name) of each of the first 30 articles of summeval.json",
+        "items": "the summary of the first system (by name) of each of the first 40 articles of summeval.json",
         "texts": own,
         "own": {name: blanc_scores(own, tokenizer=tokenizer, model=model, split=split, gap=gap, measure=m) for name, gap, m in metrics},
         "real": {name: blanc_scores(real, tokenizer=tokenizer, model=model, split=split, gap=gap, measure=m) for name, gap, m in metrics[:1]},
