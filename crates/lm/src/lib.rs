@@ -26,7 +26,7 @@ pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
-pub use text_encoder::{EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, Prediction, TextEncoder, check_sequences};
+pub use text_encoder::{EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, check_sequences};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].
 pub const DEFAULT_MIN_MASS: f64 = 0.01;

@@ -1,8 +1,7 @@
 //! An encoder that answers by functions: metrics are tested against it.
 
 use crate::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Prediction, Sink, TextEncoder, Usage,
-    check_sequences,
+    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink, TextEncoder, Usage, check_sequences,
 };
 
 type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
@@ -122,7 +121,7 @@ impl TextEncoder for ScriptedEncoder {
         Ok(usage)
     }
 
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<Prediction>>) -> Result<Usage, EncoderError> {
+    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError> {
         let no_head = || EncoderError::NoMaskedHead { model: self.description.name.clone() };
         let masked = self.masked.as_ref().ok_or_else(no_head)?;
         check_sequences(sequences.iter().map(|s| s.ids.as_slice()), self.description.context_length, self.vocabulary.len())?;
@@ -130,8 +129,7 @@ impl TextEncoder for ScriptedEncoder {
         for (index, sequence) in sequences.iter().enumerate().rev() {
             usage.tokens_computed += sequence.ids.len() as u64;
             usage.tokens_unshared += sequence.ids.len() as u64;
-            let predictions = masked(sequence).into_iter().map(|id| Prediction { id, logprob: 0.0 }).collect();
-            sink(index, predictions).map_err(EncoderError::Sink)?;
+            sink(index, masked(sequence)).map_err(EncoderError::Sink)?;
         }
         Ok(usage)
     }

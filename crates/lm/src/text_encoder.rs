@@ -125,15 +125,6 @@ pub struct MaskedSequence {
     pub positions: Vec<usize>,
 }
 
-/// What a model puts in the place of a mask.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prediction {
-    /// The most probable id; the lowest among equals.
-    pub id: u32,
-    /// log P of it under the full vocabulary.
-    pub logprob: f64,
-}
-
 /// A model that reads whole texts in both directions.
 ///
 /// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes back for it does not
@@ -166,8 +157,8 @@ pub trait TextEncoder: Send + Sync {
     /// The hidden states of each sequence after each of `layers`, through `sink` by the sequence's position.
     fn hidden_states(&self, sequences: &[&[u32]], layers: &[usize], sink: &mut Sink<'_, HiddenStates>) -> Result<Usage, EncoderError>;
 
-    /// What stands at the positions that each sequence asks about, in their order, through `sink` by the sequence's position.
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<Prediction>>) -> Result<Usage, EncoderError>;
+    /// The most probable id at each position that a sequence asks about, the lowest among equals, through `sink` by the sequence's position.
+    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError>;
 }
 
 /// Refuses what no encoder can answer: for implementations of [`TextEncoder`].

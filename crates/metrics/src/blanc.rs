@@ -216,8 +216,8 @@ impl Blanc {
 
     fn judge(&self, block: Block) -> Result<Vec<Vec<Score>>, MetricError> {
         let mut predicted: Vec<Vec<u32>> = vec![Vec::new(); block.sequences.len()];
-        let take = &mut |index: usize, predictions: Vec<probity_lm::Prediction>| {
-            predicted[index] = predictions.iter().map(|prediction| prediction.id).collect();
+        let take = &mut |index: usize, ids| {
+            predicted[index] = ids;
             Ok(())
         };
         self.encoder.predict_masked(&block.sequences, take).map_err(|source| failed(Self::NAME, source))?;

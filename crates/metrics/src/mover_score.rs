@@ -120,12 +120,11 @@ fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
     }
     let mut pooled = Vec::with_capacity(states.tokens * 3 * width);
     for token in 0..states.tokens {
-        let over = |fold: &dyn Fn(&mut dyn Iterator<Item = f32>) -> f32| -> Vec<f32> {
-            (0..width).map(|at| fold(&mut (0..layers).map(|layer| states.layer(layer)[token * width + at]))).collect()
-        };
-        pooled.extend(over(&|values| values.fold(f32::INFINITY, f32::min)));
-        pooled.extend(over(&|values| values.sum::<f32>() / layers as f32));
-        pooled.extend(over(&|values| values.fold(f32::NEG_INFINITY, f32::max)));
+        let rows: Vec<&[f32]> = (0..layers).map(|layer| &states.layer(layer)[token * width..][..width]).collect();
+        let column = |at: usize| rows.iter().map(move |row| row[at]);
+        pooled.extend((0..width).map(|at| column(at).fold(f32::INFINITY, f32::min)));
+        pooled.extend((0..width).map(|at| column(at).sum::<f32>() / layers as f32));
+        pooled.extend((0..width).map(|at| column(at).fold(f32::NEG_INFINITY, f32::max)));
     }
     Some(pooled)
 }

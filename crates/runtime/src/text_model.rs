@@ -3,10 +3,8 @@
 use std::ops::Range;
 
 use candle_core::Tensor;
-use probity_lm::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Prediction, Sink, TextEncoder, Usage, check_sequences,
-};
-use probity_models::{Compute, Encoder, ModelConfig};
+use probity_lm::{EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage, check_sequences};
+use probity_models::{Compute, Encoder, HeadRow, ModelConfig};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -104,22 +102,18 @@ impl TextModel {
             .collect())
     }
 
-    fn predictions_of(&self, sequences: &[MaskedSequence]) -> candle_core::Result<Vec<Prediction>> {
+    fn predictions_of(&self, sequences: &[MaskedSequence]) -> candle_core::Result<Vec<u32>> {
         let texts: Vec<Vec<u32>> = sequences.iter().map(|sequence| sequence.ids.clone()).collect();
         let positions: Vec<Vec<usize>> = sequences.iter().map(|sequence| sequence.positions.clone()).collect();
-        self.threads.run(|| {
+        let rows = self.threads.run(|| {
             let hidden = self.encoder.masked(&texts, &positions)?;
-            let rows = hidden.dim(0)?;
-            // The likeliest tokens are known first, then their logits are asked for.
-            let greedy: Vec<Vec<u32>> = self.encoder.head(&hidden, &vec![Vec::new(); rows])?.iter().map(|row| vec![row.greedy]).collect();
-            let rows = self.encoder.head(&hidden, &greedy)?;
-            rows.iter()
-                .map(|row| match f64::from(row.logits[0]) - row.normaliser {
-                    logprob if logprob.is_finite() => Ok(Prediction { id: row.greedy, logprob }),
-                    _ => candle_core::bail!("a logit at a mask is no number"),
-                })
-                .collect()
-        })
+            self.encoder.head(&hidden, &vec![Vec::new(); hidden.dim(0)?])
+        })?;
+        let id = |row: &HeadRow| match row.normaliser.is_finite() {
+            true => Ok(row.greedy),
+            false => candle_core::bail!("a logit at a mask is no number"),
+        };
+        rows.iter().map(id).collect()
     }
 }
 
@@ -194,7 +188,7 @@ impl TextEncoder for TextModel {
         Ok(Usage { tokens_unshared: usage.tokens_computed, ..usage })
     }
 
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<Prediction>>) -> Result<Usage, EncoderError> {
+    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError> {
         if !self.encoder.has_masked_head() {
             return Err(EncoderError::NoMaskedHead { model: self.description.name.clone() });
         }
