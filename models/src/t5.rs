@@ -97,9 +97,12 @@ fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> 
     let (gated, function) = said.strip_prefix("gated-").map_or((false, said), |function| (true, function));
     // The published gated models were trained with the approximation.
     let function = if said == "gated-gelu" { "gelu_new" } else { function };
-    let function = fields.take("dense_act_fn").unwrap_or_else(|| json!(function));
     let gated = fields.flag("is_gated_act")?.unwrap_or(gated);
-    activation(&function).map(|activation| (activation, gated)).ok_or_else(|| fields.not_honoured("feed_forward_proj", &name))
+    let (field, function) = match fields.take("dense_act_fn") {
+        Some(function) => ("dense_act_fn", function),
+        None => ("feed_forward_proj", json!(function)),
+    };
+    activation(&function).map(|activation| (activation, gated)).ok_or_else(|| fields.not_honoured(field, &function))
 }
 
 /// Names in the encoder and in the decoder, of a plain and of a gated model each.
