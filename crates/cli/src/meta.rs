@@ -52,6 +52,7 @@ scores of one context for independent. Intervals and tests of differences resamp
 
 /// Options of `meta`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct MetaArgs {
     /// Scores: a run's folder, or a table (JSON lines, CSV, TSV or Parquet); once for each
     #[arg(long, value_name = "FILE|DIR", required = true)]
@@ -116,11 +117,10 @@ impl MetaArgs {
         let gold = gold.chosen(&self.attribute)?;
         let resampling = Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed };
         let evaluation = Evaluation::of(&metrics, &gold, &self.compare, self.average, &resampling)?;
-        let summary = self.summary(&metrics, &evaluation, &resampling);
+        let summary = summary_of(&metrics, &evaluation, &resampling);
         if let Some(out) = &self.out {
-            let folder = RunFolder::create(out, self.existing(), self.info(arguments, &gold_path)?)?;
-            let written = write(folder, &summary);
-            written?;
+            let folder = RunFolder::create(out, self.existing(), self.info(arguments, &gold_path))?;
+            write(folder, &summary)?;
             Reporter::new(global).say(&format!("{}", out.display()));
         }
         if self.json {
@@ -144,7 +144,7 @@ impl MetaArgs {
         self.gold.clone().or_else(kept).ok_or_else(|| anyhow::anyhow!(missing))
     }
 
-    fn info(&self, arguments: &[OsString], gold: &PathBuf) -> anyhow::Result<RunInfo> {
+    fn info(&self, arguments: &[OsString], gold: &PathBuf) -> RunInfo {
         let hashed = |path: &PathBuf| {
             let file = metrics::file_of(path);
             json!({"path": path, "sha256": file.is_file().then(|| sha256_file(&file).ok()).flatten()})
@@ -153,7 +153,7 @@ impl MetaArgs {
             "scores": self.scores.iter().map(hashed).collect::<Vec<_>>(), "metric": self.metric, "attribute": self.attribute,
             "average": self.average, "compare": self.compare, "rounds": self.rounds, "confidence": self.confidence, "seed": self.seed,
         });
-        Ok(RunInfo {
+        RunInfo {
             command: "meta".to_owned(),
             arguments_given: typed(arguments),
             arguments_in_force: json!({"method": method, "data": hashed(gold)}),
@@ -161,17 +161,18 @@ impl MetaArgs {
             model: Value::Null,
             seeds: BTreeMap::from([("seed".to_owned(), self.seed)]),
             recipe: None,
-        })
+        }
     }
+}
 
-    fn summary(&self, metrics: &Metrics, evaluation: &Evaluation, resampling: &Resampling) -> Value {
-        let sections: Vec<Section> = tables::sections(evaluation, resampling);
-        let headline: Vec<Headline> = evaluation.headline();
-        json!({
-            "method": "meta", "signature_line": signature_line(metrics, resampling), "outcomes": evaluation.outcomes(), "headline": headline,
-            "values": evaluation, "sections": sections,
-        })
-    }
+/// What `summary.json` holds.
+fn summary_of(metrics: &Metrics, evaluation: &Evaluation, resampling: &Resampling) -> Value {
+    let sections: Vec<Section> = tables::sections(evaluation, resampling);
+    let headline: Vec<Headline> = evaluation.headline();
+    json!({
+        "method": "meta", "signature_line": signature_line(metrics, resampling), "outcomes": evaluation.outcomes(), "headline": headline,
+        "values": evaluation, "sections": sections,
+    })
 }
 
 /// What the figures depend on besides the files, on one line.

@@ -63,7 +63,9 @@ impl Metrics {
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
         for metrics in &files {
             let names: BTreeSet<&String> = metrics.iter().map(|metric| &metric.name).collect();
-            names.into_iter().for_each(|name| *files_with.entry(name.clone()).or_default() += 1);
+            for name in names {
+                *files_with.entry(name.clone()).or_default() += 1;
+            }
         }
         let labels = labels(paths);
         let list = files.into_iter().zip(labels).flat_map(|(metrics, label)| {
