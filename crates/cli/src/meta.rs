@@ -25,7 +25,7 @@ use crate::exit::Done;
 use crate::method::{close, section_text, typed};
 use crate::progress::Reporter;
 use crate::terminal::{print, visible, visible_json};
-use evaluate::{Compare, Evaluation};
+use evaluate::Evaluation;
 use gold::Gold;
 use metrics::Metrics;
 
@@ -63,17 +63,17 @@ pub(crate) struct MetaArgs {
     #[command(flatten)]
     read: ReadArgs,
     /// Only these metrics, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES")]
     metric: Vec<String>,
     /// Only these gold attributes, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES")]
     attribute: Vec<String>,
     /// Also average each metric's figures over the attributes
     #[arg(long)]
     average: bool,
     /// Test the difference between two metrics: Williams' test, paired bootstrap, approximate randomisation; once for each pair
     #[arg(long, value_name = "A,B")]
-    compare: Vec<Compare>,
+    compare: Vec<String>,
     /// Resamples behind every interval and test
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
@@ -116,7 +116,8 @@ impl MetaArgs {
         };
         let gold = gold.chosen(&self.attribute)?;
         let resampling = Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed };
-        let evaluation = Evaluation::of(&metrics, &gold, &self.compare, self.average, &resampling)?;
+        let pairs = self.compare.iter().map(|text| metrics.pair(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let evaluation = Evaluation::of(&metrics, &gold, &pairs, self.average, &resampling)?;
         let summary = summary_of(&metrics, &evaluation, &resampling);
         if let Some(out) = &self.out {
             let folder = RunFolder::create(out, self.existing(), self.info(arguments, &gold_path))?;
