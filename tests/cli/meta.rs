@@ -239,6 +239,15 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
 }
 
 #[test]
+fn names_with_commas_can_be_chosen_and_compared() {
+    let (world, gold, _) = given();
+    let scores = world.file("commas.csv", SCORES.replace("good,bad", "\"bleu:tok=intl,smooth=floor\",bleu"));
+    let pair = "bleu:tok=intl,smooth=floor,bleu";
+    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--metric", pair, "--compare", pair, "--rounds", "10"]).exits(0);
+    assert!(ran.stdout.contains("Differences between metrics"), "{}", ran.stdout);
+}
+
+#[test]
 fn two_files_with_one_metric_are_told_apart() {
     let (world, gold, scores) = given();
     let other = world.file("other.csv", SCORES.replace("0.11", "0.99"));

@@ -25,7 +25,7 @@ use crate::exit::Done;
 use crate::method::{close, section_text, typed};
 use crate::progress::Reporter;
 use crate::terminal::{print, visible, visible_json};
-use evaluate::{Compare, Evaluation};
+use evaluate::Evaluation;
 use gold::Gold;
 use metrics::Metrics;
 
@@ -52,6 +52,7 @@ scores of one context for independent. Intervals and tests of differences resamp
 
 /// Options of `meta`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct MetaArgs {
     /// Scores: a run's folder, or a table (JSON lines, CSV, TSV or Parquet); once for each
     #[arg(long, value_name = "FILE|DIR", required = true)]
@@ -62,17 +63,17 @@ pub(crate) struct MetaArgs {
     #[command(flatten)]
     read: ReadArgs,
     /// Only these metrics, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES")]
     metric: Vec<String>,
     /// Only these gold attributes, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES")]
     attribute: Vec<String>,
     /// Also average each metric's figures over the attributes
     #[arg(long)]
     average: bool,
     /// Test the difference between two metrics: Williams' test, paired bootstrap, approximate randomisation; once for each pair
     #[arg(long, value_name = "A,B")]
-    compare: Vec<Compare>,
+    compare: Vec<String>,
     /// Resamples behind every interval and test
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
@@ -115,12 +116,12 @@ impl MetaArgs {
         };
         let gold = gold.chosen(&self.attribute)?;
         let resampling = Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed };
-        let evaluation = Evaluation::of(&metrics, &gold, &self.compare, self.average, &resampling)?;
-        let summary = self.summary(&metrics, &evaluation, &resampling);
+        let pairs = self.compare.iter().map(|text| metrics.pair(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let evaluation = Evaluation::of(&metrics, &gold, &pairs, self.average, &resampling)?;
+        let summary = summary_of(&metrics, &evaluation, &resampling);
         if let Some(out) = &self.out {
-            let folder = RunFolder::create(out, self.existing(), self.info(arguments, &gold_path)?)?;
-            let written = write(folder, &summary);
-            written?;
+            let folder = RunFolder::create(out, self.existing(), self.info(arguments, &gold_path))?;
+            write(folder, &summary)?;
             Reporter::new(global).say(&format!("{}", out.display()));
         }
         if self.json {
@@ -144,7 +145,7 @@ impl MetaArgs {
         self.gold.clone().or_else(kept).ok_or_else(|| anyhow::anyhow!(missing))
     }
 
-    fn info(&self, arguments: &[OsString], gold: &PathBuf) -> anyhow::Result<RunInfo> {
+    fn info(&self, arguments: &[OsString], gold: &PathBuf) -> RunInfo {
         let hashed = |path: &PathBuf| {
             let file = metrics::file_of(path);
             json!({"path": path, "sha256": file.is_file().then(|| sha256_file(&file).ok()).flatten()})
@@ -153,7 +154,7 @@ impl MetaArgs {
             "scores": self.scores.iter().map(hashed).collect::<Vec<_>>(), "metric": self.metric, "attribute": self.attribute,
             "average": self.average, "compare": self.compare, "rounds": self.rounds, "confidence": self.confidence, "seed": self.seed,
         });
-        Ok(RunInfo {
+        RunInfo {
             command: "meta".to_owned(),
             arguments_given: typed(arguments),
             arguments_in_force: json!({"method": method, "data": hashed(gold)}),
@@ -161,17 +162,18 @@ impl MetaArgs {
             model: Value::Null,
             seeds: BTreeMap::from([("seed".to_owned(), self.seed)]),
             recipe: None,
-        })
+        }
     }
+}
 
-    fn summary(&self, metrics: &Metrics, evaluation: &Evaluation, resampling: &Resampling) -> Value {
-        let sections: Vec<Section> = tables::sections(evaluation, resampling);
-        let headline: Vec<Headline> = evaluation.headline();
-        json!({
-            "method": "meta", "signature_line": signature_line(metrics, resampling), "outcomes": evaluation.outcomes(), "headline": headline,
-            "values": evaluation, "sections": sections,
-        })
-    }
+/// What `summary.json` holds.
+fn summary_of(metrics: &Metrics, evaluation: &Evaluation, resampling: &Resampling) -> Value {
+    let sections: Vec<Section> = tables::sections(evaluation, resampling);
+    let headline: Vec<Headline> = evaluation.headline();
+    json!({
+        "method": "meta", "signature_line": signature_line(metrics, resampling), "outcomes": evaluation.outcomes(), "headline": headline,
+        "values": evaluation, "sections": sections,
+    })
 }
 
 /// What the figures depend on besides the files, on one line.

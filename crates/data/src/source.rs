@@ -82,7 +82,9 @@ impl Source {
         let records: Vec<(usize, Sample)> = file.records.by_ref().collect();
         let mut problems = file.records.into_problems();
         for (place, sample) in &records {
-            wrong(sample).into_iter().for_each(|error| problems.push(*place, error));
+            for error in wrong(sample) {
+                problems.push(*place, error);
+            }
         }
         ReadReport { records, problems }.strict()
     }

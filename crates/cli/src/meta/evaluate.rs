@@ -1,7 +1,6 @@
 //! Every metric against every attribute, averages, preferences and differences.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use probity_methods::Headline;
 use probity_stats::{Correlation, Figures, MetricDifference, Resampling, compare_metrics};
@@ -14,23 +13,9 @@ use super::preference::{PreferenceFigures, preference};
 
 /// Two metrics to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Compare {
-    first: String,
-    second: String,
-}
-
-impl FromStr for Compare {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split(',').map(str::trim).collect();
-        match parts[..] {
-            [first, second] if !first.is_empty() && !second.is_empty() && first != second => {
-                Ok(Self { first: first.to_owned(), second: second.to_owned() })
-            }
-            _ => Err("expected two metrics, such as bleu,rouge-l".to_owned()),
-        }
-    }
+pub(super) struct Compare {
+    pub(super) first: String,
+    pub(super) second: String,
 }
 
 /// A metric against an attribute.
@@ -87,9 +72,6 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     pub(super) fn of(metrics: &Metrics, gold: &Gold, compare: &[Compare], average: bool, resampling: &Resampling) -> anyhow::Result<Self> {
-        for name in compare.iter().flat_map(|pair| [&pair.first, &pair.second]) {
-            metrics.check(name, "--compare")?;
-        }
         let aligned: Vec<Aligned<'_>> = metrics.list.iter().map(|metric| Aligned::new(metric, gold)).collect::<Result<_, _>>()?;
         let mut evaluation = Self {
             gold: gold.file.clone(),

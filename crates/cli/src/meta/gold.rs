@@ -5,7 +5,7 @@ use std::path::Path;
 
 use probity_data::{Preference, Sample, TIE, read_scores};
 
-use super::metrics::unknown;
+use super::metrics::named;
 
 /// An item with its candidates.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,11 +74,7 @@ impl Gold {
 
     /// Only the named attributes; all where none is named. Gold without scores may have preferences.
     pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
-        for name in names {
-            if !self.attributes.contains(name) {
-                return Err(unknown("gold attribute", name, "--attribute", &self.attributes));
-            }
-        }
+        let names = named(names, &self.attributes, "gold attribute", "--attribute")?;
         if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
             anyhow::bail!(
                 "{} has neither gold scores nor preferences\n\nhint: candidates of samples have them in \"scores\", a table in its columns; \

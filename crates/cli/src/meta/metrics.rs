@@ -7,6 +7,7 @@ use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_store::Manifest;
 
+use super::evaluate::Compare;
 use crate::terminal::visible_line;
 
 /// The table of scores in a run's folder.
@@ -63,7 +64,9 @@ impl Metrics {
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
         for metrics in &files {
             let names: BTreeSet<&String> = metrics.iter().map(|metric| &metric.name).collect();
-            names.into_iter().for_each(|name| *files_with.entry(name.clone()).or_default() += 1);
+            for name in names {
+                *files_with.entry(name.clone()).or_default() += 1;
+            }
         }
         let labels = labels(paths);
         let list = files.into_iter().zip(labels).flat_map(|(metrics, label)| {
@@ -76,20 +79,18 @@ impl Metrics {
 
     /// Only those that are named; all where none is.
     pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
-        for name in names {
-            self.check(name, "--metric")?;
-        }
+        let names = named(names, &self.names(), "metric", "--metric")?;
         self.list.retain(|metric| names.is_empty() || names.contains(&metric.name));
         Ok(self)
     }
 
-    /// An error where no metric has that name.
-    pub(super) fn check(&self, name: &str, option: &str) -> anyhow::Result<()> {
-        let known = self.names();
-        if known.iter().any(|known| known == name) {
-            return Ok(());
+    /// Two metrics to be compared: `bleu,rouge-l`.
+    pub(super) fn pair(&self, text: &str) -> anyhow::Result<Compare> {
+        let names = named(&[text.to_owned()], &self.names(), "metric", "--compare")?;
+        match &names[..] {
+            [first, second] if first != second => Ok(Compare { first: first.clone(), second: second.clone() }),
+            _ => anyhow::bail!("--compare: expected two metrics, such as bleu,rouge-l\n\nhint: there are {}", self.names().join(" and ")),
         }
-        Err(unknown("metric", name, option, &known))
     }
 
     /// Each name once.
@@ -116,8 +117,25 @@ fn labels(paths: &[PathBuf]) -> Vec<String> {
     if distinct.len() == labels.len() { labels } else { paths.iter().map(|path| path.display().to_string()).collect() }
 }
 
+/// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is known is meant.
+pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for text in texts {
+        let pieces: Vec<&str> = text.split(',').map(str::trim).collect();
+        let mut at = 0;
+        while at < pieces.len() {
+            let ends = (at + 1..=pieces.len()).rev().map(|end| (end, pieces[at..end].join(",")));
+            let found = ends.into_iter().find(|(_, name)| known.contains(name));
+            let (end, name) = found.ok_or_else(|| unknown(what, pieces[at], option, known))?;
+            names.push(name);
+            at = end;
+        }
+    }
+    Ok(names)
+}
+
 /// A name that is not among the known ones.
-pub(super) fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> anyhow::Error {
+fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> anyhow::Error {
     let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
     anyhow::anyhow!(

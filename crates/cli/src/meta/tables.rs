@@ -9,9 +9,9 @@ use crate::terminal::thousands;
 /// All tables, those that have rows.
 pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
     let mut sections = vec![
-        level("Correlation per context", evaluation, &per_context),
-        level("Correlation between systems", evaluation, &system),
-        level("Correlation over all scores", evaluation, &pooled),
+        level("Correlation per context", evaluation, per_context),
+        level("Correlation between systems", evaluation, system),
+        level("Correlation over all scores", evaluation, pooled),
         pairs(evaluation),
         averages(evaluation),
         preferences(evaluation),
@@ -45,6 +45,9 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
 /// A figure, its interval, its p.
 type Shown = (Option<f64>, Option<Interval>, Option<f64>);
 
+/// What a level has of a correlation, and over how many; nothing where the level is not there.
+type AtLevel = fn(&Evaluated, Correlation) -> Option<(Shown, usize)>;
+
 /// `0.412 [0.310, 0.520]`, a dash for what is not defined.
 fn estimate(value: Option<f64>, interval: Option<Interval>) -> String {
     match (value, interval) {
@@ -67,7 +70,7 @@ fn p_value(p: Option<f64>) -> String {
     }
 }
 
-fn level(title: &str, evaluation: &Evaluation, of: &dyn Fn(&Evaluated, Correlation) -> Option<(Shown, usize)>) -> Section {
+fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
     let mut section = Section::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
     for one in &evaluation.metrics {
         let shown = Correlation::ALL.map(|correlation| of(one, correlation));
@@ -94,7 +97,7 @@ fn system(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
 
 fn pooled(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
     let found = one.figures.correlation(of).pooled;
-    Some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.n))
+    (found.figure.n > 0).then_some(((found.figure.coefficient, found.interval, found.figure.p), found.figure.n))
 }
 
 fn pairs(evaluation: &Evaluation) -> Section {
@@ -118,11 +121,14 @@ fn averages(evaluation: &Evaluation) -> Section {
     let columns = ["metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs", "with ties, at best ε"];
     let mut section = Section::new("Average over attributes", columns);
     for one in &evaluation.averages {
-        let levels: [(&str, fn(&Levels) -> Option<f64>); 3] =
-            [("per context", |l| l.per_context), ("systems", |l| l.system), ("all scores", |l| l.pooled)];
-        for (name, of) in levels {
+        for name in ["per context", "systems", "all scores"] {
+            let at = |levels: Levels| match name {
+                "per context" => levels.per_context,
+                "systems" => levels.system,
+                _ => levels.pooled,
+            };
             let accuracy = if name == "per context" { [one.pairwise, one.pairwise_with_ties] } else { [None, None] };
-            let numbers = [of(&one.pearson), of(&one.spearman), of(&one.kendall)].into_iter().chain(accuracy).map(number);
+            let numbers = [one.pearson, one.spearman, one.kendall].map(at).into_iter().chain(accuracy).map(number);
             let heads = [one.metric.clone(), one.attributes.len().to_string(), name.to_owned()];
             section.rows.push(heads.into_iter().chain(numbers).collect());
         }
