@@ -1,4 +1,4 @@
-//! ROUGE (Lin 2004), equal to Google's rouge_score, which is held against ROUGE-1.5.5.
+//! ROUGE (Lin 2004), equal to Google's `rouge_score`, which is held against ROUGE-1.5.5.
 
 use std::collections::HashMap;
 

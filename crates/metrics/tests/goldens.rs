@@ -1,4 +1,4 @@
-//! BLEU, chrF, TER and ROUGE against sacrebleu's and rouge_score's values (`scripts/goldens/make_metrics.py`).
+//! BLEU, chrF, TER and ROUGE against sacrebleu's and `rouge_score`'s values (`scripts/goldens/make_metrics.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -189,7 +189,7 @@ fn sacrebleu_s_published_values() {
     }
 }
 
-/// What rouge_score's own tests expect (`rouge_scorer_test.py`): F, precision, recall.
+/// What `rouge_score`'s own tests expect (`rouge_scorer_test.py`): F, precision, recall.
 #[test]
 fn rouge_score_s_published_values() {
     let lines = "w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5";

@@ -14,6 +14,7 @@ use crate::text::words;
 /// Options of TER.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::struct_excessive_bools, reason = "four switches of tercom, each an option by itself")]
 pub(crate) struct TerOptions {
     /// Set punctuation apart and read XML's entities, as tercom does on request
     #[arg(long)]

@@ -18,7 +18,8 @@ impl TerOptions {
             }
         }
         if self.no_punct {
-            text.retain(|c| !matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') && !(self.asian && is_asian_mark(c)));
+            let is_mark = |c| matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') || (self.asian && is_asian_mark(c));
+            text.retain(|c| !is_mark(c));
         }
         text
     }
