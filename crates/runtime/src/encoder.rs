@@ -81,6 +81,9 @@ struct Open {
     spaces: String,
 }
 
+/// What is given, how much of it an encoder reads, and what may follow.
+type Parted = (Vec<u32>, usize, Vec<Vec<u32>>);
+
 impl Encoder {
     /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain prompts can still be
     /// encoded, and chats fail with the reason.
@@ -94,6 +97,7 @@ impl Encoder {
 
     /// The same for an encoder-decoder: the encoder reads the prompt in the tokenizer's frame, and the decoder's answer begins with these
     /// tokens. It has no turns, so chats need no template.
+    #[must_use]
     pub fn with_answer_start(self, tokens: Vec<u32>) -> Self {
         Self { answer_start: Some(tokens), chat: Err(ChatError::Missing), end_of_turn: None, ..self }
     }
@@ -177,7 +181,7 @@ impl Encoder {
     }
 
     /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each follows it.
-    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<(Vec<u32>, usize, Vec<Vec<u32>>), EncodeError> {
+    fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Parted, EncodeError> {
         let Open { before: mut prefix, source, text, spaces } = self.open(prompt, suffixes)?;
         let Some(text) = text else {
             let sequences = suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;

@@ -23,7 +23,7 @@ const BYTE: i64 = 6;
 impl Tokenizer {
     /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut into words as
     /// `tokenizer.ggml.pre` says), `llama` (sentencepiece, from the pieces' scores), `t5` (sentencepiece's unigram model) or `bert`
-    /// (WordPiece).
+    /// (`WordPiece`).
     ///
     /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for `llama`, by the
     /// family's custom for `gpt2`.
