@@ -6,7 +6,7 @@ Usage: make_text_metrics.py stems
 
 The last needs source trees: feralvam/easse at 6a4352ec, cocoxu/simplification at 35570464, keisks/jfleg at ee06ff80 (eval/gleu.py),
 huggingface/evaluate at a7dd3383 (metrics/sari/sari.py); WordNet 3.0's folder dict with index, data and exc files; and the folder of data sets
-that tests find by PROBITY_DATA. Of those texts only numbers are kept.
+that tests find by PROBITY_SHARED_DATA. Of those texts only numbers are kept.
 """
 
 import argparse

@@ -74,11 +74,11 @@ fn item<'a>(candidate: &'a str, references: &'a [String]) -> Item<'a> {
 
 /// The folder of the public data, where it is.
 fn data() -> Option<PathBuf> {
-    let folder = std::env::var_os("PROBITY_DATA").map(PathBuf::from);
+    let folder = std::env::var_os("PROBITY_SHARED_DATA").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
     let there = folder.join("summeval.json").is_file();
     if !there {
-        eprintln!("skipped: no public data (PROBITY_DATA)");
+        eprintln!("skipped: no public data (PROBITY_SHARED_DATA)");
     }
     there.then_some(folder)
 }

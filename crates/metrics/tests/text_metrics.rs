@@ -47,10 +47,10 @@ impl Texts {
     }
 }
 
-/// The data sets that are not part of the project: `PROBITY_DATA`, or beside it.
+/// The data sets that are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
 fn data() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("PROBITY_DATA").map_or_else(beside, PathBuf::from);
+    let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from);
     folder.join("summeval.json").exists().then_some(folder)
 }
 
@@ -107,7 +107,7 @@ fn revisions(row: &Value) -> [Texts; 2] {
 
 #[test]
 fn real_texts_score_as_by_the_published_tools() {
-    let Some(folder) = data() else { return eprintln!("skipped: PROBITY_DATA names no folder with summeval.json") };
+    let Some(folder) = data() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
     let golden = golden("text.json");
     let mut compared = 0;
     for (group, metrics) in golden["groups"].as_object().expect("groups") {
@@ -137,7 +137,7 @@ fn real_texts_score_as_by_the_published_tools() {
 #[test]
 fn real_texts_score_as_by_nltk_with_wordnet() {
     let (Some(folder), Some(wordnet)) = (data(), std::env::var("PROBITY_WORDNET").ok()) else {
-        return eprintln!("skipped: PROBITY_DATA or PROBITY_WORDNET (the folder dict of WordNet 3.0) names nothing");
+        return eprintln!("skipped: PROBITY_SHARED_DATA or PROBITY_WORDNET (the folder dict of WordNet 3.0) names nothing");
     };
     for (group, rows) in golden("text.json")["wordnet"].as_object().expect("groups") {
         let texts = items(group, &folder);

@@ -109,9 +109,11 @@ impl TextModel {
             let hidden = self.encoder.masked(&texts, &positions)?;
             self.encoder.head(&hidden, &vec![Vec::new(); hidden.dim(0)?])
         })?;
-        let id = |row: &HeadRow| match row.normaliser.is_finite() {
-            true => Ok(row.greedy),
-            false => candle_core::bail!("a logit at a mask is no number"),
+        let id = |row: &HeadRow| {
+            if !row.normaliser.is_finite() {
+                candle_core::bail!("a logit at a mask is no number");
+            }
+            Ok(row.greedy)
         };
         rows.iter().map(id).collect()
     }

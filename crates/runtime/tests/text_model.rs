@@ -31,10 +31,10 @@ fn minilm() -> Option<TextModel> {
     folder.join("model.safetensors").is_file().then(|| load(&folder, LoadOptions::default()))
 }
 
-/// SummEval's articles, which are not part of the project: `PROBITY_DATA`, or beside it.
+/// SummEval's articles, which are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
 fn articles() -> Option<Value> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("PROBITY_DATA").map_or_else(beside, PathBuf::from);
+    let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from);
     let file = folder.join("summeval.json");
     file.is_file().then(|| read(&file))
 }
@@ -158,7 +158,7 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
     for (metric, expected) in golden["own"].as_object().expect("metrics") {
         assert!(largest_difference(metric, &scored(metric, &model, &own), expected) < 1e-12, "{metric}");
     }
-    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_DATA names no folder with summeval.json") };
+    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
     let real: Vec<Item<'_>> = real_items(&articles).into_iter().step_by(5).take(40).collect();
     for (metric, expected) in golden["real"].as_object().expect("metrics") {
         assert!(largest_difference(metric, &scored(metric, &model, &real), expected) < 1e-12, "{metric}");
@@ -181,7 +181,7 @@ fn minilm_embeds_as_sentence_transformers_do() {
 #[test]
 fn bert_score_and_mover_score_with_minilm_are_the_packages() {
     let Some(model) = minilm() else { return eprintln!("skipped: PROBITY_MODELS has no all-minilm-l6-v2") };
-    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_DATA names no folder with summeval.json") };
+    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
     let (golden, model, items) = (read(&goldens().join("embedding/minilm.json")), Arc::new(model), real_items(&articles));
     let single: Vec<Item<'_>> = items.iter().map(|item| Item { references: item.references[..1].to_vec(), ..item.clone() }).collect();
     assert!(items.len() >= 500);
