@@ -1,9 +1,10 @@
 //! Loading the model that a command asks.
 
 use std::num::NonZeroUsize;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, Precision};
+use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, ModelDescription, Precision};
 use probity_runtime::hub::locate;
 use probity_runtime::{DeviceChoice, Isa, LoadOptions, Model};
 use serde::Serialize;
@@ -146,20 +147,12 @@ impl ModelOptions {
 
     /// Finds and loads a model, and says what it is.
     pub(crate) fn load(&self, name: &str, reporter: &mut Reporter) -> anyhow::Result<Model> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let located = locate(name)?;
         let model = Model::load(&located, self.load_options())?;
         reporter.watch(model.progress());
         let about = model.description();
-        reporter.say(&format!(
-            "{}: {}, {}, {} precision on {}, loaded in {}",
-            about.name,
-            about.architecture,
-            about.weights,
-            about.precision.as_str(),
-            about.device,
-            seconds_text(started.elapsed().as_secs_f64())
-        ));
+        reporter.say(&loaded_text(about, started));
         if let Some(context) = about.context_length.filter(|context| model.token_limit() < *context) {
             reporter.warn(&format!(
                 "there is room for the keys and values of {} tokens; longer prompts are too long, though the model could see {}",
@@ -173,6 +166,13 @@ impl ModelOptions {
         }
         Ok(model)
     }
+}
+
+/// What was loaded, and how long it took.
+pub(crate) fn loaded_text(about: &ModelDescription, started: Instant) -> String {
+    let ModelDescription { name, architecture, weights, precision, device, .. } = about;
+    let (precision, seconds) = (precision.as_str(), seconds_text(started.elapsed().as_secs_f64()));
+    format!("{name}: {architecture}, {weights}, {precision} precision on {device}, loaded in {seconds}")
 }
 
 /// How a model is run, for the manifest.

@@ -1,6 +1,7 @@
 //! `probity metrics`: candidates against references, by the metrics of the registry.
 
 mod material;
+mod models;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 
 use clap::Args;
 use probity_data::write_samples;
-use probity_metrics::{Choice, DynDefinition, Item, Metric, MetricError, Models, Score, Scores, choose, metrics};
+use probity_metrics::{Choice, DynDefinition, Item, Metric, MetricError, Score, Scores, choose, metrics};
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};
 
@@ -21,6 +22,7 @@ use crate::method::{close, section_text, typed};
 use crate::progress::Reporter;
 use crate::terminal::{print, thousands};
 use material::{Material, MaterialArgs};
+use models::ModelsArgs;
 use summary::{Entry, Summary};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -30,7 +32,8 @@ Each candidate of each sample is held against the sample's references, or agains
 context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' scales. Where candidates of
 several samples have the same id, a system's name say, each id also has a score of its own.
 
-Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by --list.
+Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by --list. bert-score, mover-score and blanc read texts with an encoder,
+--encoder; bart-score asks a sequence-to-sequence model, --model. Their scores are comparable where the model is the same, which signatures name.
 
 In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), summary.json (scores of all
 candidates and of each system, with their signatures), samples.jsonl and manifest.json. Text metrics are cheap: a run that was interrupted keeps
@@ -47,6 +50,8 @@ pub(crate) struct MetricsArgs {
     list: bool,
     #[command(flatten)]
     material: MaterialArgs,
+    #[command(flatten)]
+    models: ModelsArgs,
     /// The folder for scores, summary and manifest; made where it is not there. Left out, only the table is printed
     #[arg(long, value_name = "DIR", help_heading = "Data and output")]
     out: Option<PathBuf>,
@@ -67,7 +72,8 @@ pub(crate) fn after_help() -> String {
     let lines: Vec<String> = metrics().iter().map(|metric| format!("  {:width$}  {}", metric.name(), metric.about())).collect();
     format!(
         "Metrics (--list has their options):\n{}\n\nExamples:\n  probity metrics --metric bleu,rouge-l --data samples.jsonl --out scores\n  probity metrics \
-         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt",
+         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt\n  probity metrics --metric bert-score:layer=5 --encoder \
+         all-minilm-l6-v2 --data samples.jsonl",
         lines.join("\n")
     )
 }
@@ -81,7 +87,7 @@ impl MetricsArgs {
         let mut reporter = Reporter::new(global);
         let choices = choose(&self.metric.join(","))?;
         let material = self.material.read(&choices)?;
-        let models = Models::default();
+        let models = self.models.load(&choices, &mut reporter)?;
         let ready: Vec<(Choice, Box<dyn Metric>)> =
             choices.into_iter().map(|choice| Ok((choice.clone(), choice.build(&models)?))).collect::<Result<_, MetricError>>()?;
         interrupt::catch(global.progress);
@@ -89,7 +95,8 @@ impl MetricsArgs {
             None => score(&ready, &material, &mut reporter, &mut |_, _, _| Ok(()))?,
             Some(out) => {
                 let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
-                let mut folder = RunFolder::create(out, existing, info(&ready, &material, typed(arguments))?)?;
+                let mut folder =
+                    RunFolder::create(out, existing, info(&ready, &material, self.models.described(&models), typed(arguments))?)?;
                 let result = into_folder(&ready, &material, &mut reporter, &mut folder);
                 close(folder, result)?
             }
@@ -131,13 +138,13 @@ fn described(metric: &dyn DynDefinition) -> String {
     format!("{}\n  {text}{parts}{}", metric.name(), options.collect::<String>())
 }
 
-fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
+fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, models: Value, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
     let options: Result<serde_json::Map<String, Value>, MetricError> =
         ready.iter().map(|(choice, _)| Ok((choice.label().to_owned(), choice.options_in_force()?))).collect();
     Ok(RunInfo {
         command: "metrics".to_owned(),
         arguments_given,
-        arguments_in_force: json!({"metrics": options?, "data": material.described}),
+        arguments_in_force: json!({"metrics": options?, "data": material.described, "models": models}),
         versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         model: Value::Null,
         seeds: BTreeMap::new(),
