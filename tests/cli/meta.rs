@@ -108,7 +108,7 @@ fn tables_averages_and_differences_are_printed_and_say_their_seed() {
     near(pooled, &[("/williams/p", 0.004_837_818_635_784_564_6), ("/first", 0.888_040_600_340_573_9)]);
     let average = &summary["values"]["averages"][0];
     let of = |attribute: usize| number(&summary, &format!("/values/metrics/{attribute}/kendall/mean"));
-    assert!((number(average, "/kendall/per_context") - (of(0) + of(1)) / 2.0).abs() < 1e-12);
+    assert!((number(average, "/kendall/per_context") - f64::midpoint(of(0), of(1))).abs() < 1e-12);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn what_is_constant_is_undefined_with_its_reason() {
     let (world, gold, _) = given();
     let rows = |score: fn(usize) -> String| -> String {
         let keys = (1..=3).flat_map(|item| ["a", "b", "c", "d"].map(|candidate| format!("s{item},{candidate}")));
-        keys.enumerate().map(|(index, key)| format!("{key},{}\n", score(index))).collect()
+        keys.enumerate().map(|(index, key)| format!("{key},{}", score(index))).collect::<Vec<_>>().join("\n")
     };
     let scores = world.file("flat.csv", format!("item,candidate,flat\n{}", rows(|_| "3".to_owned())));
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q"]).exits(0);
@@ -270,15 +270,15 @@ fn public(name: &str) -> Option<String> {
 
 /// The attributes of imported samples as a table of scores.
 fn as_scores(world: &World, samples: &str, attributes: &[&str]) -> String {
-    let mut table = format!("item,candidate,{}\n", attributes.join(","));
+    let mut table = vec![format!("item,candidate,{}", attributes.join(","))];
     for sample in world.rows(samples) {
         for candidate in sample["candidates"].as_array().expect("candidates") {
             let scores: Vec<String> = attributes.iter().map(|name| candidate["scores"][name].to_string()).collect();
-            table +=
-                &format!("{},\"{}\",{}\n", sample["id"].as_str().expect("id"), candidate["id"].as_str().expect("id"), scores.join(","));
+            let id = |of: &Value| of["id"].as_str().expect("id").to_owned();
+            table.push(format!("{},\"{}\",{}", id(&sample), id(candidate), scores.join(",")));
         }
     }
-    world.file("public.csv", table)
+    world.file("public.csv", table.join("\n"))
 }
 
 #[test]

@@ -136,33 +136,34 @@ impl BertScore {
     /// The row of a candidate, the first of `texts`, and its references.
     fn row(&self, texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Vec<Score> {
         let left_out: usize = texts.iter().map(|text| text.left_out).sum();
-        let triple = self.best(texts, states, weighting).map(|best| self.baseline.map_or(best, |baseline| best.rescaled(baseline)));
+        let triple = best(texts, states, weighting).map(|best| self.baseline.map_or(best, |baseline| best.rescaled(baseline)));
         let scores = match triple {
             Ok(best) => [best.f1, best.precision, best.recall].map(Score::Value),
             Err(why) => [why; 3],
         };
         scores.into_iter().chain([Score::Value(left_out as f64)]).collect()
     }
+}
 
-    fn best(&self, texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Result<Triple, Score> {
-        if texts[0].from_text.is_empty() {
-            return Err(EMPTY);
-        }
-        let weighed = |at: usize| {
-            let states = states[at].as_ref().ok_or(Score::Undefined("a hidden state has no direction"))?;
-            let weights = shares(weighting.of(texts[at])).ok_or(Score::Undefined(NO_WEIGHT))?;
-            Ok((states, weights))
-        };
-        let (candidate, candidate_weights) = weighed(0)?;
-        let mut best: Option<Triple> = None;
-        for at in (1..texts.len()).filter(|&at| !texts[at].from_text.is_empty()) {
-            let (reference, reference_weights) = weighed(at)?;
-            let (nearest, nearest_back) = nearest(candidate, reference);
-            let triple = Triple::new(weighted(&nearest, &candidate_weights), weighted(&nearest_back, &reference_weights));
-            best = Some(best.map_or(triple, |best| best.highest(triple)));
-        }
-        best.ok_or(Score::Undefined("every reference is empty"))
+/// That of the reference that fits best.
+fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Result<Triple, Score> {
+    if texts[0].from_text.is_empty() {
+        return Err(EMPTY);
     }
+    let weighed = |at: usize| {
+        let states = states[at].as_ref().ok_or(Score::Undefined("a hidden state has no direction"))?;
+        let weights = shares(weighting.of(texts[at])).ok_or(Score::Undefined(NO_WEIGHT))?;
+        Ok((states, weights))
+    };
+    let (candidate, candidate_weights) = weighed(0)?;
+    let mut best: Option<Triple> = None;
+    for at in (1..texts.len()).filter(|&at| !texts[at].from_text.is_empty()) {
+        let (reference, reference_weights) = weighed(at)?;
+        let (nearest, nearest_back) = nearest(candidate, reference);
+        let triple = Triple::new(weighted(&nearest, &candidate_weights), weighted(&nearest_back, &reference_weights));
+        best = Some(best.map_or(triple, |best| best.highest(triple)));
+    }
+    best.ok_or(Score::Undefined("every reference is empty"))
 }
 
 impl Triple {
@@ -190,7 +191,9 @@ impl Triple {
 /// Weights as shares of their sum; `None` where it is nothing.
 fn shares(mut weights: Vec<f64>) -> Option<Vec<f64>> {
     let sum: f64 = weights.iter().sum();
-    weights.iter_mut().for_each(|weight| *weight /= sum);
+    for weight in &mut weights {
+        *weight /= sum;
+    }
     (sum > 0.0).then_some(weights)
 }
 

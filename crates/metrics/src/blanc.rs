@@ -132,12 +132,14 @@ struct Masking {
 }
 
 /// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of one length are).
+/// Which sequences of a block are an item's: helped, filled; and what stands behind the masks.
+type Placed = (usize, usize, Vec<u32>);
+
 #[derive(Default)]
 struct Block {
     sequences: Vec<MaskedSequence>,
     index: FxHashMap<MaskedSequence, usize>,
-    /// By item: helped, filled, answers.
-    items: Vec<Result<Vec<(usize, usize, Vec<u32>)>, &'static str>>,
+    items: Vec<Result<Vec<Placed>, &'static str>>,
     tokens: usize,
 }
 
@@ -224,7 +226,7 @@ impl Blanc {
         Ok(block.items.into_iter().map(|item| self.row(item, &predicted)).collect())
     }
 
-    fn row(&self, item: Result<Vec<(usize, usize, Vec<u32>)>, &'static str>, predicted: &[Vec<u32>]) -> Vec<Score> {
+    fn row(&self, item: Result<Vec<Placed>, &'static str>, predicted: &[Vec<u32>]) -> Vec<Score> {
         let maskings = match item {
             Ok(maskings) => maskings,
             Err(why) => return vec![Score::Undefined(why); 2],

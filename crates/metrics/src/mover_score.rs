@@ -81,9 +81,8 @@ impl Metric for MoverScore {
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
         let (distinct, uses) = Distinct::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
-        let weighting = |of: &mut dyn Iterator<Item = usize>| match self.options.no_idf {
-            true => Weighting::Equal { frame: 1.0 },
-            false => Weighting::Idf(Frequencies::of(of.map(|text| &texts[text]))),
+        let weighting = |of: &mut dyn Iterator<Item = usize>| {
+            if self.options.no_idf { Weighting::Equal { frame: 1.0 } } else { Weighting::Idf(Frequencies::of(of.map(|text| &texts[text]))) }
         };
         let candidates = weighting(&mut uses.iter().map(|uses| uses[0]));
         let references = weighting(&mut uses.iter().flat_map(|uses| uses[1..].iter().copied()));

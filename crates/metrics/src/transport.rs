@@ -99,9 +99,8 @@ impl<'a> Network<'a> {
 
     /// Moves as much as the path to `end` allows. Something on it is used up, so that the next path is another.
     fn push_along(&mut self, end: usize) {
-        let edge = |from: usize, to: usize| match from < self.sources {
-            true => (from * self.sinks + to - self.sources, 1.0),
-            false => (to * self.sinks + from - self.sources, -1.0),
+        let edge = |from: usize, to: usize| {
+            if from < self.sources { (from * self.sinks + to - self.sources, 1.0) } else { (to * self.sinks + from - self.sources, -1.0) }
         };
         let mut edges = Vec::new();
         let (mut amount, mut place) = (self.left[end], end);

@@ -41,6 +41,7 @@ the metrics that were finished and begins anew with --overwrite.";
 
 /// Options of `metrics`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct MetricsArgs {
     /// The metrics, with commas between them, each with its options where it has any: bleu:tok=intl,rouge-l
     #[arg(long, value_name = "NAME[:KEY=VALUE,…]", required_unless_present = "list")]
@@ -96,7 +97,7 @@ impl MetricsArgs {
             Some(out) => {
                 let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
                 let mut folder =
-                    RunFolder::create(out, existing, info(&ready, &material, self.models.described(&models), typed(arguments))?)?;
+                    RunFolder::create(out, existing, info(&ready, &material, &self.models.described(&models), typed(arguments))?)?;
                 let result = into_folder(&ready, &material, &mut reporter, &mut folder);
                 close(folder, result)?
             }
@@ -138,7 +139,7 @@ fn described(metric: &dyn DynDefinition) -> String {
     format!("{}\n  {text}{parts}{}", metric.name(), options.collect::<String>())
 }
 
-fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, models: Value, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
+fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, models: &Value, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
     let options: Result<serde_json::Map<String, Value>, MetricError> =
         ready.iter().map(|(choice, _)| Ok((choice.label().to_owned(), choice.options_in_force()?))).collect();
     Ok(RunInfo {

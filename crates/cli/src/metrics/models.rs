@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use clap::Args;
-use probity_lm::{LanguageModel as _, TextEncoder};
+use probity_lm::TextEncoder;
 use probity_metrics::{Choice, Models, Need};
 use probity_runtime::TextModel;
 use probity_runtime::hub::locate;
