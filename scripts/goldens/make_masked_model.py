@@ -10,6 +10,7 @@ import shutil
 import torch
 from provenance import ROOT
 from tokenizers import BertWordPieceTokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
 FOLDER = ROOT / "models" / "tiny-masked"
@@ -38,7 +39,6 @@ def main():
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     tokenizer = BertTokenizerFast(tokenizer_object=train_tokenizer()._tokenizer, model_max_length=512)
-    tokenizer.save_pretrained(FOLDER)
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
@@ -67,6 +67,10 @@ def main():
         if step % 50 == 0:
             print(step, float(loss.detach()))
     model.save_pretrained(FOLDER)
+    # As published files have it.
+    frame = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.backend_tokenizer.post_processor = frame
+    tokenizer.save_pretrained(FOLDER)
     for name in ("special_tokens_map.json", "vocab.txt"):
         (FOLDER / name).unlink(missing_ok=True)
 

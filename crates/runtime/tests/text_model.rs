@@ -31,7 +31,7 @@ fn minilm() -> Option<TextModel> {
     folder.join("model.safetensors").is_file().then(|| load(&folder, LoadOptions::default()))
 }
 
-/// SummEval's articles, which are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
+/// The articles of `SummEval`, which are not part of the project: `PROBITY_SHARED_DATA`, or beside it.
 fn articles() -> Option<Value> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(beside, PathBuf::from);
@@ -124,7 +124,9 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
         all
     };
     assert_eq!(predictions(&wide), predictions(&narrow));
-    assert_eq!(wide.piece(predictions(&wide)[2][0]).text, "my", "the model was taught that");
+    // As transformers predicts, with half a logit and more to the next.
+    let words: Vec<String> = predictions(&wide).iter().map(|ids| wide.piece(ids[0]).text).collect();
+    assert_eq!(words, ["old", "neighbour", "old", "farmer"]);
 }
 
 #[test]
@@ -188,7 +190,10 @@ fn bert_score_and_mover_score_with_minilm_are_the_packages() {
     for (kind, items) in [("bert_score", &items), ("mover_score", &single)] {
         let tolerance = golden["max_abs_difference"][kind].as_f64().expect("a tolerance");
         for (metric, expected) in golden[kind].as_object().expect("metrics") {
-            let difference = largest_difference(metric, &scored(metric, &model, items), expected);
+            // A part of them where no number depends on the others.
+            let count = if metric.contains("no-idf") || metric.contains("layer") { 100 } else { items.len() };
+            let expected = Value::from(&expected.as_array().expect("rows")[..count]);
+            let difference = largest_difference(metric, &scored(metric, &model, &items[..count]), &expected);
             println!("{metric}: {difference:e}");
             assert!(difference <= tolerance, "{metric}: {difference:e}");
         }
