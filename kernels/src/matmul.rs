@@ -95,10 +95,10 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
                     let held = |slot: usize| slot * rows_held..slot * rows_held + rows.len();
                     for (slot, panel) in panels.clone().enumerate() {
                         let gates = &mut gates[held(slot)];
-                        add_bias(gates, gate.1, panel);
+                        add_bias(isa, gates, gate.1, panel);
                         let ups = up.map(|(_, bias)| {
                             let ups = &mut ups[held(slot)];
-                            add_bias(ups, bias, panel);
+                            add_bias(isa, ups, bias, panel);
                             &*ups
                         });
                         let (activation, gates, at) = (layer.activation, &*gates, (panel, rows.start));
@@ -128,11 +128,22 @@ fn activate_sums<S: Simd>(activation: Activation, gates: &[Sums], ups: Option<&[
     }
 }
 
-fn add_bias(sums: &mut [Sums], bias: Option<&[f32]>, panel: usize) {
+fn add_bias(isa: Isa, sums: &mut [Sums], bias: Option<&[f32]>, panel: usize) {
     let Some(bias) = bias else { return };
     let bias = &bias[panel * PANEL..bias.len().min((panel + 1) * PANEL)];
+    // Columns outside the matrix are nobody's.
+    let mut lanes = [[0.0; LANES]; 2];
+    lanes.as_flattened_mut()[..bias.len()].copy_from_slice(bias);
+    let bias = &lanes;
+    dispatch!(isa, add_lanes(sums: &mut [Sums], bias: &[[f32; LANES]; 2]));
+}
+
+#[inline(always)]
+fn add_lanes<S: Simd>(sums: &mut [Sums], bias: &[[f32; LANES]; 2]) {
     for sums in sums {
-        sums.as_flattened_mut().iter_mut().zip(bias).for_each(|(sum, bias)| *sum += bias);
+        for half in 0..2 {
+            S::store(S::add(S::load(&sums[half]), S::load(&bias[half])), &mut sums[half]);
+        }
     }
 }
 
@@ -164,20 +175,21 @@ fn write_sums<S: Simd>(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), s
             let y = unsafe { y.panel(row, panel) };
             let sums = &sums[slot * rows_held + index];
             let bias = target.bias.map(|bias| &bias[panel * PANEL..][..y.len()]);
-            match (y.as_chunks_mut::<LANES>(), bias) {
-                (([a, b], []), None) => {
-                    for (y, sum) in [a, b].into_iter().zip(sums) {
-                        let sum = S::load(sum);
-                        S::store(if target.add { S::add(S::load(y), sum) } else { sum }, y);
-                    }
-                }
-                _ => write_rest(y, sums.as_flattened(), bias, target.add),
+            let (whole, []) = y.as_chunks_mut::<LANES>() else {
+                write_rest(y, sums.as_flattened(), bias, target.add);
+                continue;
+            };
+            let bias = bias.map(|bias| bias.as_chunks::<LANES>().0);
+            for (half, (y, sum)) in whole.iter_mut().zip(sums).enumerate() {
+                let sum = S::load(sum);
+                let value = if let Some(bias) = bias { S::add(sum, S::load(&bias[half])) } else { sum };
+                S::store(if target.add { S::add(S::load(y), value) } else { value }, y);
             }
         }
     }
 }
 
-/// [`write_sums`] for a panel with a bias, or one that is not whole.
+/// [`write_sums`] for a panel that is no whole number of vectors.
 fn write_rest(y: &mut [f32], sums: &[f32], bias: Option<&[f32]>, add: bool) {
     for (column, (y, sum)) in y.iter_mut().zip(sums).enumerate() {
         let value = bias.map_or(*sum, |bias| sum + bias[column]);

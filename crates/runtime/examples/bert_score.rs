@@ -1,4 +1,4 @@
-//! Measures `BERTScore` for `scripts/bench/bert_score.py`: one JSON object a line on standard output.
+//! Measures `BERTScore` for `scripts/bench/embedding_metrics.py`: one JSON object a line on standard output.
 //!
 //! ```text
 //! cargo run --release -p probity-runtime --example bert_score -- MODEL PAIRS THREADS PRECISION REPETITIONS

@@ -2,7 +2,7 @@
 """Measures BERTScore beside the package bert-score, with one encoder on the same pairs, in rounds of one run.
 
     cargo build --release --locked -p probity-runtime --examples
-    scripts/bench/bert_score.py --python ENVIRONMENT --model FOLDER --data FOLDER
+    scripts/bench/embedding_metrics.py --python ENVIRONMENT --model FOLDER --data FOLDER
 
 The pairs are summaries of SummEval (DATA holds summeval.json), each with one of its article's references: texts occur several times, as they do
 in use, and both engines read each distinct text once. FOLDER of the model is that of all-MiniLM-L6-v2, ENVIRONMENT a Python with bert-score 0.3.13
