@@ -8,8 +8,11 @@ whole share is the condition. Each sequence is one full pass without a cache; lo
 
 import json
 import shutil
+from pathlib import Path
 
+import gguf
 import torch
+from safetensors.torch import load_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import T5Config, T5ForConditionalGeneration
 
@@ -143,6 +146,44 @@ class Reference:
         return text[1:]
 
 
+def write_gguf(folder: Path) -> None:
+    """The same model as converters for llama.cpp write it, under the names that gguf-py has for its tensors; in f32, which holds all of bf16."""
+    config = json.loads((folder / "config.json").read_text())
+    pieces = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    file = folder.with_name(folder.name + "-gguf") / "model.gguf"
+    file.parent.mkdir(exist_ok=True)
+    writer = gguf.GGUFWriter(file, "t5")
+    writer.add_embedding_length(config["d_model"])
+    writer.add_feed_forward_length(config["d_ff"])
+    writer.add_block_count(config["num_layers"])
+    writer.add_head_count(config["num_heads"])
+    writer.add_key_length(config["d_kv"])
+    writer.add_value_length(config["d_kv"])
+    writer.add_context_length(512)
+    writer.add_relative_attn_buckets_count(config["relative_attention_num_buckets"])
+    writer.add_layer_norm_eps(config["layer_norm_epsilon"])
+    writer.add_layer_norm_rms_eps(config["layer_norm_epsilon"])
+    writer.add_decoder_start_token_id(config["decoder_start_token_id"])
+    special = [gguf.TokenType.CONTROL, gguf.TokenType.CONTROL, gguf.TokenType.UNKNOWN]
+    writer.add_tokenizer_model("t5")
+    writer.add_token_list([piece for piece, _ in pieces])
+    writer.add_token_scores([score for _, score in pieces])
+    writer.add_token_types(special + [gguf.TokenType.NORMAL] * (len(pieces) - len(special)))
+    writer.add_add_space_prefix(True)
+    writer.add_remove_extra_whitespaces(True)
+    writer.add_eos_token_id(1)
+    writer.add_pad_token_id(0)
+    writer.add_unk_token_id(2)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.T5, config["num_layers"])
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if not name.endswith("embed_tokens.weight"):
+            writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), tensor.float().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def main() -> None:
     """Writes the folder and the answers."""
     folder = ROOT / "models" / NAME
@@ -154,6 +195,7 @@ def main() -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     names = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(names, indent=2) + "\n")
+    write_gguf(folder)
     reference = Reference(model.float(), tokenizer)
     write_json(
         ROOT / f"{NAME}.json",
