@@ -105,7 +105,8 @@ fn label_words_at_the_first_step_and_behind_a_prefix_equal_transformers() {
 #[test]
 fn a_gguf_file_of_the_model_gives_the_same_bits() {
     let file = goldens().join("models/tiny-flan-t5-gguf/model.gguf");
-    let gguf = Model::load(&locate(file.to_str().expect("UTF-8 path")).expect("a model lies there"), LoadOptions::default()).expect("loads");
+    let gguf =
+        Model::load(&locate(file.to_str().expect("UTF-8 path")).expect("a model lies there"), LoadOptions::default()).expect("loads");
     let (requests, folder) = (work_list(), tiny(LoadOptions::default()));
     assert_eq!(bits(&gguf.score_all(&requests).expect("scores")), bits(&folder.score_all(&requests).expect("scores")));
 }
