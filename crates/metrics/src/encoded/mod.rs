@@ -185,6 +185,6 @@ mod tests {
     #[test]
     fn inner_products_take_all_numbers() {
         let a: Vec<f32> = (0..37).map(|i| i as f32).collect();
-        assert_eq!(dot(&a, &vec![1.0; 37]), 666.0);
+        assert_eq!(dot(&a, &[1.0; 37]), 666.0);
     }
 }
