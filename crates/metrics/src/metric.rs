@@ -76,9 +76,9 @@ pub enum Need {
     References,
     /// The text that the candidate was made from.
     Source,
-    /// A model that reads texts, [`Models::encoder`].
+    /// A model that reads texts, the encoder of [`Models`].
     Encoder,
-    /// A model that tells how probable texts are, [`Models::language_model`].
+    /// A model that tells how probable texts are, the language model of [`Models`].
     LanguageModel,
 }
 
