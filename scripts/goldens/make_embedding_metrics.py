@@ -398,12 +398,14 @@ def blanc_with_model(data):
 
     print(sum(len(split(item["source"])) for item in real), "sentences")
     own = [{"source": source, "candidate": summary} for source, summary in OWN]
+    short = [{"source": item["references"][0], "candidate": item["candidate"]} for item in real_items(data)]
     metrics = [("blanc", 2, "relative"), ("blanc:gap=6", 6, "relative")]
     write_json(FOLDER / "blanc.json", {
         "made_with": versions("blanc", "torch", "transformers", "uniseg"),
-        "items": "the summary of the first system (by name) of each of the first 40 articles of summeval.json",
+        "items": "the summary of the first system (by name) of each of the first 40 articles of summeval.json; `short`: those of five systems, before the first reference",
         "texts": own,
         "own": {name: blanc_scores(own, tokenizer=tokenizer, model=model, split=split, gap=gap, measure=m) for name, gap, m in metrics},
+        "short": {name: blanc_scores(short, tokenizer=tokenizer, model=model, split=split, gap=gap, measure=m) for name, gap, m in metrics[:1]},
         "real": {name: blanc_scores(real, tokenizer=tokenizer, model=model, split=split, gap=gap, measure=m) for name, gap, m in metrics[:1]},
     })  # fmt: skip
 

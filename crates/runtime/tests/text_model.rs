@@ -161,9 +161,15 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
         assert!(largest_difference(metric, &scored(metric, &model, &own), expected) < 1e-12, "{metric}");
     }
     let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
-    let real: Vec<Item<'_>> = real_items(&articles).into_iter().step_by(5).take(40).collect();
-    for (metric, expected) in golden["real"].as_object().expect("metrics") {
-        assert!(largest_difference(metric, &scored(metric, &model, &real), expected) < 1e-12, "{metric}");
+    let all = real_items(&articles);
+    // Whole articles, and as many short texts as there are summaries: each before the first reference.
+    let long: Vec<Item<'_>> = all.iter().step_by(5).take(40).cloned().collect();
+    let short: Vec<Item<'_>> = all.iter().map(|item| Item { source: Some(item.references[0]), ..item.clone() }).collect();
+    assert!(short.len() >= 500);
+    for (items, expected) in [(&long, &golden["real"]), (&short, &golden["short"])] {
+        for (metric, expected) in expected.as_object().expect("metrics") {
+            assert!(largest_difference(metric, &scored(metric, &model, items), expected) < 1e-12, "{metric}");
+        }
     }
 }
 
