@@ -65,4 +65,18 @@ fn other_devices_and_models_that_only_read_are_refused_with_the_way_out() {
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     let arguments = ["compare", "--data", &data, "--attribute", "coherence", "--out", "o", "--model"];
     world.run(&[&arguments[..], &[&model, "--device", "candle-cpu"]].concat()).fails_with(&["cpu", "hint: "]);
+    let encoder = golden("tiny-masked").display().to_string();
+    world.run(&[&arguments[..], &[&encoder]].concat()).fails_with(&["reads texts", "--encoder"]);
+    let metrics = ["metrics", "--metric", "bert-score", "--data", &data, "--encoder", &model];
+    world.run(&metrics).fails_with(&["reference", "hint: "]);
+    // A recipe finds it before its first stage runs, and an inspection says it.
+    let recipe = world.file(
+        "r.toml",
+        format!("[run.a]\nmethod = \"g-eval\"\nmodel = {encoder:?}\ndata = {data:?}\nout = \"o\"\nattribute = \"coherence\"\n"),
+    );
+    world.run(&["recipe", "check", &recipe]).fails_with(&["reads texts"]);
+    let inspected = world.run(&["model", "inspect", &encoder]).exits(0);
+    assert!(inspected.stdout.contains("can be asked   no: a bert model reads texts"), "{}", inspected.stdout);
+    let inspected = world.run(&["model", "inspect", &model]).exits(0);
+    assert!(inspected.stdout.contains("Unigram, 220 tokens"), "{}", inspected.stdout);
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use probity_runtime::hub::{Format, Located, Origin, locate};
 use probity_runtime::weights::{GgufFile, SafetensorsFiles};
-use probity_runtime::{Checkpoint, gguf_config};
+use probity_runtime::{Checkpoint, DeviceChoice, gguf_config};
 use serde_json::Value;
 
 use crate::terminal::{print, size, table, thousands, visible};
@@ -49,8 +49,11 @@ impl InspectArgs {
             Format::Gguf => inspect_gguf(&located.path)?,
             Format::Safetensors => inspect_folder(&located.path)?,
         };
-        let chat_error = |checkpoint: Checkpoint| checkpoint.encoder.chat_error().map(ToString::to_string);
-        let runs = Checkpoint::open(&located).map(chat_error).map_err(|error| error.to_string());
+        let asked = |checkpoint: Checkpoint| {
+            checkpoint.check_generates(DeviceChoice::Cpu)?;
+            Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
+        };
+        let runs = Checkpoint::open(&located).and_then(asked).map_err(|error| error.to_string());
         Ok(print(inspection.text(&located, &runs, self.tensors).trim_end())?)
     }
 }
@@ -86,7 +89,9 @@ fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
     let tokenizer = match json_file(&folder.join("tokenizer.json"))? {
         Some(tokenizer) => {
             let kind = tokenizer["model"]["type"].as_str().unwrap_or("of unknown kind").to_owned();
-            let words = tokenizer["model"]["vocab"].as_object().map_or(0, serde_json::Map::len);
+            // A map of pieces, or a list of them with their scores.
+            let vocabulary = &tokenizer["model"]["vocab"];
+            let words = vocabulary.as_object().map(serde_json::Map::len).or_else(|| vocabulary.as_array().map(Vec::len)).unwrap_or(0);
             format!("{kind}, {} tokens, from tokenizer.json", thousands(words as u64))
         }
         None => "none (no tokenizer.json)".to_owned(),

@@ -104,14 +104,20 @@ pub enum LoadError {
         /// The device that was asked for.
         device: DeviceChoice,
     },
-    /// A model of another kind than is needed.
-    #[error("a {architecture} model {}\n\nhint: {}", if *reads { "reads texts and says nothing about what follows them" } else { "does not read a text as a whole" },
-        if *reads { "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder" } else { "an encoder is a bert, roberta or distilbert" })]
-    Kind {
+    /// A model that reads texts, where one is needed that generates.
+    #[error(
+        "a {architecture} model reads texts and says nothing about what follows them\n\nhint: methods need a model that generates, such as a \
+         llama, qwen2 or t5; metrics take this one as --encoder"
+    )]
+    NoGenerator {
         /// `model_type`.
         architecture: String,
-        /// Whether it is an encoder.
-        reads: bool,
+    },
+    /// A model that generates, where one is needed that reads a text as a whole.
+    #[error("a {architecture} model does not read a text as a whole\n\nhint: an encoder is a bert, roberta or distilbert")]
+    NoEncoder {
+        /// `model_type`.
+        architecture: String,
     },
     /// The machine gave no threads.
     #[error("cannot start {threads} threads: {why}")]
@@ -193,20 +199,27 @@ impl Checkpoint {
     /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they
     /// would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
+        self.check_generates(device)?;
         self.load_checked(|source| match &self.config {
             ModelConfig::Decoder(config) => Ok(load_decoder_on(device, source, config.clone(), compute)?),
-            ModelConfig::EncoderDecoder(config) => {
-                self.on_cpu(device)?;
-                Ok(load_encoder_decoder(source, config, compute)?)
-            }
-            ModelConfig::Encoder(_) => Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: true }),
+            ModelConfig::EncoderDecoder(config) => Ok(load_encoder_decoder(source, config, compute)?),
+            ModelConfig::Encoder(_) => unreachable!("checked above"),
         })
+    }
+
+    /// Whether it is a model that generates, and does on that device: all that can be told without loading it.
+    pub fn check_generates(&self, device: DeviceChoice) -> Result<(), LoadError> {
+        match &self.config {
+            ModelConfig::Decoder(_) => Ok(()),
+            ModelConfig::EncoderDecoder(_) => self.on_cpu(device),
+            ModelConfig::Encoder(_) => Err(LoadError::NoGenerator { architecture: self.architecture().to_owned() }),
+        }
     }
 
     /// Loads a model that reads texts as a whole, as carefully as [`load`](Self::load).
     pub fn load_encoder(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
         let ModelConfig::Encoder(config) = &self.config else {
-            return Err(LoadError::Kind { architecture: self.architecture().to_owned(), reads: false });
+            return Err(LoadError::NoEncoder { architecture: self.architecture().to_owned() });
         };
         self.on_cpu(device)?;
         self.load_checked(|source| Ok(load_encoder(source, config, compute)?))

@@ -27,6 +27,7 @@ impl Rehearsal {
     pub fn open(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
         options.check()?;
         let checkpoint = Checkpoint::open(located)?;
+        checkpoint.check_generates(options.device)?;
         let description = checkpoint.describe(located, options, "not hashed".to_owned());
         Ok(Self { checkpoint, description })
     }
