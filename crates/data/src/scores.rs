@@ -62,7 +62,7 @@ pub fn is_score_table(path: &Path) -> bool {
 /// Reads a table of scores of any [`Format`](crate::Format), `-` for standard input.
 ///
 /// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for each metric. Columns without any
-/// number are passed over. Null and empty cells are scores that are not defined. Anything else that is no finite number is a problem, as is a score
+/// number, finite or not, are passed over beside others. Null and empty cells are scores that are not defined. Anything else that is no finite number is a problem, as is a score
 /// that was there already; a file with problems is refused with all of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     let seen = Rc::new(RefCell::new(BTreeSet::new()));
@@ -101,9 +101,11 @@ impl Reading {
                 self.problems.push(line, error);
             }
         }
+        // Where a table holds nothing else, what is no number is what is wrong with it.
+        let holds_something = !self.preferences.is_empty() || self.rows.iter().any(|row| row.score.is_some());
         let mut passed_over = Vec::new();
         for (column, cells) in std::mem::take(&mut self.doubtful) {
-            if !self.numeric.contains(&column) {
+            if holds_something && !self.numeric.contains(&column) {
                 passed_over.push(column);
                 continue;
             }
@@ -144,6 +146,9 @@ impl Reading {
             let score = match number(value) {
                 Ok(score) => score,
                 Err(why) => {
+                    if value.as_str().is_some_and(|text| text.trim().parse::<f64>().is_ok()) {
+                        self.numeric.insert(column.clone());
+                    }
                     self.doubtful.entry(column.clone()).or_default().push((line, why));
                     None
                 }
@@ -231,6 +236,11 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+        // A metric that gave nothing but such, and a table without any number.
+        let told = read("s.csv", "item,candidate,bleu,ter\n1,a,0.5,NaN\n").expect_err("refused");
+        assert!(told.contains("column `ter` (score): `NaN` is not a finite number"), "{told}");
+        let told = read("s.csv", "item,candidate,bleu\n1,a,much\n").expect_err("refused");
+        assert!(told.contains("column `bleu` (score): `much` is not a finite number"), "{told}");
         let told = read("s.jsonl", "{\"item\":\"1\",\"metric\":\"m\",\"score\":NaN}\n").expect_err("refused");
         assert!(told.contains("line 1 of"), "{told}");
         let told = read("s.jsonl", "{\"id\":\"1\",\"score\":1}\n").expect_err("refused");
