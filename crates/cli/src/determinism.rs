@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use clap::Args;
 use probity_lm::{
-    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Prompt, Sampling, ScoreAnswer, ScoreRequest, ScoreResult, Termination, Usage,
+    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Prompt, Sampling, SamplingLimits, ScoreAnswer, ScoreRequest, ScoreResult,
+    Termination, Usage,
 };
 use probity_runtime::hub::{Located, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
@@ -309,7 +310,8 @@ fn built_in_texts() -> Vec<GenerateRequest> {
     let prompts = ["The ferry did not run until", "The ferry did not", "Bees"];
     let request = |(index, text): (usize, &&str)| {
         let greedy = GenerateRequest::greedy(format!("text {index}"), Prompt::Text((*text).to_owned()), 16 + index);
-        let sampling = if index == 2 { Sampling::Random { temperature: 0.8, seed: 7 } } else { Sampling::Greedy };
+        let sampling =
+            if index == 2 { Sampling::Random { temperature: 0.8, limits: SamplingLimits::default(), seed: 7 } } else { Sampling::Greedy };
         GenerateRequest { sampling, ..greedy }
     };
     prompts.iter().enumerate().map(request).collect()

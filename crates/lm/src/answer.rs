@@ -200,6 +200,16 @@ pub struct GenerateResult {
     pub finish: Option<Finish>,
     /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has no such point.
     pub verdict: Option<ScoreResult>,
+    /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time does, and is kept nowhere.
+    #[serde(skip)]
+    pub accepted_drafts: usize,
+}
+
+impl GenerateResult {
+    /// A result without text.
+    pub fn without_text(outcome: Outcome, prompt_tokens: usize) -> Self {
+        Self { outcome, prompt_tokens, text: String::new(), token_ids: Vec::new(), finish: None, verdict: None, accepted_drafts: 0 }
+    }
 }
 
 /// What a work list cost.
@@ -211,6 +221,15 @@ pub struct Usage {
     pub tokens_computed: u64,
     /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
     pub peak_cache_bytes: u64,
+    /// Tokens that were generated.
+    #[serde(default)]
+    pub tokens_generated: u64,
+    /// Tokens that were guessed ahead of the model, and put to it.
+    #[serde(default)]
+    pub tokens_drafted: u64,
+    /// Of these, those that the model would have said.
+    #[serde(default)]
+    pub drafts_accepted: u64,
 }
 
 impl std::ops::AddAssign for Usage {
@@ -218,5 +237,8 @@ impl std::ops::AddAssign for Usage {
         self.tokens_unshared += other.tokens_unshared;
         self.tokens_computed += other.tokens_computed;
         self.peak_cache_bytes = self.peak_cache_bytes.max(other.peak_cache_bytes);
+        self.tokens_generated += other.tokens_generated;
+        self.tokens_drafted += other.tokens_drafted;
+        self.drafts_accepted += other.drafts_accepted;
     }
 }

@@ -23,7 +23,7 @@ pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_var
 pub use model::{LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError};
 pub use names::nearest;
 pub use prompt::{Message, Prompt, Role};
-pub use request::{Ask, GenerateRequest, Sampling, ScoreRequest};
+pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
 pub use text_encoder::{EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, check_sequences};

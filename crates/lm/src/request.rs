@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use serde_json::Value;
+
 use crate::{LabelSet, Prompt};
 
 /// A prompt and a question about the tokens that follow it.
@@ -37,6 +39,8 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// How a token is chosen.
     pub sampling: Sampling,
+    /// What the text must be; absent where it may be anything.
+    pub constraint: Option<Constraint>,
     /// Asks for label probabilities at a point of the generated text.
     pub verdict: Option<(String, LabelSet)>,
 }
@@ -44,7 +48,7 @@ pub struct GenerateRequest {
 impl GenerateRequest {
     /// A greedy request without stop sequences.
     pub fn greedy(id: impl Into<String>, prompt: Prompt, max_tokens: usize) -> Self {
-        Self { id: id.into(), prompt, max_tokens, stop: Vec::new(), sampling: Sampling::Greedy, verdict: None }
+        Self { id: id.into(), prompt, max_tokens, stop: Vec::new(), sampling: Sampling::Greedy, constraint: None, verdict: None }
     }
 }
 
@@ -58,7 +62,38 @@ pub enum Sampling {
     Random {
         /// Above 0; 1 leaves the model's distribution as it is.
         temperature: f64,
+        /// Only tokens that are still among the likeliest behind the limits are drawn; none by default.
+        #[serde(flatten)]
+        limits: SamplingLimits,
         /// Seed of this request alone, so that its text does not depend on its neighbours.
         seed: u64,
     },
+}
+
+/// Which tokens may be drawn. All limits are taken of softmax(logits / temperature), in the order of the fields, the lowest id first among
+/// equals; the likeliest token always stays.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SamplingLimits {
+    /// The most probable so many tokens, at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<usize>,
+    /// The fewest of the most probable tokens that together are at least so probable; above 0, at most 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// Tokens at least so probable, in parts of the most probable one's probability; from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_p: Option<f64>,
+}
+
+/// What a generated text must be: tokens that would leave it are impossible, all others keep their logits. A text that ends at its limit of
+/// tokens may be a part of such a text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Constraint {
+    /// One of these texts, whole.
+    Choice(Vec<String>),
+    /// A text that the regular expression matches as a whole.
+    Regex(String),
+    /// A JSON value that the JSON schema admits.
+    JsonSchema(Value),
 }

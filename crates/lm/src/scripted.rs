@@ -55,14 +55,7 @@ impl ScriptedModel {
             context_length: None,
             has_chat_template: true,
         };
-        let generate = |_: &GenerateRequest| GenerateResult {
-            outcome: Outcome::Empty,
-            prompt_tokens: 0,
-            text: String::new(),
-            token_ids: Vec::new(),
-            finish: None,
-            verdict: None,
-        };
+        let generate = |_: &GenerateRequest| GenerateResult::without_text(Outcome::Empty, 0);
         Self { description, score: Box::new(score), generate: Box::new(generate) }
     }
 

@@ -1,7 +1,7 @@
 //! Prompt scoring: a score that the model writes (the baseline of Liusie, Manakul and Gales 2024).
 
 use probity_data::Sample;
-use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling};
+use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits};
 use serde::Serialize;
 
 use crate::pairs::seed_for;
@@ -111,7 +111,7 @@ fn request(params: &PromptScoringParams, id: &str, prompt: Prompt, sample: usize
         return GenerateRequest::greedy(id, prompt, max_tokens);
     }
     let seed = seed_for(params.seed, &["sample", id, &sample.to_string()]);
-    let sampling = Sampling::Random { temperature: TEMPERATURE, seed };
+    let sampling = Sampling::Random { temperature: TEMPERATURE, limits: SamplingLimits::default(), seed };
     GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), prompt, max_tokens) }
 }
 
@@ -234,7 +234,7 @@ mod tests {
     fn samples_are_seeded_and_averaged_over_those_with_a_score() {
         let sampler = || {
             model(|request| {
-                let Sampling::Random { temperature: 1.0, seed } = request.sampling else { panic!("sampled at 1") };
+                let Sampling::Random { temperature: 1.0, seed, .. } = request.sampling else { panic!("sampled at 1") };
                 generated(["2", "none", "6"][(seed % 3) as usize])
             })
         };

@@ -54,7 +54,7 @@ pub(crate) fn qualities(prompt: &Prompt) -> Vec<f64> {
 /// A text that the model generated before it ended its turn.
 pub(crate) fn generated(text: &str) -> GenerateResult {
     let (outcome, finish) = (Outcome::Scored, Some(Finish::EndOfTurn));
-    GenerateResult { outcome, prompt_tokens: 7, text: text.to_owned(), token_ids: vec![1], finish, verdict: None }
+    GenerateResult { text: text.to_owned(), token_ids: vec![1], finish, ..GenerateResult::without_text(outcome, 7) }
 }
 
 pub(crate) fn sigmoid(x: f64) -> f64 {

@@ -34,7 +34,7 @@ impl Model {
         let (prompt, outcome) = self.prompt(&request)?;
         Ok(match outcome {
             None => Ok(Begun { index, request, prompt }),
-            Some(outcome) => Err(without_text(outcome, prompt.tokens.len())),
+            Some(outcome) => Err(GenerateResult::without_text(outcome, prompt.tokens.len())),
         })
     }
 
@@ -58,7 +58,7 @@ impl Model {
             };
             let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
             let Generated { token_ids, text, finish } = generated;
-            let result = GenerateResult { outcome, prompt_tokens: prompts[prompt].tokens.len(), text, token_ids, finish, verdict: None };
+            let result = GenerateResult { text, token_ids, finish, ..GenerateResult::without_text(outcome, prompts[prompt].tokens.len()) };
             match verdict {
                 Some(verdict) => waiting.push((*place, result, verdict)),
                 None => sink(*place, result)?,
@@ -113,9 +113,4 @@ impl Model {
         let outcome = if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
         Ok((TokenPrompt { tokens, source, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
     }
-}
-
-/// A result with no text.
-pub(crate) fn without_text(outcome: Outcome, prompt_tokens: usize) -> GenerateResult {
-    GenerateResult { outcome, prompt_tokens, text: String::new(), token_ids: Vec::new(), finish: None, verdict: None }
 }

@@ -10,7 +10,6 @@ use probity_lm::{
 use probity_models::PackedSegment;
 
 use crate::Model;
-use crate::continue_text::without_text;
 use crate::engine::generate::{SIDE_BY_SIDE, plan_texts};
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
@@ -139,7 +138,7 @@ impl LanguageModel for Planner<'_> {
             }
             drop(plan);
             for (place, prompt) in places.into_iter().zip(prompts) {
-                answer(place, without_text(Outcome::Empty, prompt.tokens.len())).map_err(LmError::Sink)?;
+                answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len())).map_err(LmError::Sink)?;
             }
             Ok(cost)
         })

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use probity_lm::{
     Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role, Sampling,
-    ScoreRequest, ScoreResult, Termination,
+    SamplingLimits, ScoreRequest, ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadError, LoadOptions, Model};
@@ -242,7 +242,7 @@ fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
     assert!(checked > 0, "a last token that is its own text");
     // Texts that are drawn stand among others, two of them behind the same prompt.
     let drawn = |place: usize, seed| {
-        let sampling = Sampling::Random { temperature: 1.0, seed };
+        let sampling = Sampling::Random { temperature: 1.0, limits: SamplingLimits::default(), seed };
         GenerateRequest { sampling, ..requests[place].clone() }
     };
     let mixed = [requests[2].clone(), drawn(0, 7), requests[1].clone(), drawn(3, 7), drawn(0, 8)];

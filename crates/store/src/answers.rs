@@ -105,7 +105,7 @@ impl Question for GenerateRequest {
     }
 
     fn content(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(&(&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.verdict))
+        serde_json::to_string(&(&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict))
     }
 
     fn outcome(answer: &GenerateResult) -> &Outcome {

@@ -2,7 +2,8 @@
 
 use probity_data::Sample;
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Precision, Prompt, Sampling, ScoreRequest, ScoreResult, SinkError,
+    Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Precision, Prompt, Sampling, SamplingLimits, ScoreRequest, ScoreResult,
+    SinkError,
 };
 use serde::Serialize;
 
@@ -227,7 +228,7 @@ impl Judge<'_> {
     fn sample_request(&self, comparison: &Comparison, sample: usize) -> GenerateRequest {
         let id = self.request_id(comparison);
         let seed = seed_for(self.params.seed, &["sample", &id, &sample.to_string()]);
-        let sampling = Sampling::Random { temperature: self.params.temperature, seed };
+        let sampling = Sampling::Random { temperature: self.params.temperature, limits: SamplingLimits::default(), seed };
         GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens) }
     }
 

@@ -237,7 +237,7 @@ fn sampler(answer: impl Fn(u64, &[f64]) -> &'static str + 'static) -> ScriptedMo
         let Sampling::Random { seed, .. } = request.sampling else { panic!("answers are sampled") };
         let text = answer(seed, &qualities(&request.prompt)).to_owned();
         let (outcome, finish) = (Outcome::Scored, Some(Finish::EndOfTurn));
-        GenerateResult { outcome, prompt_tokens: 7, text, token_ids: vec![1], finish, verdict: None }
+        GenerateResult { text, token_ids: vec![1], finish, ..GenerateResult::without_text(outcome, 7) }
     })
 }
 

@@ -218,14 +218,8 @@ impl Shape {
         let messages = vec![Message::new(Role::System, "You judge."), Message::new(Role::User, text.clone())];
         let prompt = Prompt::Chat { messages, answer_prefix: "Rating:".into() };
         let request = GenerateRequest::greedy(format!("{sample}/written"), prompt, 16);
-        let result = GenerateResult {
-            outcome: Outcome::Unparsed { why: text.clone() },
-            prompt_tokens: 20,
-            text,
-            token_ids: vec![1, 2],
-            finish: None,
-            verdict: None,
-        };
+        let outcome = Outcome::Unparsed { why: text.clone() };
+        let result = GenerateResult { text, token_ids: vec![1, 2], ..GenerateResult::without_text(outcome, 20) };
         let entry = model.entry(&request)?;
         Ok(answers.put::<GenerateRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
     }

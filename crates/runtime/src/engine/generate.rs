@@ -59,7 +59,7 @@ impl<'a> Decoding<'a> {
     fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>) -> Self {
         let random = match prompt.sampling {
             Sampling::Greedy => None,
-            Sampling::Random { temperature, seed } => Some((temperature, ChaCha8Rng::seed_from_u64(seed))),
+            Sampling::Random { temperature, seed, .. } => Some((temperature, ChaCha8Rng::seed_from_u64(seed))),
         };
         Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
     }
@@ -279,7 +279,13 @@ pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule:
         let generated: u64 = group.iter().map(|prompt| prompt.max_tokens as u64).sum();
         let prompts: u64 = group.iter().map(|prompt| prompt.tokens.len() as u64).sum();
         let tokens_computed = tree(group, schedule.share_prefixes).token_count() + generated;
-        usage += Usage { tokens_unshared: prompts + generated, tokens_computed, peak_cache_bytes: set_aside };
+        usage += Usage {
+            tokens_unshared: prompts + generated,
+            tokens_computed,
+            peak_cache_bytes: set_aside,
+            tokens_generated: generated,
+            ..Usage::default()
+        };
         left = rest;
     }
     usage

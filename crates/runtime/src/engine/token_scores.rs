@@ -112,7 +112,7 @@ pub(crate) fn score_tokens<E>(
     };
     let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
     let tokens_unshared = self::tree(queries, false).token_count();
-    Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes })
+    Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() })
 }
 
 /// What it would cost to answer the queries, and how many rows the output head would run over. Nothing is computed.
@@ -125,7 +125,7 @@ pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule:
     let rows = targets(&tree, queries).into_iter().map(rows).sum();
     let peak_cache_bytes = plan(model, &tree, schedule.limits);
     let tokens_unshared = self::tree(queries, false).token_count();
-    (Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes }, rows)
+    (Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() }, rows)
 }
 
 /// What is asked of each node, by row.
