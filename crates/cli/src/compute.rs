@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, ModelDescription, Precision};
 use probity_runtime::hub::locate;
-use probity_runtime::{DeviceChoice, Isa, LoadOptions, Model};
+use probity_runtime::{DeviceChoice, Drafting, Isa, LoadOptions, Model};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -52,6 +52,9 @@ pub(crate) struct ModelOptions {
     /// [default: half of the memory that is available when the model is loaded]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache_budget: Option<u64>,
+    /// Where tokens of a text are guessed from before the model says them; results do not depend on it
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub(crate) draft: DraftArg,
     /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest that the machine has]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub(crate) isa: Option<Isa>,
@@ -79,6 +82,25 @@ impl From<PrecisionArg> for Precision {
             PrecisionArg::Fast => Self::Fast,
             PrecisionArg::Dots => Self::Dots,
             PrecisionArg::Tiles => Self::Tiles,
+        }
+    }
+}
+
+/// Guessing ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum DraftArg {
+    /// What followed the last tokens where they stood before, in the prompt or the text: quick where texts copy
+    #[default]
+    Lookup,
+    /// No guessing
+    Off,
+}
+
+impl From<DraftArg> for Drafting {
+    fn from(draft: DraftArg) -> Self {
+        match draft {
+            DraftArg::Lookup => Self::Lookup,
+            DraftArg::Off => Self::Off,
         }
     }
 }
@@ -140,6 +162,7 @@ impl ModelOptions {
             share_prefixes: !self.no_sharing,
             token_budget: self.token_budget.get(),
             cache_budget: self.cache_budget,
+            drafting: self.draft.into(),
             isa: self.isa,
             ..LoadOptions::default()
         }
@@ -185,6 +208,7 @@ pub(crate) fn in_force(options: LoadOptions) -> Value {
         "share_prefixes": options.share_prefixes,
         "token_budget": options.token_budget,
         "cache_budget": options.cache_budget,
+        "drafting": options.drafting.as_str(),
         "isa": options.isa.map(Isa::name),
     })
 }

@@ -23,7 +23,7 @@ mod window;
 pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
-pub use model::{LoadOptions, Model};
+pub use model::{Drafting, LoadOptions, Model};
 pub use plan::{Estimate, Plan, Planner};
 pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};

@@ -47,9 +47,32 @@ pub struct LoadOptions {
     /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for
     /// which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
+    /// Whether tokens of texts are guessed ahead.
+    pub drafting: Drafting,
     /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
     /// prompts have least in common.
     pub window_tokens: usize,
+}
+
+/// Where tokens of a text are guessed from before the model says them. A guess is put to the model with the token before it and kept where the
+/// model says the same, so a text does not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Drafting {
+    /// Nowhere.
+    Off,
+    /// From what followed the text's last tokens where they stood before, in the prompt or in the text.
+    #[default]
+    Lookup,
+}
+
+impl Drafting {
+    /// `off` or `lookup`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Lookup => "lookup",
+        }
+    }
 }
 
 impl Default for LoadOptions {
@@ -63,6 +86,7 @@ impl Default for LoadOptions {
             share_prefixes: true,
             token_budget: 1024,
             cache_budget: None,
+            drafting: Drafting::default(),
             window_tokens: 2 << 20,
         }
     }

@@ -47,7 +47,7 @@ pub struct RecipeMark {
 }
 
 /// Settings that change no result.
-const FREE: [&str; 5] = ["threads", "share_prefixes", "token_budget", "cache_budget", "isa"];
+const FREE: [&str; 6] = ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "isa"];
 
 /// A setting in which two runs differ.
 #[derive(Debug, Clone, PartialEq)]
