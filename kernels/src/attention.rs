@@ -225,10 +225,10 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Joins consecutive spans, the first of which begins at `start`, into one, `keys` and `values` of its length and zeros. A result over the
-/// whole has the bits of one over the parts.
-pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], start: usize, keys: &mut [u32], values: &mut [u32]) {
-    let total: usize = spans.iter().map(|s| s.len).sum();
+/// Joins the first `total` tokens of consecutive spans, the first of which begins at `start`, into one, `keys` and `values` of its length and
+/// zeros. A result over the whole has the bits of one over the parts.
+pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, start: usize, keys: &mut [u32], values: &mut [u32]) {
+    assert!(total <= spans.iter().map(|s| s.len).sum(), "no more tokens than there are");
     assert!(keys.len() == shape.keys_len(total) && values.len() == shape.values_len(total), "room for the whole");
     let (rows, padded) = (shape.key_rows(), shape.padded_dim());
     let heads = keys.chunks_exact_mut(shape.head_keys(total)).zip(values.chunks_exact_mut(shape.head_values(total)));
@@ -236,8 +236,9 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], start: usize, keys
         let keys = keys.as_chunks_mut::<LANES>().0;
         let mut position = start;
         for span in spans {
+            let len = span.len.min(start + total - position);
             let from = span.head_keys(shape, head).as_chunks::<LANES>().0;
-            for token in 0..span.len {
+            for token in 0..len {
                 let at = position + token - start;
                 let to = &mut keys[at / LANES * rows..][..rows];
                 for (to, from) in to.iter_mut().zip(&from[token / LANES * rows..]) {
@@ -245,11 +246,19 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], start: usize, keys
                 }
             }
             let row = if shape.tiles() { position / 2 - start / 2 } else { position - start };
+            let from = span.head_values(shape, head);
             // Where two spans share a row of two tokens, each has zeros for the other's.
-            for (to, from) in values[row * padded..].iter_mut().zip(span.head_values(shape, head)) {
+            let whole = if shape.tiles() { (position + len) / 2 - position / 2 } else { len };
+            for (to, from) in values[row * padded..].iter_mut().zip(&from[..whole * padded]) {
                 *to |= from;
             }
-            position += span.len;
+            // The first of two tokens, the second of which may be left out.
+            if shape.tiles() && !(position + len).is_multiple_of(2) && len > 0 {
+                for (to, from) in values[(row + whole) * padded..].iter_mut().zip(&from[whole * padded..]) {
+                    *to |= from & 0xffff;
+                }
+            }
+            position += len;
         }
     }
 }

@@ -504,8 +504,15 @@ fn joined_spans_equal_those_packed_at_once() {
             let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
             let (keys, values, _) = pack(start..45);
             let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
-            join_spans(&shape, &spans, start, &mut k, &mut v);
+            join_spans(&shape, &spans, 45 - start, start, &mut k, &mut v);
             assert!(k == keys && v == values, "{arithmetic:?} from {start}");
+            // What comes behind is left out, wherever the cut falls.
+            for end in [cuts[0], cuts[1], cuts[1] + 3, cuts[2] - 1, cuts[2] + 1, 44] {
+                let (keys, values, _) = pack(start..end);
+                let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
+                join_spans(&shape, &spans, end - start, start, &mut k, &mut v);
+                assert!(k == keys && v == values, "{arithmetic:?} from {start} to {end}");
+            }
         }
     }
 }

@@ -145,13 +145,13 @@ impl CpuSpan {
         pack_span(isa, shape, rows, row..row + len, start, keys, values);
     }
 
-    /// Consecutive spans as one.
-    pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self]) -> Self {
+    /// The first `len` tokens of consecutive spans as one.
+    pub(crate) fn join(shape: &AttentionShape, layers: usize, spans: &[&Self], len: usize) -> Self {
         let start = spans.first().map_or(0, |span| span.start);
-        let mut joined = Self::new(shape, layers, start, spans.iter().map(|span| span.len).sum());
+        let mut joined = Self::new(shape, layers, start, len);
         for layer in 0..layers {
             let (keys, values) = joined.layer_mut(layer);
-            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), start, keys, values);
+            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), len, start, keys, values);
         }
         joined
     }

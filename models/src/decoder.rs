@@ -183,7 +183,11 @@ impl Decoder for LlamaFamily {
         self.stack.cache_bytes(self.compute, tokens)
     }
 
-    fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
-        Ok(self.stack.join(self.compute, spans))
+    fn idle_rows(&self) -> usize {
+        self.compute.idle_rows()
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+        Ok(self.stack.join(self.compute, spans, len))
     }
 }

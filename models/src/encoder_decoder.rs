@@ -147,7 +147,11 @@ impl Decoder for EncoderDecoder {
         self.decoder.1.cache_bytes(self.compute, tokens)
     }
 
-    fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
-        Ok(self.decoder.1.join(self.compute, spans))
+    fn idle_rows(&self) -> usize {
+        self.compute.idle_rows()
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+        Ok(self.decoder.1.join(self.compute, spans, len))
     }
 }

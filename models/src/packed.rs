@@ -78,8 +78,13 @@ pub trait Decoder: Send + Sync {
     /// Bytes that a new span of that many tokens, at least one, takes over all layers, a source's or a decoder's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 
-    /// Consecutive spans, none of them a source, as one, so that a path of many short ones stays cheap to read. No result changes.
-    fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>>;
+    /// The first `len` tokens, at least one, of consecutive spans, none of them a source, as one: a path of many short ones stays cheap to
+    /// read, and what was computed in vain is left out. No result changes.
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>>;
+
+    /// The rows whose arithmetic takes about as long as reading the weights once: with fewer in a pass, one more costs little. An estimate,
+    /// from which it is decided how far to guess ahead.
+    fn idle_rows(&self) -> usize;
 }
 
 /// A model that reads texts as a whole: hidden states of their tokens, and what stands at masked positions. A text's result does not depend

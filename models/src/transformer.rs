@@ -332,10 +332,10 @@ impl Stack {
         CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.len(), tokens)
     }
 
-    /// Consecutive spans as one.
-    pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>]) -> Arc<KvSpan> {
+    /// The first `len` tokens of consecutive spans as one.
+    pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
         let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
-        let joined = CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.len(), &parts);
-        Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), joined))
+        let joined = CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.len(), &parts, len);
+        Arc::new(KvSpan::new(len, joined))
     }
 }

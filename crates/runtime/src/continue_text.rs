@@ -1,6 +1,8 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
 
-use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, ScoreResult, Sink, SinkError, Usage};
+use probity_lm::{
+    GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, ScoreResult, Sink, SinkError, Usage,
+};
 
 use crate::Model;
 use crate::encoder::EncodedContinuation;
@@ -57,8 +59,14 @@ impl Model {
                 None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
             let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
-            let Generated { token_ids, text, finish } = generated;
-            let result = GenerateResult { text, token_ids, finish, ..GenerateResult::without_text(outcome, prompts[prompt].tokens.len()) };
+            let Generated { token_ids, text, finish, accepted: accepted_drafts } = generated;
+            let result = GenerateResult {
+                text,
+                token_ids,
+                finish,
+                accepted_drafts,
+                ..GenerateResult::without_text(outcome, prompts[prompt].tokens.len())
+            };
             match verdict {
                 Some(verdict) => waiting.push((*place, result, verdict)),
                 None => sink(*place, result)?,
@@ -96,10 +104,8 @@ impl Model {
         if request.max_tokens == 0 {
             return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
         }
-        if let Sampling::Random { temperature, .. } = request.sampling
-            && !(temperature > 0.0 && temperature.is_finite())
-        {
-            return Err(wrong("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere"));
+        if let Sampling::Random { temperature, limits, .. } = request.sampling {
+            check_sampling(temperature, limits).map_err(wrong)?;
         }
         if request.stop.iter().any(String::is_empty) {
             return Err(wrong("a stop sequence is empty"));
@@ -113,4 +119,21 @@ impl Model {
         let outcome = if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
         Ok((TokenPrompt { tokens, source, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
     }
+}
+
+/// Why a text cannot be drawn so.
+fn check_sampling(temperature: f64, SamplingLimits { top_k, top_p, min_p }: SamplingLimits) -> Result<(), &'static str> {
+    if !(temperature > 0.0 && temperature.is_finite()) {
+        return Err("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere");
+    }
+    if top_k == Some(0) {
+        return Err("top_k is 0, which leaves no token\n\nhint: leave it out for all tokens");
+    }
+    if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) {
+        return Err("top_p must be above 0 and at most 1\n\nhint: leave it out for all tokens");
+    }
+    if min_p.is_some_and(|p| !(0.0..=1.0).contains(&p)) {
+        return Err("min_p must be from 0 to 1\n\nhint: leave it out for all tokens");
+    }
+    Ok(())
 }

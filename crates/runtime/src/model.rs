@@ -174,8 +174,12 @@ impl Decoder for Pooled {
         self.decoder.cache_bytes(tokens)
     }
 
-    fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
-        self.decoder.join(spans)
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>> {
+        self.decoder.join(spans, len)
+    }
+
+    fn idle_rows(&self) -> usize {
+        self.decoder.idle_rows()
     }
 }
 
@@ -266,6 +270,7 @@ impl Model {
         Schedule {
             limits: Limits { tokens: self.options.token_budget, cache },
             share_prefixes: self.options.share_prefixes,
+            drafting: self.options.drafting,
             progress: &self.decoder.progress,
         }
     }

@@ -33,6 +33,15 @@ impl LayerSpan {
         Ok(Self { keys: part(&self.keys)?, values: part(&self.values)? })
     }
 
+    /// The first `len` tokens.
+    pub(super) fn begin(self, len: usize) -> Result<Self> {
+        if self.keys.dim(1)? == len {
+            return Ok(self);
+        }
+        let begin = |tensor: &Tensor| tensor.narrow(1, 0, len)?.force_contiguous();
+        Ok(Self { keys: begin(&self.keys)?, values: begin(&self.values)? })
+    }
+
     /// Consecutive spans as one, contiguous where they are: products on CUDA take no other operands.
     pub(super) fn join(spans: &[&Self]) -> Result<Self> {
         let cat = |of: fn(&Self) -> &Tensor| Tensor::cat(&spans.iter().map(|span| of(span)).collect::<Vec<_>>(), 1);

@@ -212,6 +212,8 @@ impl DecoderLayer {
 
 /// Rows of logits that are held at a time.
 const HEAD_ROWS: usize = 64;
+/// A guess for devices, which have arithmetic in plenty.
+const IDLE_ROWS: usize = 64;
 
 /// A model of the family on a candle device.
 pub(super) struct DeviceDecoder {
@@ -354,9 +356,14 @@ impl Decoder for DeviceDecoder {
         2 * self.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
     }
 
-    fn join(&self, spans: &[Arc<KvSpan>]) -> Result<Arc<KvSpan>> {
-        let layers: Vec<LayerSpan> = (0..self.layers.len()).map(|layer| LayerSpan::join(&of_layer(spans, layer))).collect::<Result<_>>()?;
-        Ok(Arc::new(KvSpan::new(spans.iter().map(|span| span.len()).sum(), layers)))
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
+        let join = |layer| LayerSpan::join(&of_layer(spans, layer))?.begin(len);
+        let layers: Vec<LayerSpan> = (0..self.layers.len()).map(join).collect::<Result<_>>()?;
+        Ok(Arc::new(KvSpan::new(len, layers)))
+    }
+
+    fn idle_rows(&self) -> usize {
+        IDLE_ROWS
     }
 }
 

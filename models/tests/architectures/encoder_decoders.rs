@@ -110,7 +110,7 @@ fn joined_spans_and_output_rows_are_those_of_the_parts() {
             let segment = PackedSegment { past: past.clone(), tokens: piece.to_vec(), wanted: vec![] };
             past.extend(model.forward(&[segment]).expect("runs").spans);
         }
-        let joined = model.join(&past[1..]).expect("joins");
+        let joined = model.join(&past[1..], 24).expect("joins");
         assert_eq!(joined.len(), 24);
         let rest = PackedSegment { past: vec![source, joined], tokens: tokens[24..].to_vec(), wanted: (0..6).collect() };
         let hidden = model.forward(&[rest]).expect("runs").hidden;

@@ -12,7 +12,7 @@ use super::generate::{TokenPrompt, Vocabulary, generate};
 use super::golden_tests::{load, token_query};
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
-use crate::Progress;
+use crate::{Drafting, Progress};
 
 #[derive(Default)]
 struct Counts {
@@ -71,8 +71,12 @@ impl Decoder for Counting {
         self.model.cache_bytes(tokens)
     }
 
-    fn join(&self, spans: &[Arc<KvSpan>]) -> candle_core::Result<Arc<KvSpan>> {
-        let joined = self.model.join(spans)?;
+    fn idle_rows(&self) -> usize {
+        self.model.idle_rows()
+    }
+
+    fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>> {
+        let joined = self.model.join(spans, len)?;
         self.watch(std::slice::from_ref(&joined));
         Ok(joined)
     }
@@ -92,7 +96,7 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (
 
 fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
     static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
-    Schedule { limits: Limits { tokens, cache }, share_prefixes, progress: &PROGRESS }
+    Schedule { limits: Limits { tokens, cache }, share_prefixes, drafting: Drafting::Lookup, progress: &PROGRESS }
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let context = &output.spans[0];
     let children = [segment(&[context], &t[20..31], &[0, 10]), segment(&[], &t[5..9], &[3]), segment(&[context], &t[40..43], &[1])];
     let (mut logits, mut normalisers, spans) = run(model, &children);
-    let joined = model.join(&[context.clone(), spans[0].clone()]).expect("joins");
+    let joined = model.join(&[context.clone(), spans[0].clone()], context.len() + spans[0].len()).expect("joins");
     assert_eq!(joined.len(), 31);
     let last =
         [segment(&[&joined], &t[31..32], &[0]), segment(&[&spans[1]], &t[9..10], &[0]), segment(&[context, &spans[2]], &t[43..44], &[0])];

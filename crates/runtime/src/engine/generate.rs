@@ -1,25 +1,30 @@
-//! Text generation: prompts prefilled over their prefix tree, then decoded side by side, a token each per step.
+//! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified on the way.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use probity_lm::{Finish, Sampling, Usage};
-use probity_models::{Decoder, KvSpan, PackedSegment};
+use probity_models::{Decoder, HeadRow, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::draft::{Draft, Drafts, LONGEST, worth};
+use super::sample::sample;
 use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
 use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, walk};
+use crate::Drafting;
 
 /// Texts that are decoded side by side at most: with more, products gain nothing and first results only come later.
 pub(crate) const SIDE_BY_SIDE: usize = 128;
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
-/// Single-token spans that are joined into one.
+/// Tokens of short spans that are joined into one.
 const JOIN: usize = 16;
+const _: () = assert!(LONGEST < LOGIT_ROWS, "a text's rows are held together");
 
 /// A prompt in tokens, and how to go on from it.
 pub(crate) struct TokenPrompt {
@@ -36,6 +41,8 @@ pub(crate) struct Generated {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
+    /// Tokens of the text that were guessed.
+    pub(crate) accepted: usize,
 }
 
 /// What generation needs to know of the tokenizer.
@@ -48,68 +55,123 @@ pub(crate) struct Vocabulary<'a> {
 struct Decoding<'a> {
     prompt: &'a TokenPrompt,
     index: usize,
-    random: Option<(f64, ChaCha8Rng)>,
+    random: Option<ChaCha8Rng>,
     path: Vec<Arc<KvSpan>>,
     /// How many spans of the path are the prompt's.
     prompt_spans: usize,
-    generated: Vec<u32>,
+    /// The prompt, and what is generated.
+    tokens: Vec<u32>,
+    accepted: usize,
+}
+
+/// What is known of the token behind a row.
+enum Row<'r> {
+    /// For a text that goes on with the likeliest token.
+    Head(&'r HeadRow),
+    /// Logits of the whole vocabulary.
+    Logits(&'r [f32]),
 }
 
 impl<'a> Decoding<'a> {
     fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>) -> Self {
         let random = match prompt.sampling {
             Sampling::Greedy => None,
-            Sampling::Random { temperature, seed, .. } => Some((temperature, ChaCha8Rng::seed_from_u64(seed))),
+            Sampling::Random { seed, .. } => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
-        Self { prompt, index, random, prompt_spans: path.len(), path, generated: Vec::new() }
+        Self { prompt, index, random, prompt_spans: path.len(), path, tokens: prompt.tokens.clone(), accepted: 0 }
+    }
+
+    fn generated(&self) -> &[u32] {
+        &self.tokens[self.prompt.tokens.len()..]
+    }
+
+    /// Whether it needs whole rows of logits.
+    fn needs_logits(&self) -> bool {
+        self.random.is_some()
+    }
+
+    /// The next token; absent where the logits are not finite.
+    fn choose(&mut self, row: &Row<'_>) -> Option<u32> {
+        match row {
+            Row::Head(row) => row.normaliser.is_finite().then_some(row.greedy),
+            Row::Logits(logits) => {
+                let max = logits.iter().fold(f32::NEG_INFINITY, |max, logit| if *logit <= max { max } else { *logit });
+                if !max.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+                    return None;
+                }
+                let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) else {
+                    return logits.iter().position(|logit| *logit == max).map(|id| id as u32);
+                };
+                Some(sample(logits, temperature, limits, random.random()))
+            }
+        }
+    }
+
+    /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the guesses are right: the
+    /// result where the text ends there.
+    fn advance<'r>(&mut self, guessed: &[u32], row: impl Fn(usize) -> Row<'r>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+        for at in 0..=guessed.len() {
+            let token = self.choose(&row(at));
+            let right = token.is_some() && token == guessed.get(at).copied();
+            let ended = self.push(token, vocabulary);
+            if right && !matches!(&ended, Some(Generated { finish: Some(Finish::EndOfTurn), .. })) {
+                self.accepted += 1;
+            }
+            if ended.is_some() || !right {
+                return ended.map(|generated| Generated { accepted: self.accepted, ..generated });
+            }
+        }
+        None
     }
 
     /// Goes on with the next token, absent where the logits were not finite; the result where that ends the text.
-    fn advance(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+    fn push(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
-        self.generated.push(token);
+        self.tokens.push(token);
         if let Some(text) = self.text_before_stop(vocabulary) {
-            let token_ids = std::mem::take(&mut self.generated);
-            return Some(Generated { token_ids, text, finish: Some(Finish::Stop) });
+            return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) });
         }
-        (self.generated.len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
+        (self.generated().len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
     }
 
     /// The text up to the first stop sequence where there is one in it.
     fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
-        if self.prompt.stop.is_empty() {
+        let stops = &self.prompt.stop;
+        let longest = stops.iter().map(String::len).max()?;
+        // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last few.
+        let recent = &self.generated()[self.generated().len().saturating_sub(longest + 8)..];
+        let recent = (vocabulary.decode)(recent);
+        if !stops.iter().any(|stop| recent.contains(stop)) {
             return None;
         }
-        let mut text = (vocabulary.decode)(&self.generated);
-        let at = self.prompt.stop.iter().filter_map(|stop| text.find(stop)).min()?;
+        let mut text = (vocabulary.decode)(self.generated());
+        let at = stops.iter().filter_map(|stop| text.find(stop)).min()?;
         text.truncate(at);
         Some(text)
     }
 
-    fn end(&mut self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
-        let token_ids = std::mem::take(&mut self.generated);
-        let text = (vocabulary.decode)(&token_ids);
-        Generated { token_ids, text, finish }
+    fn end(&self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
+        let token_ids = self.generated().to_vec();
+        Generated { text: (vocabulary.decode)(&token_ids), token_ids, finish, accepted: self.accepted }
     }
-}
 
-/// Draws from softmax(logits / temperature): the first token at which the cumulated probability, in order of ids, exceeds `uniform`.
-fn sample(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = logits.iter().map(|l| libm::exp((f64::from(*l) - f64::from(max)) / temperature)).collect();
-    let mut left = uniform * weights.iter().sum::<f64>();
-    let mut last = 0;
-    for (id, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
-        last = id;
-        if left < *weight {
-            break;
+    /// Keeps of a new span what was computed of tokens that stand, and joins short spans once they are long enough together.
+    fn keep(&mut self, model: &dyn Decoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
+        let held: usize = self.path.iter().map(|span| span.len()).sum();
+        let len = self.tokens.len() - 1 - held;
+        self.path.push(if len < span.len() { model.join(&[span], len)? } else { span });
+        let short = self.path[self.prompt_spans..].iter().rev().map(|span| span.len()).take_while(|len| *len < JOIN);
+        let (spans, tokens) = short.fold((0, 0), |(spans, tokens), len| (spans + 1, tokens + len));
+        if spans > 1 && tokens >= JOIN {
+            let joined = model.join(&self.path[self.path.len() - spans..], tokens)?;
+            self.path.truncate(self.path.len() - spans);
+            self.path.push(joined);
         }
-        left -= weight;
+        Ok(())
     }
-    last as u32
 }
 
 /// Continues each prompt; results through `done`, in the order in which they finish.
@@ -123,7 +185,8 @@ pub(crate) fn generate<E>(
     schedule: Schedule<'_>,
     done: &mut dyn FnMut(usize, Generated) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
-    let mut generation = Generation { model, vocabulary, schedule, done, active: Vec::new(), usage: Usage::default() };
+    let (active, drafts) = (Vec::new(), Drafts::default());
+    let mut generation = Generation { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
     let mut begun = 0;
     while begun < prompts.len() || !generation.active.is_empty() {
         if generation.active.len() <= SIDE_BY_SIDE / 2 && begun < prompts.len() {
@@ -136,6 +199,15 @@ pub(crate) fn generate<E>(
     Ok(generation.usage)
 }
 
+/// A text with what was guessed of it, and the rows of hidden states that belong to them.
+struct Passed<'a> {
+    text: Decoding<'a>,
+    draft: Draft,
+    rows: Range<usize>,
+    /// The new tokens' keys and values; those of a prompt are in its path.
+    span: Option<Arc<KvSpan>>,
+}
+
 /// Texts in the making.
 struct Generation<'a, 'd, E> {
     model: &'d dyn Decoder,
@@ -143,6 +215,7 @@ struct Generation<'a, 'd, E> {
     schedule: Schedule<'d>,
     done: &'d mut dyn FnMut(usize, Generated) -> Result<(), E>,
     active: Vec<Decoding<'a>>,
+    drafts: Drafts,
     usage: Usage,
 }
 
@@ -159,7 +232,7 @@ impl<'a, E> Generation<'a, '_, E> {
         let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
         let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
         let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
-        held + self.active.iter().map(|text| growth_bytes(self.model, text.prompt.max_tokens)).sum::<u64>()
+        held + self.active.iter().map(|text| growth_bytes(self.model, text.prompt.max_tokens, self.schedule.drafting)).sum::<u64>()
     }
 
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
@@ -177,74 +250,116 @@ impl<'a, E> Generation<'a, '_, E> {
             let mut texts = Vec::new();
             for (row, node) in ended.enumerate() {
                 let path = computed.path(node);
-                texts.extend(tree.node(node).ends.iter().map(|end| (row, Decoding::new(first + end, &prompts[*end], path.clone()))));
+                texts.extend(tree.node(node).ends.iter().map(|end| Passed {
+                    text: Decoding::new(first + end, &prompts[*end], path.clone()),
+                    draft: Draft::default(),
+                    rows: row..row + 1,
+                    span: None,
+                }));
             }
             self.advance(computed.hidden, texts)
         };
         walk(model, &tree, limits, &last, &mut visit).map(|_| ())
     }
 
-    /// One token more for each.
+    /// One token more for each, and what was guessed right behind it.
     fn step(&mut self) -> Result<(), WalkError<E>> {
         if self.active.is_empty() {
             return Ok(());
         }
-        let mut texts = std::mem::take(&mut self.active);
-        self.usage.tokens_computed += texts.len() as u64;
-        self.usage.tokens_unshared += texts.len() as u64;
-        let segment = |d: &Decoding<'_>| {
-            let token = *d.generated.last().expect("an active text has a token");
-            PackedSegment { past: d.path.clone(), tokens: vec![token], wanted: vec![0] }
-        };
-        let output = self.model.forward(&texts.iter().map(segment).collect::<Vec<_>>())?;
-        for (text, span) in texts.iter_mut().zip(output.spans) {
-            text.path.push(span);
-            if text.path[text.prompt_spans..].iter().rev().take_while(|span| span.len() == 1).count() == JOIN {
-                let joined = self.model.join(&text.path[text.path.len() - JOIN..])?;
-                text.path.truncate(text.path.len() - JOIN);
-                text.path.push(joined);
-            }
+        let texts = std::mem::take(&mut self.active);
+        let worth = worth(texts.len(), self.model.idle_rows());
+        let mut passed = Vec::with_capacity(texts.len());
+        let mut segments = Vec::with_capacity(texts.len());
+        let mut row = 0;
+        for text in texts {
+            let draft = self.draft(&text, worth);
+            let last = *text.tokens.last().expect("a text has tokens");
+            let tokens = [&[last], draft.tokens.as_slice()].concat();
+            let rows = row..row + tokens.len();
+            row = rows.end;
+            segments.push(PackedSegment { past: text.path.clone(), wanted: (0..tokens.len()).collect(), tokens });
+            passed.push(Passed { text, draft, rows, span: None });
         }
-        self.advance(&output.hidden, texts.into_iter().enumerate().collect())
+        let output = self.model.forward(&segments)?;
+        drop(segments);
+        self.usage.tokens_computed += row as u64;
+        passed.iter_mut().zip(output.spans).for_each(|(passed, span)| passed.span = Some(span));
+        self.drafts.fade();
+        self.advance(&output.hidden, passed)
     }
 
-    /// Takes the next token of each text, which stands beside its row of hidden states.
-    fn advance(&mut self, hidden: &Tensor, mut texts: Vec<(usize, Decoding<'a>)>) -> Result<(), WalkError<E>> {
-        if texts.is_empty() {
-            return Ok(());
+    /// What is guessed to follow a text.
+    fn draft(&self, text: &Decoding<'_>, worth: f64) -> Draft {
+        // The token behind the guess is the model's own.
+        let room = text.prompt.max_tokens - text.generated().len() - 1;
+        match self.schedule.drafting {
+            Drafting::Off => Draft::default(),
+            Drafting::Lookup => self.drafts.draft(&text.tokens, room, worth),
         }
-        let tokens = next_tokens(self.model, hidden, &mut texts)?;
-        for ((_, mut text), token) in texts.into_iter().zip(tokens) {
-            match text.advance(token, self.vocabulary) {
-                Some(generated) => {
+    }
+
+    /// Goes on with each text from its rows of hidden states.
+    fn advance(&mut self, hidden: &Tensor, passed: Vec<Passed<'a>>) -> Result<(), WalkError<E>> {
+        let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.needs_logits());
+        if !greedy.is_empty() {
+            let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
+            let heads = self.model.head(&pick(hidden, &rows)?, &vec![Vec::new(); rows.len()])?;
+            self.go_on(greedy, |row| Row::Head(&heads[row]))?;
+        }
+        // Whole rows of logits are only there for those that need them, some at a time.
+        let mut whole = whole.into_iter().peekable();
+        while whole.peek().is_some() {
+            let (mut part, mut rows): (Vec<Passed<'a>>, Vec<usize>) = Default::default();
+            while let Some(next) = whole.next_if(|next| rows.len() + next.rows.len() <= LOGIT_ROWS) {
+                rows.extend(next.rows.clone());
+                part.push(next);
+            }
+            let logits = self.model.logits(&pick(hidden, &rows)?)?;
+            let (width, values) = (logits.dim(1)?, into_f32(&logits)?);
+            self.go_on(part, |row| Row::Logits(&values[row * width..][..width]))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with texts whose rows lie one after another.
+    fn go_on<'r>(&mut self, texts: Vec<Passed<'a>>, row: impl Fn(usize) -> Row<'r>) -> Result<(), WalkError<E>> {
+        let mut first = 0;
+        for Passed { mut text, draft, rows, span } in texts {
+            let (tokens, accepted) = (text.generated().len(), text.accepted);
+            let ended = text.advance(&draft.tokens, |at| row(first + at), self.vocabulary);
+            first += rows.len();
+            let accepted = text.accepted - accepted;
+            self.drafts.learn(&draft, accepted);
+            self.usage.tokens_generated += (text.generated().len() - tokens) as u64;
+            self.usage.tokens_drafted += draft.tokens.len() as u64;
+            self.usage.drafts_accepted += accepted as u64;
+            // What was guessed in vain was computed all the same, and was not planned.
+            self.schedule.progress.plan((draft.tokens.len() - accepted) as u64);
+            match (ended, span) {
+                (Some(generated), _) => {
+                    self.usage.tokens_unshared += generated.token_ids.len().saturating_sub(1) as u64;
                     self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
                     (self.done)(text.index, generated).map_err(WalkError::Visitor)?;
                 }
-                None => self.active.push(text),
+                (None, span) => {
+                    if let Some(span) = span {
+                        text.keep(self.model, span)?;
+                    }
+                    self.active.push(text);
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The next token of each text from its row of hidden states: the most probable one, the lowest id among equals, or one that is drawn.
-/// Absent where the row's logits are not finite.
-fn next_tokens(model: &dyn Decoder, hidden: &Tensor, texts: &mut [(usize, Decoding<'_>)]) -> candle_core::Result<Vec<Option<u32>>> {
-    let rows = model.head(hidden, &vec![Vec::new(); hidden.dim(0)?])?;
-    let greedy = |(row, _): &(usize, _)| Some(&rows[*row]).filter(|row| row.normaliser.is_finite()).map(|row| row.greedy);
-    let mut tokens: Vec<Option<u32>> = texts.iter().map(greedy).collect();
-    // Whole rows of logits are only there for those that draw.
-    let drawing =
-        texts.iter_mut().zip(&mut tokens).filter_map(|((row, text), token)| Some((*row as u32, text.random.as_mut()?, token.as_mut()?)));
-    for part in drawing.collect::<Vec<_>>().chunks_mut(LOGIT_ROWS) {
-        let rows: Vec<u32> = part.iter().map(|(row, ..)| *row).collect();
-        let logits = model.logits(&hidden.index_select(&Tensor::new(rows, hidden.device())?, 0)?)?;
-        let values = into_f32(&logits)?;
-        for ((_, (temperature, random), token), logits) in part.iter_mut().zip(values.chunks_exact(logits.dim(1)?)) {
-            **token = sample(logits, *temperature, random.random());
-        }
+/// Some rows of a matrix.
+fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
+    if rows.len() == hidden.dim(0)? && rows.iter().enumerate().all(|(at, row)| at == *row) {
+        return Ok(hidden.clone());
     }
-    Ok(tokens)
+    hidden.index_select(&Tensor::new(rows.iter().map(|row| *row as u32).collect::<Vec<_>>(), hidden.device())?, 0)
 }
 
 /// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
@@ -259,7 +374,7 @@ fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, a
         let shared = before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
         let piece = schedule.limits.tokens.max(prompt.source);
         let own = bytes_in_pieces(prompt.tokens.len() - shared, piece, &bytes_of) + bytes_of(1);
-        let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens);
+        let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens, schedule.drafting);
         if bytes > schedule.limits.cache && active + count > 0 {
             break;
         }
@@ -297,9 +412,14 @@ fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
     PrefixTree::new(in_groups(prompts.iter().map(|prompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
-/// Bytes that a text of so many tokens may come to hold: joined spans, and single ones while they are joined.
-fn growth_bytes(model: &dyn Decoder, tokens: usize) -> u64 {
-    (tokens.div_ceil(JOIN) * model.cache_bytes(JOIN) + JOIN * model.cache_bytes(1)) as u64
+/// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a pass.
+fn growth_bytes(model: &dyn Decoder, tokens: usize, drafting: Drafting) -> u64 {
+    let (longest, pass) = match drafting {
+        Drafting::Off => (JOIN, 1),
+        // Lengths come as they may: the worst for memory is one token too many.
+        Drafting::Lookup => (JOIN + 1, 1 + LONGEST),
+    };
+    (tokens.div_ceil(JOIN) * model.cache_bytes(longest) + JOIN * model.cache_bytes(1) + model.cache_bytes(pass)) as u64
 }
 
 /// The elements of a matrix, row by row.
@@ -310,17 +430,4 @@ fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
     }
     drop(storage);
     tensor.flatten_all()?.to_vec1()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_follow_the_distribution_and_never_fall_on_the_impossible() {
-        let logits = [0.0, 3f32.ln(), f32::NEG_INFINITY];
-        let drawn = |u| sample(&logits, 1.0, u);
-        assert_eq!((drawn(0.0), drawn(0.249), drawn(0.251), drawn(0.999_999_999)), (0, 0, 1, 1));
-        assert_eq!(sample(&logits, 1e-3, 0.001), 1, "a low temperature is greedy");
-    }
 }

@@ -11,10 +11,10 @@ use probity_models::{
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
 use super::walk::WalkError;
-use crate::Progress;
 use crate::gguf_config;
 use crate::hub::locate;
 use crate::weights::{GgufFile, SafetensorsFiles};
+use crate::{Drafting, Progress};
 
 /// Largest difference allowed from transformers' f32 logits.
 pub(super) const TOLERANCE: f32 = 2e-4;
@@ -293,7 +293,7 @@ fn joined_spans_change_no_bit() {
     for token in &golden.tokens[..20] {
         past.push(run(&past, &[*token]).1);
     }
-    let joined = vec![past[0].clone(), model.join(&past[1..]).expect("joins")];
+    let joined = vec![past[0].clone(), model.join(&past[1..], 19).expect("joins")];
     assert_eq!(run(&past, &golden.tokens[20..25]).0, run(&joined, &golden.tokens[20..25]).0);
 }
 
@@ -305,10 +305,15 @@ pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQ
 pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
     let limits = Limits { tokens: token_budget, cache: u64::MAX };
-    let result = score_tokens(model, queries, Schedule { limits, share_prefixes, progress: &Progress::default() }, &mut |query, scores| {
-        results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
-        Ok::<(), std::convert::Infallible>(())
-    });
+    let result = score_tokens(
+        model,
+        queries,
+        Schedule { limits, share_prefixes, drafting: Drafting::Off, progress: &Progress::default() },
+        &mut |query, scores| {
+            results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
+            Ok::<(), std::convert::Infallible>(())
+        },
+    );
     match result {
         Ok(_) => results,
         Err(WalkError::Model(error)) => panic!("{error}"),

@@ -1,6 +1,8 @@
 //! Questions about tokens, answered on the packed contract: the prefix tree, the walk over it, scores and generation.
 
+mod draft;
 pub(crate) mod generate;
+mod sample;
 pub(crate) mod scheduler;
 pub(crate) mod token_scores;
 pub(crate) mod tree;

@@ -8,7 +8,7 @@ use probity_models::Decoder;
 use super::scheduler::Limits;
 use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, plan, walk};
-use crate::Progress;
+use crate::{Drafting, Progress};
 
 /// Tokens that are asked for, one after another, and what stands before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(crate) struct Schedule<'a> {
     pub(crate) limits: Limits,
     /// Whether shared prefixes are computed once.
     pub(crate) share_prefixes: bool,
+    /// Whether tokens of texts are guessed ahead.
+    pub(crate) drafting: Drafting,
     /// Told what is to be computed.
     pub(crate) progress: &'a Progress,
 }

@@ -1,0 +1,140 @@
+//! Tokens guessed ahead: what followed the same tokens before, in the prompt or in the text itself (prompt lookup decoding, Saxena 2023).
+//!
+//! A guess is put to the model together with the token before it, and the model's own choices are kept up to the first that differs. What a
+//! text comes to does not depend on guesses; how far they go is a matter of time alone.
+
+/// Tokens that are guessed at once, at most.
+pub(crate) const LONGEST: usize = 32;
+/// Tokens that are compared backwards to tell how well a place matches, at most.
+const CONTEXT: usize = 16;
+/// Lengths of matches that are told apart: 1, 2, up to 4, up to 8, and longer.
+const CLASSES: usize = 5;
+/// What is expected of each class before anything is known: the probability that a guessed token is right if those before it are.
+const EXPECTED: [f64; CLASSES] = [0.3, 0.5, 0.7, 0.85, 0.92];
+/// How many tokens that expectation counts for.
+const EXPECTED_TOKENS: f64 = 8.0;
+/// What is left of a guess's weight with each pass.
+const MEMORY: f64 = 0.98;
+
+/// Where the longest run of tokens that also ends the sequence ended before, the latest of those, and how long it is.
+fn longest_match(tokens: &[u32]) -> Option<(usize, usize)> {
+    let (last, before) = tokens.split_last()?;
+    let mut best: Option<(usize, usize)> = None;
+    for (end, _) in before.iter().enumerate().filter(|(_, token)| *token == last) {
+        let pairs = before[..end].iter().rev().zip(before.iter().rev()).take(CONTEXT - 1);
+        let len = 1 + pairs.take_while(|(a, b)| a == b).count();
+        if best.is_none_or(|(_, longest)| len >= longest) {
+            best = Some((end, len));
+        }
+    }
+    best
+}
+
+fn class(len: usize) -> usize {
+    match len {
+        0..=2 => len.saturating_sub(1),
+        3..=4 => 2,
+        5..=8 => 3,
+        _ => 4,
+    }
+}
+
+/// A guess at how a text goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub(crate) tokens: Vec<u32>,
+    class: usize,
+}
+
+/// How good guesses were of late.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drafts {
+    /// Tokens that were right, and tokens that were compared, by class.
+    tally: [(f64, f64); CLASSES],
+}
+
+impl Drafts {
+    fn probability(&self, class: usize) -> f64 {
+        let (right, compared) = self.tally[class];
+        (right + EXPECTED[class] * EXPECTED_TOKENS) / (compared + EXPECTED_TOKENS)
+    }
+
+    /// What is guessed to follow `tokens`, at most `limit`: a token as long as it is right with a probability of at least `worth`.
+    pub(crate) fn draft(&self, tokens: &[u32], limit: usize, worth: f64) -> Draft {
+        let Some((end, len)) = longest_match(tokens).filter(|_| limit > 0) else { return Draft::default() };
+        let class = class(len);
+        let p = self.probability(class);
+        let (mut count, mut right) = (0, p);
+        while count < limit.min(LONGEST) && right >= worth {
+            count += 1;
+            right *= p;
+        }
+        // A text that repeats itself goes on with what has just been guessed.
+        let period = tokens.len() - 1 - end;
+        let mut draft: Vec<u32> = Vec::with_capacity(count);
+        for at in 0..count {
+            draft.push(tokens.get(end + 1 + at).copied().unwrap_or_else(|| draft[at - period]));
+        }
+        Draft { tokens: draft, class }
+    }
+
+    /// So many tokens of a guess were right; the next, where there was one, was not.
+    pub(crate) fn learn(&mut self, draft: &Draft, accepted: usize) {
+        let (right, compared) = &mut self.tally[draft.class];
+        *right += accepted as f64;
+        *compared += draft.tokens.len().min(accepted + 1) as f64;
+    }
+
+    /// A pass is over: what was learnt counts a little less.
+    pub(crate) fn fade(&mut self) {
+        for (right, compared) in &mut self.tally {
+            *right *= MEMORY;
+            *compared *= MEMORY;
+        }
+    }
+}
+
+/// How probable a guessed token must be to be worth its row, with so many texts side by side: what an average row of the pass brings, in
+/// tokens, where weights cost as much as `idle_rows` rows.
+pub(crate) fn worth(texts: usize, idle_rows: usize) -> f64 {
+    texts as f64 / (texts + idle_rows) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(tokens: &[u32], limit: usize) -> Vec<u32> {
+        Drafts::default().draft(tokens, limit, 0.01).tokens
+    }
+
+    #[test]
+    fn what_followed_the_longest_match_is_guessed_the_latest_of_equals() {
+        assert_eq!(draft(&[1, 2, 3, 4, 5, 9, 3, 6, 7, 2, 3], 3), [4, 5, 9]);
+        assert_eq!(draft(&[3, 4, 3, 5, 6, 3], 2), [5, 6]);
+        assert!(draft(&[1, 2, 3], 4).is_empty() && draft(&[], 4).is_empty() && draft(&[1, 1], 0).is_empty());
+    }
+
+    #[test]
+    fn a_text_that_repeats_itself_is_guessed_to_go_on_so() {
+        assert_eq!(draft(&[7, 8, 9, 7, 8, 9], 7), [7, 8, 9, 7, 8, 9, 7]);
+        assert_eq!(draft(&[5, 5], 3), [5, 5, 5]);
+    }
+
+    #[test]
+    fn guesses_are_as_long_as_they_are_worth_and_learn() {
+        let tokens: Vec<u32> = (0..60).chain(0..20).collect();
+        let mut drafting = Drafts::default();
+        let len = |drafting: &Drafts, worth| drafting.draft(&tokens, 99, worth).tokens.len();
+        assert!(len(&drafting, 0.9) < len(&drafting, 0.5) && len(&drafting, 0.5) < len(&drafting, 0.05));
+        let before = len(&drafting, 0.5);
+        let draft = drafting.draft(&tokens, 8, 0.1);
+        drafting.learn(&draft, 8);
+        assert!(len(&drafting, 0.5) > before);
+        (0..4).for_each(|_| drafting.learn(&draft, 0));
+        assert!(len(&drafting, 0.5) < before);
+        (0..400).for_each(|_| drafting.fade());
+        assert_eq!(len(&drafting, 0.5), before);
+        assert!(len(&drafting, 1e-9) <= LONGEST && worth(1, 12) < worth(32, 12));
+    }
+}
