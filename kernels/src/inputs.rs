@@ -13,8 +13,9 @@ use crate::{Form, Isa};
 
 /// Rows of an AMX tile.
 pub(crate) const TILE_ROWS: usize = 16;
-/// Rows from which a tile padded with zeros beats row after row.
-const PADDED_FROM: usize = 6;
+/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two register tiles do not pay
+/// for expanding them anew, nor do fewer fill a tile of AMX.
+const IN_PLACE_ROWS: usize = 12;
 
 /// How rows are cut into register tiles. No cut changes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(crate) struct Tiling {
 
 impl Tiling {
     fn of(isa: Isa, form: Form, rows: usize) -> Self {
-        let amx = isa == Isa::Amx && (form == Form::Tiles || (form == Form::Int8 && rows >= PADDED_FROM));
+        let amx = isa == Isa::Amx && (form == Form::Tiles || (form == Form::Int8 && rows > IN_PLACE_ROWS));
         let most = match (form, isa) {
             _ if amx => TILE_ROWS,
             (Form::Float | Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
@@ -37,6 +38,11 @@ impl Tiling {
             _ => 4,
         };
         Self { most, amx }
+    }
+
+    /// Whether so many rows are multiplied with quantised weights where they lie.
+    pub(crate) fn in_place(self, rows: usize) -> bool {
+        rows <= (2 * self.most).clamp(IN_PLACE_ROWS / 2, IN_PLACE_ROWS)
     }
 
     /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for AMX stand a step further apart than that: at

@@ -13,9 +13,6 @@ use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_
 use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, prefetch, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Form, Isa, WeightType};
 
-/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit.
-const IN_PLACE_ROWS: usize = 6;
-
 /// A panel of a matrix.
 #[derive(Clone, Copy)]
 pub(crate) struct Strip<'a> {
@@ -92,7 +89,9 @@ impl Work<'_> {
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
-        let later = self.later.filter(|_| rows > IN_PLACE_ROWS).map_or(&[][..], Part::bytes);
+        let form = self.part.weights.form();
+        let in_place = form == Form::Int8 && self.inputs.tiling(form).in_place(rows);
+        let later = self.later.filter(|_| !in_place).map_or(&[][..], Part::bytes);
         self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
             let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
@@ -172,7 +171,7 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
 fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
-    if work.rows.len() <= IN_PLACE_ROWS {
+    if work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }

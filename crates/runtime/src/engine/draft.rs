@@ -51,6 +51,10 @@ pub(crate) struct Draft {
 pub(crate) struct Drafts {
     /// Tokens that were right, and tokens that were compared, by class.
     tally: [(f64, f64); CLASSES],
+    /// Steps of texts, the tokens that these brought, and the rows that they took.
+    steps: f64,
+    tokens: f64,
+    rows: f64,
 }
 
 impl Drafts {
@@ -83,6 +87,16 @@ impl Drafts {
         let (right, compared) = &mut self.tally[draft.class];
         *right += accepted as f64;
         *compared += draft.tokens.len().min(accepted + 1) as f64;
+        self.steps += 1.0;
+        self.tokens += 1.0 + accepted as f64;
+        self.rows += 1.0 + draft.tokens.len() as f64;
+    }
+
+    /// How probable a guessed token must be to be worth its row, with so many texts side by side: as many tokens as an average row of a pass
+    /// brings, where a pass takes the time of its rows and of `idle_rows` besides.
+    pub(crate) fn worth(&self, texts: usize, idle_rows: usize) -> f64 {
+        let of_a_step = |sum: f64| texts as f64 * (sum + 1.0) / (self.steps + 1.0);
+        of_a_step(self.tokens) / (of_a_step(self.rows) + idle_rows as f64)
     }
 
     /// A pass is over: what was learnt counts a little less.
@@ -91,13 +105,10 @@ impl Drafts {
             *right *= MEMORY;
             *compared *= MEMORY;
         }
+        for sum in [&mut self.steps, &mut self.tokens, &mut self.rows] {
+            *sum *= MEMORY;
+        }
     }
-}
-
-/// How probable a guessed token must be to be worth its row, with so many texts side by side: what an average row of the pass brings, in
-/// tokens, where weights cost as much as `idle_rows` rows.
-pub(crate) fn worth(texts: usize, idle_rows: usize) -> f64 {
-    texts as f64 / (texts + idle_rows) as f64
 }
 
 #[cfg(test)]
@@ -135,6 +146,16 @@ mod tests {
         assert!(len(&drafting, 0.5) < before);
         (0..400).for_each(|_| drafting.fade());
         assert_eq!(len(&drafting, 0.5), before);
-        assert!(len(&drafting, 1e-9) <= LONGEST && worth(1, 12) < worth(32, 12));
+        assert!(len(&drafting, 1e-9) <= LONGEST);
+    }
+
+    #[test]
+    fn a_row_is_worth_what_others_bring() {
+        let mut drafts = Drafts::default();
+        assert_eq!((drafts.worth(1, 12), drafts.worth(12, 12)), (1.0 / 13.0, 0.5));
+        // Steps that bring eight tokens for twelve rows.
+        let draft = Draft { tokens: vec![1; 11], class: 4 };
+        (0..1000).for_each(|_| drafts.learn(&draft, 7));
+        assert!((drafts.worth(1, 12) - 8.0 / 24.0).abs() < 1e-2 && (drafts.worth(4, 12) - 32.0 / 60.0).abs() < 1e-2);
     }
 }

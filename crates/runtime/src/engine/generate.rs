@@ -10,7 +10,7 @@ use probity_models::{Decoder, HeadRow, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::draft::{Draft, Drafts, LONGEST, worth};
+use super::draft::{Draft, Drafts, LONGEST};
 use super::sample::sample;
 use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
@@ -268,7 +268,7 @@ impl<'a, E> Generation<'a, '_, E> {
             return Ok(());
         }
         let texts = std::mem::take(&mut self.active);
-        let worth = worth(texts.len(), self.model.idle_rows());
+        let worth = self.drafts.worth(texts.len(), self.model.idle_rows());
         let mut passed = Vec::with_capacity(texts.len());
         let mut segments = Vec::with_capacity(texts.len());
         let mut row = 0;
