@@ -1,12 +1,12 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
 
-use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, ScoreResult, Sink, SinkError, Usage,
-};
+use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink, SinkError, Usage};
 
 use crate::Model;
 use crate::encoder::EncodedContinuation;
+use crate::engine::behind::Behind;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use crate::engine::walk::WalkError;
 use crate::model::walk_error;
 use crate::score::encode_error;
 use crate::verdict::verdict_request;
@@ -50,52 +50,19 @@ impl Model {
         }
         let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
         let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends() };
-        // Texts with a verdict wait for its probabilities.
-        let mut waiting = Vec::new();
-        let mut done = |prompt: usize, generated: Generated| -> Result<(), SinkError> {
+        let mut done = |prompt: usize, generated: Generated, behind: &mut Behind<'_>| -> Result<(), WalkError<SinkError>> {
             let (place, request) = &requests[prompt];
             let outcome = match generated.finish {
                 Some(_) => Outcome::Scored,
                 None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
             let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
+            let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
             let Generated { token_ids, text, finish, accepted: accepted_drafts } = generated;
-            let result = GenerateResult {
-                text,
-                token_ids,
-                finish,
-                accepted_drafts,
-                ..GenerateResult::without_text(outcome, prompts[prompt].tokens.len())
-            };
-            match verdict {
-                Some(verdict) => waiting.push((*place, result, verdict)),
-                None => sink(*place, result)?,
-            }
-            Ok(())
+            let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
+            sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing }).map_err(WalkError::Visitor)
         };
-        let mut usage = generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)?;
-        let mut questions = Vec::new();
-        let mut asked = Vec::new();
-        for (place, mut result, question) in waiting {
-            match self.check(&question) {
-                Ok(()) => {
-                    questions.push(question);
-                    asked.push((place, result));
-                }
-                // The text decides whether its labels can be told apart there; that is no reason to lose it.
-                Err(error) => {
-                    let outcome = Outcome::Unparsed { why: error.to_string() };
-                    result.verdict = Some(ScoreResult { outcome, prompt_tokens: result.prompt_tokens, answer: None });
-                    sink(place, result).map_err(LmError::Sink)?;
-                }
-            }
-        }
-        usage += self.score(&mut questions.into_iter(), &mut |index, answer| {
-            let (place, mut result) = asked[index].clone();
-            result.verdict = Some(answer);
-            sink(place, result)
-        })?;
-        Ok(usage)
+        generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)
     }
 
     /// A generation request in tokens, with its outcome where there is nothing to generate.

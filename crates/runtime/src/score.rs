@@ -6,6 +6,7 @@ use probity_lm::{Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAn
 
 use crate::Model;
 use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, Encoder};
+use crate::engine::behind::Behind;
 use crate::engine::token_scores::{TokenQuery, TokenScore, score_tokens};
 use crate::model::walk_error;
 use crate::window::Held;
@@ -79,6 +80,19 @@ impl Model {
             sink(asked.index, self.answer(asked, &complete, &queries[range]))
         };
         score_tokens(self.decoder(), &queries, self.schedule(), &mut done).map_err(walk_error)
+    }
+
+    /// Answers a question about what follows a text that was generated just now. The text decides whether its labels can be told apart
+    /// there; that is an outcome.
+    pub(crate) fn ask_behind(&self, request: ScoreRequest, behind: &mut Behind<'_>) -> candle_core::Result<ScoreResult> {
+        Ok(match self.ask(0, request) {
+            Ok(Ok(asked)) => {
+                let scores = behind.score(&asked.queries)?;
+                self.answer(&asked, &scores, &asked.queries)
+            }
+            Ok(Err(result)) => result,
+            Err(error) => ScoreResult { outcome: Outcome::Unparsed { why: error.to_string() }, prompt_tokens: 0, answer: None },
+        })
     }
 
     /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the same error.

@@ -12,6 +12,7 @@ use super::generate::{TokenPrompt, Vocabulary, generate};
 use super::golden_tests::{load, token_query};
 use super::scheduler::Limits;
 use super::token_scores::{Schedule, TokenQuery, score_tokens};
+use super::walk::WalkError;
 use crate::{Drafting, Progress};
 
 #[derive(Default)]
@@ -158,9 +159,9 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
     let vocabulary = Vocabulary { decode: &|_| String::new(), ends: &[] };
     let run = |prompts: &[TokenPrompt], cache: u64| {
         let mut texts = vec![Vec::new(); prompts.len()];
-        let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated| {
+        let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated, _| {
             texts[index] = generated.token_ids;
-            Ok::<(), std::convert::Infallible>(())
+            Ok::<(), WalkError<std::convert::Infallible>>(())
         });
         let peak = usage.expect("runs").peak_cache_bytes;
         let counts = model.take();

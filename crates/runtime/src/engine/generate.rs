@@ -10,6 +10,7 @@ use probity_models::{Decoder, HeadRow, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::behind::Behind;
 use super::draft::{Draft, Drafts, LONGEST};
 use super::sample::sample;
 use super::scheduler::{Limits, bytes_in_pieces};
@@ -183,7 +184,7 @@ pub(crate) fn generate<E>(
     prompts: &[TokenPrompt],
     vocabulary: &Vocabulary<'_>,
     schedule: Schedule<'_>,
-    done: &mut dyn FnMut(usize, Generated) -> Result<(), E>,
+    done: &mut Done<'_, E>,
 ) -> Result<Usage, WalkError<E>> {
     let (active, drafts) = (Vec::new(), Drafts::default());
     let mut generation = Generation { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
@@ -199,6 +200,9 @@ pub(crate) fn generate<E>(
     Ok(generation.usage)
 }
 
+/// Takes what became of the prompt of that index, and may ask about what follows.
+type Done<'d, E> = dyn FnMut(usize, Generated, &mut Behind<'_>) -> Result<(), WalkError<E>> + 'd;
+
 /// A text with what was guessed of it, and the rows of hidden states that belong to them.
 struct Passed<'a> {
     text: Decoding<'a>,
@@ -213,7 +217,7 @@ struct Generation<'a, 'd, E> {
     model: &'d dyn Decoder,
     vocabulary: &'d Vocabulary<'d>,
     schedule: Schedule<'d>,
-    done: &'d mut dyn FnMut(usize, Generated) -> Result<(), E>,
+    done: &'d mut Done<'d, E>,
     active: Vec<Decoding<'a>>,
     drafts: Drafts,
     usage: Usage,
@@ -340,7 +344,11 @@ impl<'a, E> Generation<'a, '_, E> {
                 (Some(generated), _) => {
                     self.usage.tokens_unshared += generated.token_ids.len().saturating_sub(1) as u64;
                     self.schedule.progress.skip((text.prompt.max_tokens - generated.token_ids.len()) as u64);
-                    (self.done)(text.index, generated).map_err(WalkError::Visitor)?;
+                    let (model, progress) = (self.model, self.schedule.progress);
+                    let mut behind = Behind { model, tokens: &text.tokens, path: &text.path, progress, computed: 0 };
+                    (self.done)(text.index, generated, &mut behind)?;
+                    self.usage.tokens_computed += behind.computed;
+                    self.usage.tokens_unshared += behind.computed;
                 }
                 (None, span) => {
                     if let Some(span) = span {

@@ -1,5 +1,6 @@
 //! Questions about tokens, answered on the packed contract: the prefix tree, the walk over it, scores and generation.
 
+pub(crate) mod behind;
 mod draft;
 pub(crate) mod generate;
 mod sample;
@@ -12,5 +13,7 @@ pub(crate) mod walk;
 mod counting_tests;
 #[cfg(test)]
 mod device_tests;
+#[cfg(test)]
+mod generate_tests;
 #[cfg(test)]
 mod golden_tests;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probity_lm::Usage;
-use probity_models::Decoder;
+use probity_models::{Decoder, HeadRow};
 
 use super::scheduler::Limits;
 use super::tree::{PrefixTree, in_groups};
@@ -25,7 +25,7 @@ pub(crate) struct TokenQuery {
 
 impl TokenQuery {
     /// The row, by its place in `seen`, after which the first token is asked for.
-    fn first_row(&self) -> usize {
+    pub(super) fn first_row(&self) -> usize {
         self.seen.len() - self.asked.len()
     }
 }
@@ -37,6 +37,13 @@ pub(crate) struct TokenScore {
     pub(crate) logprob: f64,
     /// Whether it is the most probable token, the lowest id among equals.
     pub(crate) is_greedy: bool,
+}
+
+impl TokenScore {
+    /// Of a token with that logit.
+    pub(super) fn new(row: &HeadRow, token: u32, logit: f32) -> Self {
+        Self { logprob: f64::from(logit) - row.normaliser, is_greedy: row.greedy == token }
+    }
 }
 
 /// How a work list is run. None of it changes a result.
@@ -101,8 +108,7 @@ pub(crate) fn score_tokens<E>(
         let mut finished = Vec::new();
         for ((row, targets), tokens) in model.head(computed.hidden, &tokens)?.iter().zip(asked).zip(&tokens) {
             for ((target, token), logit) in targets.iter().zip(tokens).zip(&row.logits) {
-                let score = TokenScore { logprob: f64::from(*logit) - row.normaliser, is_greedy: row.greedy == *token };
-                answers[target.query][target.answer] = score;
+                answers[target.query][target.answer] = TokenScore::new(row, *token, *logit);
                 open[target.query] -= 1;
                 if open[target.query] == 0 {
                     finished.push(target.query);

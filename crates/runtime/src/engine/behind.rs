@@ -1,0 +1,71 @@
+//! Questions about what follows a text that was generated just now, over the keys and values that are still there.
+
+use std::sync::Arc;
+
+use probity_models::{Decoder, KvSpan, PackedSegment};
+
+use super::token_scores::{TokenQuery, TokenScore};
+use crate::Progress;
+
+/// Queries that run together.
+const TOGETHER: usize = 32;
+
+/// A text's tokens, the prompt's before them, and what is held of them.
+pub(crate) struct Behind<'g> {
+    pub(super) model: &'g dyn Decoder,
+    pub(super) tokens: &'g [u32],
+    /// Of the first tokens; the last ones may have none.
+    pub(super) path: &'g [Arc<KvSpan>],
+    pub(super) progress: &'g Progress,
+    /// Tokens that were computed.
+    pub(super) computed: u64,
+}
+
+impl Behind<'_> {
+    /// Answers queries whose tokens begin as the text's do, with the bits of [`score_tokens`](super::token_scores::score_tokens). What they
+    /// share with the text is not computed again.
+    pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<Vec<TokenScore>>> {
+        let shared = |query: &TokenQuery| {
+            let alike = query.seen.iter().zip(self.tokens).take_while(|(a, b)| a == b).count();
+            alike.min(query.first_row())
+        };
+        let path = self.path_of(queries.iter().map(shared).min().unwrap_or(0))?;
+        let held: usize = path.iter().map(|span| span.len()).sum();
+        let mut answers = Vec::with_capacity(queries.len());
+        for part in queries.chunks(TOGETHER) {
+            let segment = |query: &TokenQuery| {
+                let tokens = query.seen[held..].to_vec();
+                PackedSegment { past: path.clone(), wanted: (query.first_row() - held..tokens.len()).collect(), tokens }
+            };
+            let segments: Vec<PackedSegment> = part.iter().map(segment).collect();
+            let tokens: u64 = segments.iter().map(|segment| segment.tokens.len() as u64).sum();
+            self.computed += tokens;
+            self.progress.plan(tokens);
+            let hidden = self.model.forward(&segments)?.hidden;
+            let asked: Vec<Vec<u32>> = part.iter().flat_map(|query| query.asked.iter().map(|token| vec![*token])).collect();
+            let mut rows = self.model.head(&hidden, &asked)?.into_iter().zip(&asked);
+            for query in part {
+                answers.push(
+                    rows.by_ref().take(query.asked.len()).map(|(row, token)| TokenScore::new(&row, token[0], row.logits[0])).collect(),
+                );
+            }
+        }
+        Ok(answers)
+    }
+
+    /// What is held of the first `len` tokens, or of as many as there is something of.
+    fn path_of(&self, len: usize) -> candle_core::Result<Vec<Arc<KvSpan>>> {
+        let (mut path, mut left) = (Vec::new(), len);
+        for span in self.path {
+            if span.len() > left {
+                if left > 0 {
+                    path.push(self.model.join(std::slice::from_ref(span), left)?);
+                }
+                break;
+            }
+            left -= span.len();
+            path.push(span.clone());
+        }
+        Ok(path)
+    }
+}

@@ -1,0 +1,112 @@
+"""Greedy texts by transformers (fp32, eager attention): tests/goldens/generated.json.
+
+Of the tiny models 256 tokens, of SmolLM2-135M-Instruct (Q4_1, dequantised) 128 tokens behind each of twenty prompts in its chat template.
+Beside each token the gap between the two largest logits: where it is small, rounding decides, and what follows is another text.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+import chat
+import gguf_tokenizer
+from make_real_logits import load
+from provenance import ROOT, versions, write_json
+
+TIE = 1e-3
+DECODERS = ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim"]
+ENCODER_DECODERS = {"t5": 256, "flan-t5": 256, "bart": 198}
+TEXT = (
+    "The harbour museum opened its new wing on Saturday. It shows three boats that fishermen used before the dam was built, and a room of "
+    "letters that their families wrote. Entry is free until the end of the month, and the director hopes that people from the old villages "
+    "will come to tell what they remember."
+)
+TASKS = [
+    f"Summarise this text in two sentences.\n\n{TEXT}",
+    f"Rewrite this text so that it is easier to read. Keep everything that it says.\n\n{TEXT}",
+    f"Correct the mistakes in this text and repeat it otherwise unchanged.\n\n{TEXT.replace('shows', 'show').replace('wrote', 'writed')}",
+    f"Repeat this text word for word.\n\n{TEXT}",
+    f"Which of these two summaries of the text is better, and why?\n\n{TEXT}\n\nA: A museum opened a wing with boats.\nB: Boats are free.",
+    "Explain to a child why the sky is blue.",
+    "Write a short letter to a neighbour about a noisy dog.",
+    "List five things to pack for a week in the mountains.",
+    "What is the difference between a comet and an asteroid?",
+    "Write a function in Python that counts the words of a text.",
+    "Give me a recipe for lentil soup with four ingredients.",
+    "Translate into French: The train is late and we are cold.",
+    "How does a bicycle stay upright?",
+    "Write a poem of eight lines about a lighthouse.",
+    "Name three advantages and three disadvantages of working from home.",
+    "Rate this answer from 1 to 5 and say why. Question: What is 12 times 12? Answer: 12 times 12 is 124.",
+    "Continue the story: When the lift stopped between two floors, nobody spoke at first.",
+    "What should I do if I lose my passport abroad?",
+    "Write the numbers from one to thirty in words, separated by commas.",
+    "Turn this into a table with the columns name, age and town: Ada is 36 and lives in Turin, Ben is 41 and lives in Oslo.",
+]
+
+
+@torch.no_grad()
+def greedy(model: torch.nn.Module, inputs: dict, count: int, ends: list[int] | None) -> dict:
+    """Up to `count` tokens, without the token that ends a turn, and the gaps."""
+    output = model.generate(
+        **inputs,
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=ends,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    top = torch.stack(output.logits)[:, 0].float().topk(2).values
+    gaps = (top[:, 0] - top[:, 1]).tolist()
+    tokens = output.sequences[0, -len(gaps) :].tolist()
+    ended = bool(ends) and tokens[-1] in ends
+    tied = next((at for at, gap in enumerate(gaps) if gap < TIE), None)
+    return {"tokens": tokens[:-1] if ended else tokens, "ended": ended, "first_tie": tied, "smallest_gap": min(gaps)}
+
+
+def quiet(model: torch.nn.Module) -> torch.nn.Module:
+    """Without the ends and forced tokens of the checkpoint's own settings."""
+    settings = model.generation_config
+    settings.eos_token_id = settings.bos_token_id = settings.forced_eos_token_id = settings.forced_bos_token_id = None
+    return model.eval()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smollm2", type=Path, required=True, help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    path = parser.parse_args().smollm2
+    settings = {"dtype": torch.float32, "attn_implementation": "eager"}
+    tiny = {}
+    for name in DECODERS:
+        folder = ROOT / "models" / name
+        prompt = load_file(folder / "golden.safetensors")["tokens"][:20].tolist()
+        model = quiet(AutoModelForCausalLM.from_pretrained(folder, **settings))
+        ids = torch.tensor([prompt])
+        tiny[name] = {"prompt": prompt} | greedy(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, 256, None)
+    for name, count in ENCODER_DECODERS.items():
+        folder = ROOT / "models" / name
+        golden = load_file(folder / "golden.safetensors")
+        source, start = golden["source0"].tolist(), golden["tokens0"][:1].tolist()
+        model = quiet(AutoModelForSeq2SeqLM.from_pretrained(folder, **settings))
+        inputs = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([start])}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        tiny[name] = {"source": source, "prompt": start} | greedy(model, inputs, count, None)
+    model, tokenizer, template = load(path, 100000.0, 1e-5), gguf_tokenizer.read(path), gguf_tokenizer.template(path)
+    quiet(model)
+    end = tokenizer.token_to_id("<|im_end|>")
+    texts = []
+    for task in TASKS:
+        ids = chat.encode(tokenizer, template, [{"role": "user", "content": task}])[1]
+        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        texts.append({"task": task, "prompt_tokens": len(ids)} | greedy(model, inputs, 128, [end]))
+        print(len(texts), texts[-1]["first_tie"], texts[-1]["smallest_gap"], flush=True)
+    made_with = versions("torch", "transformers", "tokenizers")
+    write_json(ROOT / "generated.json", {"made_with": made_with, "tie": TIE, "tiny": tiny, "smollm2": texts})
+
+
+if __name__ == "__main__":
+    main()
