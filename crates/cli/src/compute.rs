@@ -55,6 +55,9 @@ pub(crate) struct ModelOptions {
     /// Where tokens of a text are guessed from before the model says them; results do not depend on it
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub(crate) draft: DraftArg,
+    /// Texts that are written side by side, at most; results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SIDE_BY_SIDE)]
+    pub(crate) side_by_side: NonZeroUsize,
     /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest that the machine has]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub(crate) isa: Option<Isa>,
@@ -106,6 +109,7 @@ impl From<DraftArg> for Drafting {
 }
 
 const DEFAULT_TOKEN_BUDGET: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+const DEFAULT_SIDE_BY_SIDE: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// An instruction set by its name.
 fn isa(text: &str) -> Result<Isa, String> {
@@ -163,6 +167,7 @@ impl ModelOptions {
             token_budget: self.token_budget.get(),
             cache_budget: self.cache_budget,
             drafting: self.draft.into(),
+            side_by_side: self.side_by_side.get(),
             isa: self.isa,
             ..LoadOptions::default()
         }
@@ -209,6 +214,7 @@ pub(crate) fn in_force(options: LoadOptions) -> Value {
         "token_budget": options.token_budget,
         "cache_budget": options.cache_budget,
         "drafting": options.drafting.as_str(),
+        "side_by_side": options.side_by_side,
         "isa": options.isa.map(Isa::name),
     })
 }
@@ -227,5 +233,6 @@ mod tests {
     #[test]
     fn the_default_is_that_of_the_runtime() {
         assert_eq!(DEFAULT_TOKEN_BUDGET.get(), LoadOptions::default().token_budget);
+        assert_eq!(DEFAULT_SIDE_BY_SIDE.get(), LoadOptions::default().side_by_side);
     }
 }

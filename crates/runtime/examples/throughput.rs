@@ -5,7 +5,8 @@
 //! ```
 //!
 //! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
-//! decoding steps of one text instead. A first prompt, or a first text, warms up and is not reported.
+//! decoding steps of one text instead, and `--texts FILE` greedy texts, `{"texts": [{"tokens": [1, 2, …], "max_tokens": 200}, …]}`, with
+//! `--side-by-side N` and `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,7 +16,7 @@ use probity_lm::{
     Ask, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
 };
 use probity_runtime::hub::locate;
-use probity_runtime::{Isa, LoadOptions, Model};
+use probity_runtime::{Drafting, Isa, LoadOptions, Model};
 use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -29,15 +30,18 @@ fn main() -> Result<()> {
     let load_seconds = start.elapsed().as_secs_f64();
     println!("{}", json!({"load_seconds": load_seconds, "isa": model.options().isa.map(Isa::name), "model": model.description()}));
     let work = get("work").map(read_work).transpose()?;
+    let texts = get("texts").map(read_texts).transpose()?;
     let steps = number("decode", 0)?;
-    match &work {
-        Some(requests) => score(&model, &requests[..1.min(requests.len())])?,
-        None => decode(&model, steps)?,
+    match (&work, &texts) {
+        (Some(requests), _) => score(&model, &requests[..1.min(requests.len())])?,
+        (None, Some(texts)) => write(&model, &texts[..1.min(texts.len())])?,
+        (None, None) => decode(&model, steps)?,
     };
     for _ in 0..number("repetitions", 3)? {
-        let mut line = match &work {
-            Some(requests) => score(&model, requests)?,
-            None => decode(&model, steps)?,
+        let mut line = match (&work, &texts) {
+            (Some(requests), _) => score(&model, requests)?,
+            (None, Some(texts)) => write(&model, texts)?,
+            (None, None) => decode(&model, steps)?,
         };
         line["peak_rss_bytes"] = json!(peak_rss_bytes());
         println!("{line}");
@@ -61,12 +65,27 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
         share_prefixes: get("sharing") != Some("off"),
         token_budget: get("token-budget").map_or(Ok(LoadOptions::default().token_budget), str::parse)?,
         cache_budget: get("cache-budget").map(str::parse).transpose()?,
+        drafting: if get("draft") == Some("off") { Drafting::Off } else { Drafting::Lookup },
+        side_by_side: get("side-by-side").map_or(Ok(LoadOptions::default().side_by_side), str::parse)?,
         ..LoadOptions::default()
     })
 }
 
-const OPTIONS: [&str; 10] =
-    ["model", "precision", "isa", "threads", "sharing", "token-budget", "cache-budget", "work", "decode", "repetitions"];
+const OPTIONS: [&str; 13] = [
+    "model",
+    "precision",
+    "isa",
+    "threads",
+    "sharing",
+    "token-budget",
+    "cache-budget",
+    "work",
+    "decode",
+    "texts",
+    "side-by-side",
+    "draft",
+    "repetitions",
+];
 
 /// `--name value` pairs.
 fn arguments() -> Result<BTreeMap<String, String>> {
@@ -108,6 +127,36 @@ fn score(model: &Model, requests: &[ScoreRequest]) -> Result<Value> {
     })?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(json!({"seconds": seconds, "tokens": usage.tokens_computed, "tokens_unshared": usage.tokens_unshared, "answers": answers}))
+}
+
+fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
+    let work: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    let texts = work["texts"].as_array().ok_or("`texts` is no list")?;
+    let request = |(index, text): (usize, &Value)| -> Result<GenerateRequest> {
+        let tokens: Vec<u32> = serde_json::from_value(text["tokens"].clone())?;
+        let max_tokens = text["max_tokens"].as_u64().ok_or("`max_tokens` is no number")? as usize;
+        Ok(GenerateRequest::greedy(index.to_string(), Prompt::Tokens(tokens), max_tokens))
+    };
+    texts.iter().enumerate().map(request).collect()
+}
+
+/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart.
+fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
+    let timed = |requests: &mut dyn Iterator<Item = GenerateRequest>| -> Result<(f64, Vec<Value>, Usage)> {
+        let mut answers = Vec::new();
+        let start = Instant::now();
+        let usage = model.generate(requests, &mut |index, result| {
+            answers.push((index, json!({"tokens": result.token_ids, "accepted": result.accepted_drafts})));
+            Ok(())
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        answers.sort_by_key(|(index, _)| *index);
+        Ok((seconds, answers.into_iter().map(|(_, answer)| answer).collect(), usage))
+    };
+    let first = |request: &GenerateRequest| GenerateRequest { max_tokens: 1, ..request.clone() };
+    let (prompt_seconds, ..) = timed(&mut requests.iter().map(first))?;
+    let (seconds, answers, usage) = timed(&mut requests.iter().cloned())?;
+    Ok(json!({"seconds": seconds, "prompt_seconds": prompt_seconds, "usage": usage, "answers": answers}))
 }
 
 /// The time of `steps` decoding steps: a text of `steps + 1` tokens less one of a single token.

@@ -49,6 +49,8 @@ pub struct LoadOptions {
     pub cache_budget: Option<u64>,
     /// Whether tokens of texts are guessed ahead.
     pub drafting: Drafting,
+    /// Texts that are written side by side, at most. With more than the default, products gain nothing and first results only come later.
+    pub side_by_side: usize,
     /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
     /// prompts have least in common.
     pub window_tokens: usize,
@@ -87,6 +89,7 @@ impl Default for LoadOptions {
             token_budget: 1024,
             cache_budget: None,
             drafting: Drafting::default(),
+            side_by_side: 128,
             window_tokens: 2 << 20,
         }
     }
@@ -211,8 +214,8 @@ impl Model {
     fn set_options(&mut self, options: LoadOptions) {
         let cache = options.cache_budget.unwrap_or_else(|| default_budget(options.device));
         let threads = Some(self.decoder.threads.count());
-        let token_budget = options.token_budget.max(1);
-        self.options = LoadOptions { threads, token_budget, cache_budget: Some(cache), ..options };
+        let (token_budget, side_by_side) = (options.token_budget.max(1), options.side_by_side.max(1));
+        self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
         let sides = if self.encoder.has_source() { 2 } else { 1 };
         let (mut fits, mut beyond) = (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
@@ -271,6 +274,7 @@ impl Model {
             limits: Limits { tokens: self.options.token_budget, cache },
             share_prefixes: self.options.share_prefixes,
             drafting: self.options.drafting,
+            side_by_side: self.options.side_by_side,
             progress: &self.decoder.progress,
         }
     }

@@ -10,7 +10,7 @@ use probity_lm::{
 use probity_models::PackedSegment;
 
 use crate::Model;
-use crate::engine::generate::{SIDE_BY_SIDE, plan_texts};
+use crate::engine::generate::plan_texts;
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
 
@@ -203,7 +203,7 @@ impl Model {
         let prompts = plan.usage.tokens_computed - plan.generated;
         estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
-            let texts = plan.texts.min(SIDE_BY_SIDE);
+            let texts = plan.texts.min(self.options().side_by_side);
             let step = vec![PackedSegment { past: path, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
             let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
             let rate = texts as f64 / seconds;

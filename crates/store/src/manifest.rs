@@ -47,7 +47,7 @@ pub struct RecipeMark {
 }
 
 /// Settings that change no result.
-const FREE: [&str; 6] = ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "isa"];
+const FREE: [&str; 7] = ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
 /// A setting in which two runs differ.
 #[derive(Debug, Clone, PartialEq)]

@@ -97,7 +97,7 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (
 
 fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
     static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
-    Schedule { limits: Limits { tokens, cache }, share_prefixes, drafting: Drafting::Lookup, progress: &PROGRESS }
+    Schedule { limits: Limits { tokens, cache }, share_prefixes, drafting: Drafting::Lookup, side_by_side: 128, progress: &PROGRESS }
 }
 
 #[test]

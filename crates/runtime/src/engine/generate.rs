@@ -19,8 +19,6 @@ use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, walk};
 use crate::Drafting;
 
-/// Texts that are decoded side by side at most: with more, products gain nothing and first results only come later.
-pub(crate) const SIDE_BY_SIDE: usize = 128;
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
 /// Tokens of short spans that are joined into one.
@@ -178,7 +176,7 @@ impl<'a> Decoding<'a> {
 /// Continues each prompt; results through `done`, in the order in which they finish.
 ///
 /// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by side as the cache has
-/// room for, at least one; when half of the most are done, more are begun. Prompts that are begun together share their beginnings.
+/// room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun together share their beginnings.
 pub(crate) fn generate<E>(
     model: &dyn Decoder,
     prompts: &[TokenPrompt],
@@ -190,7 +188,8 @@ pub(crate) fn generate<E>(
     let mut generation = Generation { model, vocabulary, schedule, done, active, drafts, usage: Usage::default() };
     let mut begun = 0;
     while begun < prompts.len() || !generation.active.is_empty() {
-        if generation.active.len() <= SIDE_BY_SIDE / 2 && begun < prompts.len() {
+        // A few at a time: prompts share what they have in common with those they are begun with.
+        if generation.active.len() <= schedule.side_by_side * 3 / 4 && begun < prompts.len() {
             let count = generation.admit(&prompts[begun..]);
             generation.begin(&prompts[begun..begun + count], begun)?;
             begun += count;
@@ -375,7 +374,7 @@ fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
 fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, active: usize, mut set_aside: u64) -> (usize, u64) {
     let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
-    while let Some(prompt) = prompts.get(count).filter(|_| active + count < SIDE_BY_SIDE) {
+    while let Some(prompt) = prompts.get(count).filter(|_| active + count < schedule.side_by_side) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before]);
         let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);

@@ -50,7 +50,7 @@ fn letters(tokens: &[u32]) -> String {
 fn texts(model: &dyn Decoder, prompts: &[TokenPrompt], ends: &[u32], drafting: Drafting, tokens: usize) -> (Vec<Generated>, Usage) {
     let mut texts: Vec<Option<Generated>> = prompts.iter().map(|_| None).collect();
     let limits = Limits { tokens, cache: u64::MAX };
-    let schedule = Schedule { limits, share_prefixes: true, drafting, progress: &Progress::default() };
+    let schedule = Schedule { limits, share_prefixes: true, drafting, side_by_side: 128, progress: &Progress::default() };
     let usage = generate(model, prompts, &Vocabulary { decode: &letters, ends }, schedule, &mut |index, generated, _| {
         assert!(texts[index].replace(generated).is_none(), "each text once");
         Ok::<(), WalkError<std::convert::Infallible>>(())

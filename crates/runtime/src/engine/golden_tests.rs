@@ -308,7 +308,7 @@ pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: 
     let result = score_tokens(
         model,
         queries,
-        Schedule { limits, share_prefixes, drafting: Drafting::Off, progress: &Progress::default() },
+        Schedule { limits, share_prefixes, drafting: Drafting::Off, side_by_side: 128, progress: &Progress::default() },
         &mut |query, scores| {
             results[query] = scores.iter().map(|s| (s.logprob.to_bits(), s.is_greedy)).collect();
             Ok::<(), std::convert::Infallible>(())

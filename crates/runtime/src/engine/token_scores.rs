@@ -55,6 +55,8 @@ pub(crate) struct Schedule<'a> {
     pub(crate) share_prefixes: bool,
     /// Whether tokens of texts are guessed ahead.
     pub(crate) drafting: Drafting,
+    /// Texts that are written side by side, at most.
+    pub(crate) side_by_side: usize,
     /// Told what is to be computed.
     pub(crate) progress: &'a Progress,
 }
