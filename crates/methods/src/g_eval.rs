@@ -3,11 +3,10 @@
 use probity_data::Sample;
 use probity_lm::LabelAnswer;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
-use crate::attributes::{self, Words};
+use crate::attributes::Words;
 use crate::pointwise::{Asking, Pointwise, Reading};
-use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, text_or_file, word_settings};
+use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
 use crate::scale::Scale;
 use crate::template::{Builtin, DataSlot, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
@@ -63,22 +62,21 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let words = params.subject.words()?;
         let labels = params.scale.labels()?;
         let mut templates = Vec::new();
-        let (mut criteria, mut steps) = (Sha256::new(), Sha256::new());
+        let (mut meanings, mut steps) = (Vec::new(), Vec::new());
         for words in &words {
             let settings = settings(params, words)?;
             let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
             let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
-            for (digest, name) in [(&mut criteria, "criteria"), (&mut steps, "steps")] {
-                digest.update(Sha256::digest(settings[name].as_bytes()));
-            }
+            meanings.push(settings["criteria"].clone());
+            steps.push(settings["steps"].clone());
         }
         let signature = params
             .subject
             .sign(Signature::new(Self::NAME, run.model()))
             .with("scale", &params.scale)
-            .with("criteria", &short(criteria))
-            .with("steps", &short(steps))
+            .with("criteria", &short_hash(meanings.iter().map(String::as_str)))
+            .with("steps", &short_hash(steps.iter().map(String::as_str)))
             .with("termination", &format!("{:?}", labels.termination()))
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
@@ -98,25 +96,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
     }
 }
 
-/// Twelve digits of a hash over the attributes' texts, which are part of the prompt but not of its template.
-fn short(digest: Sha256) -> String {
-    format!("{:x}", digest.finalize())[..12].to_owned()
-}
-
 fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTreeMap<&'static str, String>, MethodError> {
-    let criteria = match (&params.criteria, attributes::lookup(&words.attribute)) {
-        (Some(_), _) if params.subject.attribute.len() > 1 => {
-            let why = "one text cannot define several attributes";
-            return Err(MethodError::option("--criteria", why, "rate each attribute in a run of its own"));
-        }
-        (Some(criteria), _) => text_or_file("--criteria", criteria)?,
-        (None, Some(known)) => known.definition.to_owned(),
-        (None, None) => {
-            let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
-            let why = format!("no definition of `{}` is built in", words.attribute);
-            return Err(MethodError::option("--attribute", why, format!("say what it means with --criteria, or use one of {known}")));
-        }
-    };
+    let criteria = criteria(params.criteria.as_deref(), words, params.subject.attribute.len())?;
     let steps = match &params.steps {
         Some(steps) => text_or_file("--steps", steps)?,
         None => default_steps(words, &params.subject.noun),

@@ -11,6 +11,7 @@ mod error;
 mod g_eval;
 mod gold;
 mod gpt_score;
+mod judge;
 mod method;
 mod pairs;
 mod para_pluie;
@@ -30,6 +31,7 @@ pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords
 pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
+pub use judge::{JudgingOptions, Mode, VerdictMode};
 pub use method::{DynMethod, Method};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};

@@ -6,9 +6,10 @@ use clap::ValueEnum;
 use probity_data::Sample;
 use probity_lm::ModelDescription;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::MethodError;
-use crate::attributes::{Words, words};
+use crate::attributes::{self, Words, words};
 use crate::summary::Signature;
 use crate::template::{DataSlot, Layout};
 
@@ -144,4 +145,27 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
         return Err(MethodError::option(option, "the text is empty", "leave it out for the built-in text"));
     }
     Ok(text)
+}
+
+/// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text for several attributes.
+pub(crate) fn criteria(given: Option<&str>, words: &Words, attributes: usize) -> Result<String, MethodError> {
+    match (given, attributes::lookup(&words.attribute)) {
+        (Some(_), _) if attributes > 1 => {
+            let why = "one text cannot define several attributes";
+            Err(MethodError::option("--criteria", why, "judge each attribute in a run of its own"))
+        }
+        (Some(criteria), _) => text_or_file("--criteria", criteria),
+        (None, Some(known)) => Ok(known.definition.to_owned()),
+        (None, None) => {
+            let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
+            let why = format!("no definition of `{}` is built in", words.attribute);
+            Err(MethodError::option("--attribute", why, format!("say what it means with --criteria, or use one of {known}")))
+        }
+    }
+}
+
+/// Twelve digits of a hash over texts that are part of prompts but not of their templates.
+pub(crate) fn short_hash<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+    let digests = texts.into_iter().fold(Sha256::new(), |all, text| all.chain_update(Sha256::digest(text.as_bytes())));
+    format!("{:x}", digests.finalize())[..12].to_owned()
 }

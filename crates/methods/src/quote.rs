@@ -8,11 +8,17 @@
 //! all line breaks of Unicode do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them,
 //! with brackets of any kind; other lines of the scaffold are looked for as whole lines, and what ends in a colon or a slot as the beginning of
 //! one.
+//!
+//! Where a judge's verdict is read off what it writes (`[[A]]`), no text may hold one: a judge that quotes it would seem to have said it. A
+//! space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and it is no verdict when it is copied.
 
 use std::borrow::Cow;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
+
+/// Characters of a verdict that tell it from other text in brackets.
+const LONGEST_VERDICT: usize = 16;
 
 /// The lines of a template that texts must not imitate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub(crate) struct Scaffold {
     rules: Vec<String>,
     /// Bracketed delimiters, by [`compact`].
     delimiters: Vec<String>,
+    /// What stands between double brackets in a verdict, by [`fold`]; of at most [`LONGEST_VERDICT`] characters.
+    verdicts: Vec<String>,
 }
 
 impl Scaffold {
@@ -44,8 +52,8 @@ impl Scaffold {
         self.add_delimiters(line);
         let key = key(line);
         let list = match (key.is_empty(), has_slot || key.ends_with(':')) {
-            // A slot that is glued to a word (`The {{noun}}`) starts no block.
-            (false, true) if key.ends_with(|c: char| c.is_alphanumeric()) => return,
+            // A slot that is glued to a word (`The {{noun}}`) starts no block, nor does one in mere punctuation (`"{{text}}"`).
+            (false, true) if key.ends_with(char::is_alphanumeric) || !key.contains(char::is_alphanumeric) => return,
             (false, true) => &mut self.openings,
             (false, false) => &mut self.lines,
             // A rule of `---` or `"""` above a block; a slot at the start of a line leaves nothing to imitate.
@@ -79,6 +87,37 @@ impl Scaffold {
         }
     }
 
+    /// Texts may not hold these in double brackets, nor announce a verdict.
+    pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
+        self.add("Verdict:", true);
+        verdicts.iter().for_each(|verdict| add_once(&mut self.verdicts, fold(verdict).take(LONGEST_VERDICT).collect()));
+    }
+
+    fn begins_with_verdict(&self, text: &str) -> bool {
+        let said: String = fold(text).skip_while(|c| c.is_whitespace()).take(LONGEST_VERDICT + 1).collect();
+        let ends = |after: &str| !after.starts_with(char::is_alphanumeric);
+        self.verdicts.iter().any(|verdict| said.strip_prefix(verdict.as_str()).is_some_and(ends))
+    }
+
+    /// `line` with a space in each pair of opening brackets that a verdict follows, closed or not.
+    fn part_verdicts(&self, line: &str) -> Option<String> {
+        if self.verdicts.is_empty() {
+            return None;
+        }
+        let mut parted = String::new();
+        let mut rest = 0;
+        for (at, bracket) in line.char_indices().filter(|(_, c)| opens_square(*c)) {
+            let inside = at + bracket.len_utf8();
+            let mut after = line[inside..].trim_start_matches(is_invisible).chars();
+            if after.next().is_some_and(opens_square) && self.begins_with_verdict(after.as_str()) {
+                parted.push_str(&line[rest..inside]);
+                parted.push(' ');
+                rest = inside;
+            }
+        }
+        (rest > 0).then(|| parted + &line[rest..])
+    }
+
     fn imitates(&self, line: &str) -> bool {
         let key = key(line);
         if key.is_empty() {
@@ -108,17 +147,20 @@ impl Scaffold {
         }
     }
 
-    /// `text` with `> ` before each line that imitates the scaffold, and how many there were.
+    /// `text` with `> ` before each line that imitates the scaffold and with parted verdicts, and how many lines were altered.
     pub(crate) fn quote<'t>(&self, text: &'t str) -> (Cow<'t, str>, usize) {
         let lines: Vec<&str> = text.split_inclusive(is_break).collect();
         let mut marks: Vec<bool> = lines.iter().map(|line| self.imitates(line)).collect();
         self.mark_delimiters(&lines, &mut marks);
-        let quoted = marks.iter().filter(|mark| **mark).count();
-        if quoted == 0 {
+        let parted: Vec<Option<String>> = lines.iter().map(|line| self.part_verdicts(line)).collect();
+        let altered = marks.iter().zip(&parted).filter(|(mark, parted)| **mark || parted.is_some()).count();
+        if altered == 0 {
             return (Cow::Borrowed(text), 0);
         }
-        let quote = |(line, mark): (&'t str, bool)| [if mark { "> " } else { "" }, line];
-        (Cow::Owned(lines.into_iter().zip(marks).flat_map(quote).collect()), quoted)
+        let quote = |((line, mark), parted): ((&'t str, bool), Option<String>)| {
+            [Cow::Borrowed(if mark { "> " } else { "" }), parted.map_or(Cow::Borrowed(line), Cow::Owned)]
+        };
+        (Cow::Owned(lines.into_iter().zip(marks).zip(parted).flat_map(quote).collect()), altered)
     }
 }
 
@@ -136,6 +178,11 @@ fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// An opening square bracket, in any of its forms.
+fn opens_square(c: char) -> bool {
+    matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
 }
 
 /// The characters of a text without their dress: compatibility forms, accents, case, decoration and what is invisible.

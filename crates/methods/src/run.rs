@@ -80,6 +80,7 @@ pub struct Cost {
 /// A method's access to the model and to the output, with a tally of what was asked.
 pub struct Run<'a> {
     model: &'a dyn LanguageModel,
+    others: &'a [&'a dyn LanguageModel],
     output: &'a mut dyn Output,
     usage: Usage,
     requests: usize,
@@ -89,12 +90,29 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// A run that starts now.
     pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
-        Self { model, output, usage: Usage::default(), requests: 0, started: Instant::now() }
+        Self { model, others: &[], output, usage: Usage::default(), requests: 0, started: Instant::now() }
+    }
+
+    /// The same with further models: those that [`DynMethod::other_models`](crate::DynMethod::other_models) names, in its order.
+    #[must_use]
+    pub fn with_other_models(self, others: &'a [&'a dyn LanguageModel]) -> Self {
+        Self { others, ..self }
     }
 
     /// The model that is asked.
     pub fn model(&self) -> &'a dyn LanguageModel {
         self.model
+    }
+
+    /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of its questions before
+    /// the next lets each be loaded once.
+    pub fn other_models(&self) -> &'a [&'a dyn LanguageModel] {
+        self.others
+    }
+
+    /// Where rows go.
+    pub(crate) fn output(&mut self) -> &mut dyn Output {
+        self.output
     }
 
     /// What was asked so far.
@@ -129,7 +147,17 @@ impl<'a> Run<'a> {
         requests: impl ExactSizeIterator<Item = ScoreRequest>,
         each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
-        self.ask(requests, |model, requests, sink| model.score(requests, sink), each)
+        self.score_by(self.model, requests, each)
+    }
+
+    /// The same by one of the models that this run has.
+    pub fn score_by(
+        &mut self,
+        model: &dyn LanguageModel,
+        requests: impl ExactSizeIterator<Item = ScoreRequest>,
+        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        self.ask(requests, |requests, sink| model.score(requests, sink), each)
     }
 
     /// Continues all prompts, in the same way.
@@ -138,14 +166,24 @@ impl<'a> Run<'a> {
         requests: impl ExactSizeIterator<Item = GenerateRequest>,
         each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
-        self.ask(requests, |model, requests, sink| model.generate(requests, sink), each)
+        self.generate_by(self.model, requests, each)
+    }
+
+    /// The same by one of the models that this run has.
+    pub fn generate_by(
+        &mut self,
+        model: &dyn LanguageModel,
+        requests: impl ExactSizeIterator<Item = GenerateRequest>,
+        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+    ) -> Result<(), MethodError> {
+        self.ask(requests, |requests, sink| model.generate(requests, sink), each)
     }
 
     /// Hands a work list to the model, and keeps progress and tally.
     fn ask<Q, A>(
         &mut self,
         mut requests: impl ExactSizeIterator<Item = Q>,
-        answer: impl Fn(&dyn LanguageModel, &mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
+        answer: impl FnOnce(&mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
         mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError>,
     ) -> Result<(), MethodError> {
         let total = requests.len();
@@ -155,7 +193,7 @@ impl<'a> Run<'a> {
         self.requests += total;
         let (mut done, output) = (0, &mut *self.output);
         output.progress(0, total);
-        let usage = answer(self.model, &mut requests, &mut |index, result| {
+        let usage = answer(&mut requests, &mut |index, result| {
             each(index, result, output)?;
             done += 1;
             output.progress(done, total);

@@ -2,14 +2,14 @@
 //!
 //! A template is built in or a file of the user's. Its slots are *settings* (noun, attribute …: written by whoever runs the method) or
 //! *data* (context, candidates …: written by strangers). Data is quoted where it imitates the template's own lines, see [`crate::quote`];
-//! it is a value, not a template, so `{{ }}` inside it is plain text. Nothing is escaped.
+//! it is a value, not a template, so `{{ }}` inside it is plain text. Nothing is escaped. A slot that holds several texts is a list.
 //!
 //! A comment that stands alone on its line, `{# user #}`, `{# assistant #}` or `{# system #}`, begins a turn of a chat; what precedes
 //! the first one is the user's, or nothing. Turns are cut in the template's source, so data cannot begin one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use probity_lm::{Message, Prompt, Role};
 use sha2::{Digest, Sha256};
 
@@ -30,15 +30,24 @@ pub(crate) struct DataSlot {
     pub(crate) name: &'static str,
     /// The template must use it; otherwise it may be absent from a sample, and the template says `{% if name %}`.
     pub(crate) required: bool,
+    /// It holds a list of texts, at most [`MAX_LIST`], and the template says `{% for one in name %}`.
+    list: bool,
 }
+
+/// The most texts that a list may hold: the lines around so many are guarded.
+pub(crate) const MAX_LIST: usize = 32;
 
 impl DataSlot {
     pub(crate) const fn required(name: &'static str) -> Self {
-        Self { name, required: true }
+        Self { name, required: true, list: false }
     }
 
     pub(crate) const fn optional(name: &'static str) -> Self {
-        Self { name, required: false }
+        Self { name, required: false, list: false }
+    }
+
+    pub(crate) const fn list(name: &'static str) -> Self {
+        Self { name, required: false, list: true }
     }
 }
 
@@ -204,6 +213,13 @@ impl Template {
         Ok(template)
     }
 
+    /// The same template, and data that hold one of these verdicts in double brackets are altered so that they hold none.
+    #[must_use]
+    pub(crate) fn guarding_verdicts(mut self, verdicts: &[String]) -> Self {
+        self.scaffold.guard_verdicts(verdicts);
+        self
+    }
+
     /// The name given to `--template`.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -216,12 +232,31 @@ impl Template {
 
     /// Fills the data slots for one sample; an empty text counts as absent.
     pub(crate) fn render(&self, sample: &str, data: &[(&'static str, &str)]) -> Result<Rendered, TemplateError> {
+        self.render_with(sample, data, &[])
+    }
+
+    /// The same with lists; empty texts in them are left out, and an empty list counts as absent.
+    pub(crate) fn render_with(
+        &self,
+        sample: &str,
+        data: &[(&'static str, &str)],
+        lists: &[(&'static str, &[&str])],
+    ) -> Result<Rendered, TemplateError> {
         let mut quoted_lines = 0;
+        let mut quote = |name: &str, text: &str| {
+            let (text, quoted) = self.scaffold.quote(text);
+            quoted_lines += if self.used.contains(name) { quoted } else { 0 };
+            Value::from(text.into_owned())
+        };
         let mut slots = BTreeMap::new();
         for (name, text) in data.iter().filter(|(_, text)| !text.trim().is_empty()) {
-            let (text, quoted) = self.scaffold.quote(text);
-            quoted_lines += if self.used.contains(*name) { quoted } else { 0 };
-            slots.insert(*name, text.into_owned());
+            slots.insert(*name, quote(name, text));
+        }
+        for (name, texts) in lists {
+            let texts: Vec<Value> = texts.iter().filter(|text| !text.trim().is_empty()).map(|text| quote(name, text)).collect();
+            if !texts.is_empty() {
+                slots.insert(*name, Value::from(texts));
+            }
         }
         let turns = self.fill(sample, &slots)?;
         Ok(Rendered { turns, quoted_lines })
@@ -257,16 +292,21 @@ impl Template {
         }
     }
 
-    /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of an `if` are seen.
+    /// The template's own lines, with all data slots filled and with the required ones only, so that both branches of an `if` are seen; lists
+    /// with one text and with as many as may be.
     fn read_scaffold(&mut self, layout: &Layout) -> Result<(), TemplateError> {
         let mut scaffold = Scaffold::default();
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {
             scaffold.add(announced, true);
             scaffold.add(announced, false);
         }
-        for required_only in [false, true] {
+        for (required_only, listed) in [(false, MAX_LIST), (false, 1), (true, 0)] {
             let wanted = self.data_slots.iter().filter(|slot| slot.required || !required_only);
-            let slots: BTreeMap<&'static str, String> = wanted.map(|slot| (slot.name, MARK.to_string())).collect();
+            let mark = |slot: &DataSlot| {
+                let mark = Value::from(MARK.to_string());
+                (slot.name, if slot.list { Value::from(vec![mark; listed]) } else { mark })
+            };
+            let slots: BTreeMap<&'static str, Value> = wanted.map(mark).collect();
             let turns = match self.fill("(check)", &slots) {
                 Err(TemplateError::EmptySlot { .. }) if required_only => continue,
                 turns => turns?,
@@ -281,9 +321,9 @@ impl Template {
         Ok(())
     }
 
-    fn fill(&self, sample: &str, data: &BTreeMap<&'static str, String>) -> Result<Vec<(Role, String)>, TemplateError> {
-        let mut slots: BTreeMap<&str, &str> = self.settings.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        slots.extend(data.iter().map(|(name, text)| (*name, text.as_str())));
+    fn fill(&self, sample: &str, data: &BTreeMap<&'static str, Value>) -> Result<Vec<(Role, String)>, TemplateError> {
+        let mut slots: BTreeMap<&str, Value> = self.settings.iter().map(|(name, text)| (*name, Value::from(text.as_str()))).collect();
+        slots.extend(data.iter().map(|(name, value)| (*name, value.clone())));
         let fill = |(role, key): &(Role, String)| {
             let template = self.env.get_template(key).expect("added when the source was parsed");
             let text = template.render(&slots).map_err(|error| self.explain(sample, &slots, &error))?;
@@ -292,7 +332,7 @@ impl Template {
         self.turns.iter().map(fill).collect()
     }
 
-    fn explain(&self, sample: &str, filled: &BTreeMap<&str, &str>, error: &minijinja::Error) -> TemplateError {
+    fn explain(&self, sample: &str, filled: &BTreeMap<&str, Value>, error: &minijinja::Error) -> TemplateError {
         let (template, sample) = (self.name.clone(), sample.to_owned());
         let absent: Vec<&str> = self.used.iter().map(String::as_str).filter(|slot| !filled.contains_key(slot)).collect();
         if error.kind() == minijinja::ErrorKind::UndefinedError && !absent.is_empty() {

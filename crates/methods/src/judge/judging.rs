@@ -1,0 +1,247 @@
+//! A judge: one model with its prompts, asked a whole work list of questions.
+
+use probity_data::Sample;
+use probity_lm::{
+    Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits, ScoreRequest, SinkError,
+};
+
+use super::options::{JudgingOptions, Mode, VerdictMode};
+use super::verdict::{MARKER, Offered, Verdict};
+use crate::attributes::Words;
+use crate::pairs::seed_for;
+use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
+use crate::template::{Builtin, DataSlot, Layout, MAX_LIST, Rendered, Template};
+use crate::{MethodError, Output, Run, Signature};
+
+/// The judge's prompts, by mode.
+pub(crate) const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "pairwise", source: include_str!("../prompts/judge_pairwise.j2") },
+    Builtin { name: "pointwise", source: include_str!("../prompts/judge_pointwise.j2") },
+];
+
+/// A text that is judged, and what rows call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
+}
+
+/// What a judge is asked once.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Question<'a> {
+    /// Whose context and instruction are shown.
+    pub(crate) sample: &'a Sample,
+    /// Position among the judge's attributes.
+    pub(crate) attribute: usize,
+    /// In the order shown: two texts for a pair, one for a rating.
+    pub(crate) shown: Vec<Shown<'a>>,
+    /// None for a judgement without reference.
+    pub(crate) references: Vec<&'a str>,
+    /// Tells the question from others about the same texts; seeds of sampled answers depend on it.
+    pub(crate) tag: String,
+}
+
+/// What a work list came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judged {
+    /// In the order of the questions.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Lines of the data that were altered because they read like the prompt's own, or like a verdict.
+    pub(crate) quoted_lines: usize,
+}
+
+/// Takes each verdict as it is had, by the position of its question, with the output to write its row to.
+pub(crate) type Keep<'k> = dyn FnMut(usize, &Verdict, &mut dyn Output) -> Result<(), SinkError> + 'k;
+
+/// One model as a judge.
+pub(crate) struct Judging<'m> {
+    model: &'m dyn LanguageModel,
+    options: JudgingOptions,
+    offered: Offered,
+    labels: LabelSet,
+    layout: Layout,
+    /// By attribute.
+    templates: Vec<Template>,
+    /// Settings besides the templates that prompts depend on, by attribute.
+    texts: Vec<[String; 2]>,
+}
+
+impl<'m> Judging<'m> {
+    /// Loads the prompts of each attribute for `model`, and checks them and the options. The model is asked nothing.
+    pub(crate) fn new(options: &JudgingOptions, model: &'m dyn LanguageModel) -> Result<Self, MethodError> {
+        options.check()?;
+        let layout = layout(options, model)?;
+        let offered = options.offered();
+        let words = options.words()?;
+        let mut judging = Self {
+            model,
+            options: options.clone(),
+            offered,
+            labels: offered.labels()?,
+            layout,
+            templates: Vec::with_capacity(words.len()),
+            texts: Vec::with_capacity(words.len()),
+        };
+        for one in &words {
+            judging.load(one, words.len())?;
+        }
+        Ok(judging)
+    }
+
+    fn load(&mut self, words: &Words, attributes: usize) -> Result<(), MethodError> {
+        let options = &self.options;
+        let criteria = criteria(options.criteria.as_deref(), words, attributes)?;
+        let rubric = options.rubric.as_ref().map_or_else(|| Ok(options.default_rubric()), |rubric| text_or_file("--rubric", rubric))?;
+        let rationale = if options.verdict == VerdictMode::Label { "" } else { "yes" };
+        let mut settings = word_settings(words, &options.noun);
+        settings.extend([("criteria", criteria.clone()), ("rubric", rubric.clone()), ("rationale", rationale.to_owned())]);
+        let mut slots = vec![MATERIAL[0], MATERIAL[1], DataSlot::list("references")];
+        match options.mode {
+            Mode::Pairwise => {
+                let name = |letter: &str| format!("{} {letter}", capitalised(&options.noun));
+                let ties = if options.ties { "yes" } else { "" };
+                settings.extend([("name_a", name("A")), ("name_b", name("B")), ("ties", ties.to_owned())]);
+                slots.extend([DataSlot::required("candidate_a"), DataSlot::required("candidate_b")]);
+            }
+            Mode::Pointwise => {
+                settings.extend([("min", options.scale.min.to_string()), ("max", options.scale.max.to_string())]);
+                slots.push(DataSlot::required("candidate"));
+            }
+        }
+        let builtin = if options.mode == Mode::Pairwise { "pairwise" } else { "pointwise" };
+        let choice = options.template.as_deref().unwrap_or(builtin);
+        let template = Template::load(choice, TEMPLATES, settings, &slots, &self.layout)?;
+        self.templates.push(template.guarding_verdicts(&self.offered.names()));
+        self.texts.push([criteria, rubric]);
+        Ok(())
+    }
+
+    /// The judge's model.
+    pub(crate) fn model(&self) -> &'m dyn LanguageModel {
+        self.model
+    }
+
+    /// What verdicts depend on besides the model.
+    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+        let options = &self.options;
+        let mut signature = options
+            .subject(false)
+            .sign(signature)
+            .with("attributes", &options.attribute.join(","))
+            .with("verdict", options.verdict.as_str())
+            .with("offered", &offered_text(self.offered))
+            .with("criteria", &short_hash(self.texts.iter().map(|[criteria, _]| criteria.as_str())))
+            .with("rubric", &short_hash(self.texts.iter().map(|[_, rubric]| rubric.as_str())))
+            .with("format", self.layout.name())
+            .with("answer-prefix", &self.layout.answer_prefix)
+            .with("seed", &options.seed);
+        if options.verdict != VerdictMode::Label {
+            signature = signature.with("max-tokens", &options.max_tokens).with("cycles", &options.cycles);
+        }
+        if options.cycles > 1 {
+            signature = signature.with("temperature", &options.temperature);
+        }
+        self.templates.iter().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+    }
+
+    /// Asks all questions and gives the verdicts in their order; `keep` gets each as it is had. A question with an empty text in it is not
+    /// asked. That each prompt can be made is found out before the first question is asked.
+    pub(crate) fn ask(&self, run: &mut Run<'_>, questions: &[Question<'_>], keep: &mut Keep<'_>) -> Result<Judged, MethodError> {
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; questions.len()];
+        let mut quoted_lines = 0;
+        let mut asked = Vec::with_capacity(questions.len());
+        for (index, question) in questions.iter().enumerate() {
+            if question.shown.iter().any(|shown| shown.text.trim().is_empty()) {
+                let verdict = verdicts[index].insert(Verdict::none(Outcome::Empty));
+                keep(index, verdict, run.output()).map_err(MethodError::Output)?;
+            } else {
+                quoted_lines += self.render(question)?.quoted_lines;
+                asked.push(index);
+            }
+        }
+        let mut keep = |position: usize, verdict: Verdict, output: &mut dyn Output| {
+            let index = asked[position];
+            keep(index, verdicts[index].insert(verdict), output)
+        };
+        if self.options.verdict == VerdictMode::Label {
+            let requests = asked.iter().map(|index| self.label_request(&questions[*index]));
+            run.score_by(self.model, requests, |at, result, output| keep(at, Verdict::from_labels(&result, self.offered), output))?;
+        } else {
+            let cycles = usize::from(self.options.cycles);
+            let requests = (0..asked.len() * cycles).map(|at| self.text_request(&questions[asked[at / cycles]], at % cycles));
+            let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; cycles]; asked.len()];
+            run.generate_by(self.model, requests, |at, result, output| {
+                let of_question = &mut open[at / cycles];
+                of_question[at % cycles] = Some(result);
+                if of_question.iter().any(Option::is_none) {
+                    return Ok(());
+                }
+                let results: Vec<GenerateResult> = std::mem::take(of_question).into_iter().flatten().collect();
+                keep(at / cycles, Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels()), output)
+            })?;
+        }
+        Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted_lines })
+    }
+
+    fn render(&self, question: &Question<'_>) -> Result<Rendered, MethodError> {
+        let texts: Vec<&str> = question.shown.iter().map(|shown| shown.text).collect();
+        let [context, instruction] = material(question.sample);
+        let mut data = vec![context, instruction];
+        match (self.options.mode, texts.as_slice()) {
+            (Mode::Pairwise, [first, second]) => data.extend([("candidate_a", *first), ("candidate_b", *second)]),
+            (Mode::Pointwise, [text]) => data.push(("candidate", *text)),
+            _ => unreachable!("a question shows what its mode asks about"),
+        }
+        let references = question.references.as_slice();
+        if references.len() > MAX_LIST {
+            let why = format!("sample `{}` has {} references; at most {MAX_LIST} are shown together", question.sample.id, references.len());
+            return Err(MethodError::option("--reference", why, "ask about each by itself with --references each"));
+        }
+        Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
+    }
+
+    fn prompt(&self, question: &Question<'_>) -> Prompt {
+        self.render(question).expect("it could be rendered before").prompt(&self.layout)
+    }
+
+    fn label_request(&self, question: &Question<'_>) -> ScoreRequest {
+        ScoreRequest { id: self.id(question), prompt: self.prompt(question), ask: Ask::Labels(self.labels.clone()) }
+    }
+
+    fn text_request(&self, question: &Question<'_>, cycle: usize) -> GenerateRequest {
+        let id = self.id(question);
+        let options = &self.options;
+        let verdict = options.verdict.has_labels().then(|| (MARKER.to_owned(), self.labels.clone()));
+        let mut request = GenerateRequest::greedy(id, self.prompt(question), options.max_tokens as usize);
+        request.verdict = verdict;
+        if options.cycles > 1 {
+            let seed = seed_for(options.seed, &["cycle", &request.id, &cycle.to_string()]);
+            request.sampling = Sampling::Random { temperature: options.temperature, limits: SamplingLimits::default(), seed };
+            request.id = format!("{}#{cycle}", request.id);
+        }
+        request
+    }
+
+    fn id(&self, question: &Question<'_>) -> String {
+        let names: Vec<&str> = question.shown.iter().map(|shown| shown.name).collect();
+        let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };
+        format!("{}/{}/{}{tag}", question.sample.id, self.options.attribute[question.attribute], names.join("/"))
+    }
+}
+
+/// Where the verdict alone is asked for, the answer begins with the marker, whatever else it begins with.
+fn layout(options: &JudgingOptions, model: &dyn LanguageModel) -> Result<Layout, MethodError> {
+    if options.verdict != VerdictMode::Label {
+        return options.layout.layout(model.description(), "Assessment:");
+    }
+    let layout = options.layout.layout(model.description(), "Verdict:")?;
+    let answer_prefix = format!("{} {MARKER}", layout.answer_prefix).trim_start().to_owned();
+    Ok(Layout { answer_prefix, ..layout })
+}
+
+fn offered_text(offered: Offered) -> String {
+    match offered {
+        Offered::Pair { .. } => offered.names().join(","),
+        Offered::Ratings(scale) => scale.to_string(),
+    }
+}

@@ -1,0 +1,168 @@
+//! How a judge is asked: the options that all methods with a judge have in common.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::verdict::Offered;
+use crate::attributes::Words;
+use crate::question::{LayoutOptions, SubjectOptions, word};
+use crate::{MethodError, Scale};
+
+/// What a judge is shown at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Two candidates: which is better?
+    #[default]
+    Pairwise,
+    /// One candidate: how good is it?
+    Pointwise,
+}
+
+/// How a verdict is had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictMode {
+    /// The judge writes its reasons and then its verdict, `[[A]]`; the last one in the text counts.
+    #[default]
+    Generate,
+    /// It writes its reasons, and the verdict is taken from the probabilities of all verdicts behind the last `[[` of the text.
+    RationaleLabel,
+    /// It writes nothing: the verdict is taken from the probabilities of all verdicts as its answer.
+    Label,
+}
+
+impl VerdictMode {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::RationaleLabel => "rationale-label",
+            Self::Label => "label",
+        }
+    }
+
+    /// Whether verdicts have probabilities.
+    pub(crate) fn has_labels(self) -> bool {
+        self != Self::Generate
+    }
+}
+
+/// How a judge is asked.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct JudgingOptions {
+    /// Whether candidates are compared in pairs, or each is rated by itself.
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: Mode,
+    /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is not a known one.
+    /// May be given several times; each attribute is judged by itself.
+    #[arg(long, default_value = "quality", value_parser = word, value_name = "NAME")]
+    pub attribute: Vec<String>,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "response", value_parser = word, value_name = "WORD")]
+    pub noun: String,
+    /// The attribute as an adjective, where the built-in form does not fit.
+    #[arg(long, value_parser = word, value_name = "WORD")]
+    pub adjective: Option<String>,
+    /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    pub criteria: Option<String>,
+    /// How verdicts are to be given, or what the ratings stand for, or @FILE.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    pub rubric: Option<String>,
+    /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
+    #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
+    pub scale: Scale,
+    /// Let the judge call a pair a tie: [[C]].
+    #[arg(long)]
+    pub ties: bool,
+    /// How a verdict is had.
+    #[arg(long, value_enum, default_value_t)]
+    pub verdict: VerdictMode,
+    /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is decoded greedily.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), value_name = "K")]
+    pub cycles: u16,
+    /// Sampling temperature of --cycles.
+    #[arg(long, default_value_t = 1.0, value_parser = temperature, value_name = "T")]
+    pub temperature: f64,
+    /// Longest answer, in tokens.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub max_tokens: u32,
+    /// The prompt: a file of your own in place of the built-in one of the mode (pairwise, pointwise).
+    #[arg(long, value_name = "NAME|FILE")]
+    pub template: Option<String>,
+    /// How prompts and answers are laid out.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(t) if t > 0.0 && t.is_finite() => Ok(t),
+        _ => Err("expected a number above 0; 1 samples as the model would".to_owned()),
+    }
+}
+
+impl JudgingOptions {
+    /// What the judge may say.
+    pub(crate) fn offered(&self) -> Offered {
+        match self.mode {
+            Mode::Pairwise => Offered::Pair { ties: self.ties },
+            Mode::Pointwise => Offered::Ratings(self.scale),
+        }
+    }
+
+    /// The word forms of each attribute.
+    pub(crate) fn words(&self) -> Result<Vec<Words>, MethodError> {
+        self.subject(false).words()
+    }
+
+    /// The same as the options of methods that ask for an attribute.
+    pub(crate) fn subject(&self, no_gold: bool) -> SubjectOptions {
+        let Self { attribute, noun, adjective, .. } = self.clone();
+        SubjectOptions { attribute, noun, adjective, no_gold }
+    }
+
+    /// Options that contradict each other.
+    pub(super) fn check(&self) -> Result<(), MethodError> {
+        if self.cycles > 1 && self.verdict == VerdictMode::Label {
+            let why = "probabilities are the same each time";
+            return Err(MethodError::option(
+                format!("--cycles {}", self.cycles),
+                why,
+                "leave --cycles out, or say --verdict rationale-label",
+            ));
+        }
+        if self.ties && self.mode == Mode::Pointwise {
+            return Err(MethodError::option("--ties", "one candidate has no tie", "leave --ties out, or say --mode pairwise"));
+        }
+        Ok(())
+    }
+
+    /// What a verdict should look at, and how it is given, where the user says nothing else.
+    pub(super) fn default_rubric(&self) -> String {
+        let noun = &self.noun;
+        match self.mode {
+            Mode::Pairwise => {
+                let even = if self.ties {
+                    "Call it a tie only where you could not say which one a reader would rather have."
+                } else {
+                    "Choose one of them even where they are close."
+                };
+                format!(
+                    "Judge what each {noun} says and does. Which one is shown first, how long they are and how sure of themselves they sound \
+                     must not weigh. {even}"
+                )
+            }
+            Mode::Pointwise => format!(
+                "{} is for a {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the numbers between them lie \
+                 evenly apart. How long the {noun} is and how sure of itself it sounds must not weigh.",
+                self.scale.min, self.scale.max
+            ),
+        }
+    }
+}

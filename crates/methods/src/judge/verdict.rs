@@ -1,0 +1,385 @@
+//! What a judge may say, how it is read, and how several sayings become one.
+
+use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::summary::mean;
+use crate::{MethodError, Scale};
+
+/// What a verdict begins with.
+pub(crate) const MARKER: &str = "[[";
+
+/// Characters of a malformed verdict that are shown.
+const SHOWN: usize = 40;
+
+/// What a judge may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// `[[A]]`, the text shown first is better, `[[B]]`, the second is, and where ties are offered `[[C]]`.
+    Pair {
+        ties: bool,
+    },
+    Ratings(Scale),
+}
+
+impl Offered {
+    /// What may stand in the brackets.
+    pub(crate) fn names(self) -> Vec<String> {
+        match self {
+            Self::Pair { ties } => ["A", "B", "C"][..if ties { 3 } else { 2 }].iter().map(|name| (*name).to_owned()).collect(),
+            Self::Ratings(scale) => (scale.min..=scale.max).map(|k| k.to_string()).collect(),
+        }
+    }
+
+    /// The labels that follow [`MARKER`]. Where one begins another (1 and 10) each includes its closing bracket.
+    pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
+        let names = self.names();
+        let ambiguous = names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let variants = |name: &String| if ambiguous { vec![format!("{name}]]"), format!("{name}]")] } else { vec![name.clone()] };
+        Ok(LabelSet::new(names.iter().map(|name| Label { name: name.clone(), variants: variants(name) }).collect())?)
+    }
+
+    /// What is said by giving each offered verdict so much weight; the weights sum to one.
+    fn says(self, weights: &[f64]) -> Says {
+        match self {
+            Self::Pair { .. } => Says::Pair([weights[0], weights[1], weights.get(2).copied().unwrap_or(0.0)]),
+            Self::Ratings(scale) => Says::Rating(weights.iter().zip(0_u32..).map(|(w, k)| w * f64::from(scale.min + k)).sum()),
+        }
+    }
+}
+
+/// Which of two texts is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Choice {
+    First,
+    Second,
+    Tie,
+}
+
+impl Choice {
+    fn weights(self) -> [f64; 3] {
+        match self {
+            Self::First => [1.0, 0.0, 0.0],
+            Self::Second => [0.0, 1.0, 0.0],
+            Self::Tie => [0.0, 0.0, 1.0],
+        }
+    }
+}
+
+/// What was said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Says {
+    /// Weights of: the first is better, the second is, neither is. They sum to one.
+    Pair([f64; 3]),
+    Rating(f64),
+}
+
+/// What was said, or why nothing was.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Decided {
+    /// Present where [`Outcome::has_answer`].
+    pub(crate) says: Option<Says>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Decided {
+    pub(crate) fn none(outcome: Outcome) -> Self {
+        Self { says: None, outcome }
+    }
+
+    fn of(says: Says, low_mass: bool) -> Self {
+        let tied = matches!(says, Says::Pair(weights) if heaviest(weights).is_none());
+        let outcome = if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
+        Self { says: Some(says), outcome }
+    }
+
+    /// The verdict with the most weight; a tie where two have the same. `None` for a rating.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        match self.says? {
+            Says::Pair(weights) => Some(heaviest(weights).unwrap_or(Choice::Tie)),
+            Says::Rating(_) => None,
+        }
+    }
+
+    /// How much speaks for the text shown first, from 0 to 1: its weight and half of a tie's. `None` for a rating.
+    pub(crate) fn p(&self) -> Option<f64> {
+        match self.says? {
+            Says::Pair([first, _, tie]) => Some(first + tie / 2.0),
+            Says::Rating(_) => None,
+        }
+    }
+
+    pub(crate) fn rating(&self) -> Option<f64> {
+        match self.says? {
+            Says::Rating(rating) => Some(rating),
+            Says::Pair(_) => None,
+        }
+    }
+
+    /// The same with the texts in the other order.
+    pub(crate) fn turned(&self) -> Self {
+        let says = self.says.map(|says| match says {
+            Says::Pair([first, second, tie]) => Says::Pair([second, first, tie]),
+            rating @ Says::Rating(_) => rating,
+        });
+        Self { says, outcome: self.outcome.clone() }
+    }
+
+    /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing have no part in it; where
+    /// none says anything, the outcome is that of the first.
+    pub(crate) fn vote(all: &[Self]) -> Self {
+        let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| Says::Pair(choice.weights())));
+        Self::merged(all, voice)
+    }
+
+    /// Mean weights, and mean ratings, in the same way.
+    pub(crate) fn mean(all: &[Self]) -> Self {
+        Self::merged(all, |one| one.says)
+    }
+
+    fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<Says>) -> Self {
+        let voices: Vec<Says> = all.iter().filter_map(voice).collect();
+        let low_mass = all.iter().any(|one| one.outcome == Outcome::LowMass);
+        let rating = mean(voices.iter().filter_map(|voice| if let Says::Rating(rating) = voice { Some(*rating) } else { None }));
+        let weight =
+            |k: usize| mean(voices.iter().filter_map(|voice| if let Says::Pair(weights) = voice { Some(weights[k]) } else { None }));
+        let pair = || Some(Says::Pair([weight(0)?, weight(1)?, weight(2)?]));
+        match rating.map(Says::Rating).or_else(pair) {
+            Some(says) => Self::of(says, low_mass),
+            None => Self::none(all.first().map_or(Outcome::Empty, |one| one.outcome.clone())),
+        }
+    }
+}
+
+/// The choice that outweighs both others.
+fn heaviest(weights: [f64; 3]) -> Option<Choice> {
+    let most = weights.into_iter().fold(f64::NEG_INFINITY, f64::max);
+    let mut at_most = [Choice::First, Choice::Second, Choice::Tie].into_iter().zip(weights).filter(|(_, weight)| *weight == most);
+    at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
+}
+
+/// One answer of a judge.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Answer {
+    /// What it wrote; absent where it was asked for labels alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+    /// The verdict that the text ends in; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) written: Option<String>,
+    /// Probabilities of the verdicts, normalised; absent where they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probabilities: Option<Map<String, Value>>,
+    /// Their probability together under the full vocabulary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mass: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+    #[serde(skip)]
+    decided: Decided,
+}
+
+/// A judge's verdict on one question, out of one answer or several.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) decided: Decided,
+    /// One per cycle; none where there was nothing to ask about.
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) prompt_tokens: Option<usize>,
+}
+
+impl Verdict {
+    /// Of a question that was not asked.
+    pub(crate) fn none(outcome: Outcome) -> Self {
+        Self { decided: Decided::none(outcome), answers: Vec::new(), prompt_tokens: None }
+    }
+
+    /// Probabilities without a text.
+    pub(crate) fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
+        let answer = Answer::from_labels(result, offered);
+        Self { decided: answer.decided.clone(), answers: vec![answer], prompt_tokens: Some(result.prompt_tokens) }
+    }
+
+    /// Generated texts, one a cycle: by the vote of those that can be read, or where labels were asked for by their mean probabilities.
+    pub(crate) fn from_texts(results: &[GenerateResult], offered: Offered, labels: bool) -> Self {
+        let read = |result: &GenerateResult| if labels { Answer::at_marker(result, offered) } else { Answer::written(result, offered) };
+        let answers: Vec<Answer> = results.iter().map(read).collect();
+        let each: Vec<Decided> = answers.iter().map(|answer| answer.decided.clone()).collect();
+        let decided = if labels { Decided::mean(&each) } else { Decided::vote(&each) };
+        // A vote keeps how it went: its weights are the shares of the cycles.
+        Self { decided, answers, prompt_tokens: results.first().map(|result| result.prompt_tokens) }
+    }
+
+    /// The mean label mass over cycles, where labels were asked for.
+    pub(crate) fn mass(&self) -> Option<f64> {
+        mean(self.answers.iter().filter_map(|answer| answer.mass))
+    }
+
+    /// Answers that were given and hold no verdict.
+    pub(crate) fn unparsed(&self) -> usize {
+        self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
+    }
+}
+
+impl Answer {
+    fn new(decided: Decided) -> Self {
+        Self { text: None, written: None, probabilities: None, mass: None, outcome: decided.outcome.clone(), decided }
+    }
+
+    fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
+        let Some(labels) = result.labels() else { return Self::new(Decided::none(result.outcome.clone())) };
+        let weights: Vec<f64> = labels.labels.iter().map(|label| label.prob).collect();
+        let decided = Decided::of(offered.says(&weights), result.outcome == Outcome::LowMass);
+        Self { probabilities: Some(probabilities(labels)), mass: Some(labels.mass), ..Self::new(decided) }
+    }
+
+    /// The label probabilities behind the last marker of a text.
+    fn at_marker(result: &GenerateResult, offered: Offered) -> Self {
+        let written = Self::written(result, offered);
+        if !is_text(&result.outcome) {
+            return written;
+        }
+        let answer = result.verdict.as_ref().map_or_else(
+            || Self::new(Decided::none(unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand")))),
+            |verdict| Self::from_labels(verdict, offered),
+        );
+        Self { text: written.text, written: written.written, ..answer }
+    }
+
+    /// The verdict that a text ends in.
+    fn written(result: &GenerateResult, offered: Offered) -> Self {
+        if !is_text(&result.outcome) {
+            return Self::new(Decided::none(result.outcome.clone()));
+        }
+        let names = offered.names();
+        let read = last_verdict(&result.text, &names);
+        let written = read.as_ref().ok().map(|position| names[*position].clone());
+        let decided = match read {
+            Ok(said) => {
+                let weights: Vec<f64> = (0..names.len()).map(|k| f64::from(u8::from(k == said))).collect();
+                Decided::of(offered.says(&weights), false)
+            }
+            Err(why) => Decided::none(unparsed(why)),
+        };
+        Self { text: Some(result.text.clone()), written, ..Self::new(decided) }
+    }
+}
+
+/// Whether the model had its say: one that ends its turn at once has said nothing, and that can't be read.
+fn is_text(outcome: &Outcome) -> bool {
+    !matches!(outcome, Outcome::TooLong { .. } | Outcome::NotFinite { .. })
+}
+
+fn unparsed(why: impl Into<String>) -> Outcome {
+    Outcome::Unparsed { why: why.into() }
+}
+
+fn probabilities(labels: &LabelAnswer) -> Map<String, Value> {
+    labels.labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect()
+}
+
+/// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is no verdict, and neither
+/// is an earlier one: whoever says something else last has taken it back.
+pub(super) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, String> {
+    if text.trim().is_empty() {
+        return Err("nothing was generated".to_owned());
+    }
+    let inside = |at: usize| text[at + MARKER.len()..].split_once("]]").map(|(said, _)| said.trim());
+    let Some(said) = text.rmatch_indices(MARKER).find_map(|(at, _)| inside(at)) else {
+        return Err("the text holds no [[…]]".to_owned());
+    };
+    offered.iter().position(|name| name == said).ok_or_else(|| {
+        let shown: String = said.chars().take(SHOWN).collect();
+        let more = if shown.len() < said.len() { "…" } else { "" };
+        format!("the last verdict is [[{}{more}]], which was not offered", shown.escape_debug())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::generated;
+
+    const PAIR: Offered = Offered::Pair { ties: false };
+
+    #[test]
+    fn the_last_verdict_wins_and_must_have_been_offered() {
+        let ties = Offered::Pair { ties: true }.names();
+        for (text, said) in [
+            ("[[A]]", Ok(0)),
+            ("First [[A]], but then **[[B]]**.", Ok(1)),
+            ("[[ C ]]\n", Ok(2)),
+            ("[[[A]]]", Ok(0)),
+            ("[[B]] as I [[", Ok(1)),
+            ("[[A]] … [[A or B]]", Err("[[A or B]]")),
+            ("[[A]] [[D]]", Err("[[D]]")),
+            ("[[a]]", Err("[[a]]")),
+            ("[[А]]", Err("not offered")),
+            ("[A]", Err("no [[…]]")),
+            ("[[A", Err("no [[…]]")),
+            ("［［A］］", Err("no [[…]]")),
+            (" ", Err("nothing was generated")),
+        ] {
+            let read = last_verdict(text, &ties);
+            match said {
+                Ok(position) => assert_eq!(read, Ok(position), "{text}"),
+                Err(part) => assert!(read.as_ref().is_err_and(|why| why.contains(part)), "{text}: {read:?}"),
+            }
+        }
+        assert!(last_verdict("[[C]]", &PAIR.names()).is_err(), "no tie was offered");
+        let ratings = Offered::Ratings("1..10".parse().expect("valid")).names();
+        assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
+        assert!(["[[11]]", "[[7.5]]", "[[07]]", "[[-1]]", "[[7/10]]"].iter().all(|text| last_verdict(text, &ratings).is_err()));
+    }
+
+    #[test]
+    fn a_long_malformed_verdict_is_shown_in_part() {
+        let why = last_verdict(&format!("[[{}\n]]", "x".repeat(500)), &PAIR.names()).expect_err("not offered");
+        assert!(why.len() < 120 && why.contains("x…]]"), "{why}");
+    }
+
+    #[test]
+    fn labels_that_begin_one_another_include_the_bracket() {
+        let variants = |offered: Offered| offered.labels().expect("valid").labels()[0].variants.clone();
+        assert_eq!(variants(PAIR), ["A"]);
+        assert_eq!(variants(Offered::Ratings("1..5".parse().expect("valid"))), ["1"]);
+        assert_eq!(variants(Offered::Ratings("1..10".parse().expect("valid"))), ["1]]", "1]"]);
+    }
+
+    fn voiced(texts: &[&str]) -> Verdict {
+        let results: Vec<GenerateResult> = texts.iter().map(|text| generated(text)).collect();
+        Verdict::from_texts(&results, PAIR, false)
+    }
+
+    #[test]
+    fn cycles_are_a_vote_in_which_a_tie_is_a_tie_and_the_unreadable_have_no_part() {
+        let verdict = voiced(&["[[A]]", "[[B]]", "[[A]]"]);
+        assert_eq!((verdict.decided.choice(), &verdict.decided.outcome), (Some(Choice::First), &Outcome::Scored));
+        assert!((verdict.decided.p().expect("a pair") - 2.0 / 3.0).abs() < 1e-12);
+        let tied = voiced(&["[[A]]", "[[B]]"]);
+        assert_eq!((tied.decided.choice(), tied.decided.outcome), (Some(Choice::Tie), Outcome::Tie));
+        let one = voiced(&["who knows", "[[B]]", ""]);
+        assert_eq!((one.decided.choice(), one.unparsed()), (Some(Choice::Second), 2));
+        assert!(matches!(voiced(&["?", "!"]).decided, Decided { says: None, outcome: Outcome::Unparsed { .. } }));
+    }
+
+    #[test]
+    fn two_orders_agree_or_are_a_tie() {
+        let decided = |choice: Choice| Decided::of(Says::Pair(choice.weights()), false);
+        let orders = |first: Choice, second: Choice| Decided::vote(&[decided(first), decided(second).turned()]).choice();
+        assert_eq!(orders(Choice::First, Choice::Second), Some(Choice::First));
+        assert_eq!(orders(Choice::First, Choice::First), Some(Choice::Tie));
+        assert_eq!(orders(Choice::First, Choice::Tie), Some(Choice::Tie));
+        assert_eq!(orders(Choice::Tie, Choice::Tie), Some(Choice::Tie));
+    }
+
+    #[test]
+    fn ratings_are_averaged() {
+        let offered = Offered::Ratings("1..5".parse().expect("valid"));
+        let results: Vec<GenerateResult> = ["[[4]]", "so [[5]]", "none"].map(generated).into();
+        let verdict = Verdict::from_texts(&results, offered, false);
+        assert_eq!((verdict.decided.rating(), verdict.decided.choice(), verdict.unparsed()), (Some(4.5), None, 1));
+    }
+}
