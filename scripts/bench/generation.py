@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Measures the generation of revisions, with guesses and without, one at a time and side by side, beside llama.cpp's plain decoding.
+
+    cargo build --release --locked -p probity-runtime --example throughput
+    scripts/bench/generation.py --model FILE.gguf --data FOLDER [--pairs 20] [--rounds 3]
+
+FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a revision of the first response with the second beside it, in ChatML, and
+is given to all engines as the same tokens. Tokens per second are those behind the first of each text: the time of the prompts, which is measured with
+texts of one token, is taken off. How much of a text is copied is the share of its tokens that lie in runs of eight that stand in its prompt.
+llama.cpp's best build and flash attention setting are found by a run each, one at a time and side by side. Needs llama-cpp-python, gguf, tokenizers and numpy in the Python that runs it.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts" / "bench"), str(ROOT / "scripts" / "goldens")]
+
+RUN = 8
+PROMPT = """Below are a task and two responses to it. Revise the first response so that it answers the task as well as it can. Keep what is good in it, word \
+for word where nothing is to be changed. The second response may show what is missing. Reply with the revised response and nothing else.
+
+[Start of Task]
+{task}
+[End of Task]
+
+[Start of Response]
+{first}
+[End of Response]
+
+[Start of Second Response]
+{second}
+[End of Second Response]"""
+
+
+def prompts(model: Path, data: Path, pairs: int, max_tokens: int) -> list[dict]:
+    """The first pairs of either file whose prompt has at most 1,500 tokens."""
+    import gguf_tokenizer
+
+    tokenizer = gguf_tokenizer.read(model)
+    texts = []
+    for name in ("mt_bench_200.json", "llmbar_natural.json"):
+        found = 0
+        for item in json.loads((data / name).read_text()):
+            content = PROMPT.format(task=item["input"], first=item["output_1"], second=item["output_2"])
+            text = f"<|im_start|>system\nYou revise texts.<|im_end|>\n<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
+            tokens = gguf_tokenizer.encode(tokenizer, text, special=True)
+            if len(tokens) <= 1500 and found < pairs:
+                found += 1
+                texts.append({"tokens": tokens, "max_tokens": max_tokens})
+    return texts
+
+
+def ours(model: Path, work: Path, precision: str, side_by_side: int, draft: str) -> dict:
+    """One run of our program."""
+    program = ROOT / "target" / "release" / "examples" / "throughput"
+    options = {"model": model, "texts": work, "precision": precision, "side-by-side": side_by_side, "draft": draft, "repetitions": 1}
+    command = [str(program), *(str(part) for name, value in options.items() for part in (f"--{name}", value))]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return json.loads(lines[-1])
+
+
+def peer(model: Path, work: Path, side_by_side: int, build: tuple[str, str], ends: list[int]) -> dict:
+    """One run of llama.cpp, of a build's folder and with flash attention on or off, in a process of its own."""
+    folder, flash = build
+    command = [sys.executable, __file__, "--worker", "--model", model, "--work", work, "--side-by-side", side_by_side, "--flash", flash]
+    command += ["--ends", ",".join(map(str, ends))]
+    environment = os.environ | ({"PYTHONPATH": folder} if folder else {})
+    lines = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, env=environment).stdout.splitlines()
+    return json.loads(lines[-1])
+
+
+def worker(options: argparse.Namespace) -> None:
+    """Greedy texts by llama.cpp: a prompt when a place is free, then a token for every place in each call."""
+    import numpy as np
+
+    from peer_llama_cpp import Engine, lib
+    import ctypes
+
+    texts = json.loads(options.work.read_text())["texts"]
+    room = sorted((len(text["tokens"]) + text["max_tokens"] for text in texts), reverse=True)
+    places = min(options.side_by_side, len(texts))
+    engine = Engine(str(options.model), 2, options.flash == "on", -(-sum(room[:places]) // 256) * 256, places)
+    ends = {int(end) for end in options.ends.split(",")}
+
+    def likeliest(row: int) -> int:
+        address = lib.llama_get_logits_ith(engine.context, row)
+        return int(np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (engine.vocab_size,)).argmax())
+
+    def step(stretches: list) -> list[int]:
+        """The next token behind each stretch."""
+        engine.logits = likeliest
+        return engine.run(stretches, True)
+
+    step([(0, 0, texts[0]["tokens"][:64])])
+    engine.forget()
+    answers: list[list[int]] = [[] for _ in texts]
+    waiting, active, free = list(range(len(texts))), {}, list(range(places))
+    prompt_seconds, start = 0.0, time.perf_counter()
+
+    def take(text: int, token: int) -> bool:
+        """Whether the text goes on."""
+        if token in ends:
+            return False
+        answers[text].append(token)
+        return len(answers[text]) < texts[text]["max_tokens"]
+
+    while waiting or active:
+        while waiting and free:
+            text, place = waiting.pop(0), free.pop()
+            before = time.perf_counter()
+            token = step([(place, 0, texts[text]["tokens"])])[0]
+            prompt_seconds += time.perf_counter() - before
+            if take(text, token):
+                active[place] = text
+            else:
+                engine.drop(place)
+                free.append(place)
+        if active:
+            stretch = lambda place, text: (place, len(texts[text]["tokens"]) + len(answers[text]) - 1, answers[text][-1:])
+            for (place, text), token in zip(list(active.items()), step([stretch(*item) for item in active.items()])):
+                if not take(text, token):
+                    del active[place]
+                    engine.drop(place)
+                    free.append(place)
+    print(json.dumps({"seconds": time.perf_counter() - start, "prompt_seconds": prompt_seconds, "answers": [{"tokens": a} for a in answers]}))
+
+
+def copied(text: list[int], prompt: list[int]) -> float:
+    """The share of tokens in runs that stand in the prompt."""
+    known = {tuple(prompt[at : at + RUN]) for at in range(len(prompt) - RUN + 1)}
+    marks = [False] * len(text)
+    for at in range(len(text) - RUN + 1):
+        if tuple(text[at : at + RUN]) in known:
+            marks[at : at + RUN] = [True] * RUN
+    return sum(marks) / len(text) if text else 0.0
+
+
+def rate(line: dict) -> float:
+    """Tokens per second behind the first of each text."""
+    tokens = sum(max(len(answer["tokens"]) - 1, 0) for answer in line["answers"])
+    return tokens / (line["seconds"] - line["prompt_seconds"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--pairs", type=int, default=20, help="of each file")
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="dots")
+    parser.add_argument("--parallel", type=int, default=32)
+    parser.add_argument("--llama", action="append", help="a folder with a build of llama-cpp-python; of several the quicker is measured")
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--copied", type=float, help="only texts of which at least this share is copied, as we write them")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--side-by-side", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--flash", help=argparse.SUPPRESS)
+    parser.add_argument("--ends", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return worker(options)
+    import gguf_tokenizer
+
+    tokenizer = gguf_tokenizer.read(options.model)
+    ends = [token for name in ("<|im_end|>", "<|endoftext|>") if (token := tokenizer.token_to_id(name)) is not None]
+    texts = prompts(options.model, options.data, options.pairs, options.max_tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / "texts.json"
+        work.write_text(json.dumps({"texts": texts}))
+        if options.copied is not None:
+            written = ours(options.model, work, options.precision, 128, "lookup")["answers"]
+            shares = [copied(answer["tokens"], text["tokens"]) for answer, text in zip(written, texts)]
+            print(f"copied: {', '.join(f'{share:.2f}' for share in shares)}")
+            texts = [text for text, share in zip(texts, shares) if share >= options.copied]
+            work.write_text(json.dumps({"texts": texts}))
+        print(f"{len(texts)} prompts of {sum(len(text['tokens']) for text in texts)} tokens")
+        wide = min(options.parallel, len(texts))
+        engines = {
+            "ours, plain, one at a time": lambda: ours(options.model, work, options.precision, 1, "off"),
+            "ours, guessing, one at a time": lambda: ours(options.model, work, options.precision, 1, "lookup"),
+            f"ours, plain, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "off"),
+            f"ours, guessing, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "lookup"),
+        }
+        if not options.no_peer:
+            builds = [(folder, flash) for folder in options.llama or [""] for flash in ("on", "off")]
+            best = {places: max(builds, key=lambda build: rate(peer(options.model, work, places, build, ends))) for places in (1, wide)}
+            print(f"llama.cpp: {best}")
+            engines["llama.cpp, one at a time"] = lambda: peer(options.model, work, 1, best[1], ends)
+            engines[f"llama.cpp, {wide} side by side"] = lambda: peer(options.model, work, wide, best[wide], ends)
+        rates: dict[str, list[float]] = {name: [] for name in engines}
+        last = {}
+        for number in range(options.rounds):
+            for name, engine in engines.items():
+                last[name] = engine()
+                rates[name].append(rate(last[name]))
+                print(f"round {number + 1}: {name}: {rates[name][-1]:.1f} tokens/s", flush=True)
+    written = [answer["tokens"] for answer in last["ours, plain, one at a time"]["answers"]]
+    for name, line in last.items():
+        if name.startswith("ours"):
+            assert [answer["tokens"] for answer in line["answers"]] == written, f"{name}: other texts"
+    shares = [copied(tokens, text["tokens"]) for tokens, text in zip(written, texts)]
+    usage = last["ours, guessing, one at a time"]["usage"]
+    print(f"\n{sum(map(len, written))} tokens written, {statistics.mean(shares):.2f} of a text copied on average")
+    print(f"guessed {usage['tokens_drafted']}, right {usage['drafts_accepted']}")
+    base = {name: statistics.median(values) for name, values in rates.items()}
+    for name, value in base.items():
+        ratios = [statistics.median(a / b for a, b in zip(rates[name], rates[other])) for other in base]
+        print(f"{name:40} {value:8.1f} tokens/s   " + " ".join(f"{ratio:6.2f}" for ratio in ratios))
+    print(f"{'':60} (columns: ratio to each row)")
+
+
+if __name__ == "__main__":
+    main()
