@@ -32,14 +32,14 @@ pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords
 pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
-pub use judge::{JudgingOptions, Mode, VerdictMode};
+pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
 pub use method::{DynMethod, Method};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
 pub use question::{Format, LayoutOptions, SubjectOptions};
 pub use registry::{method, methods};
-pub use revise::{Aspect, Kind, Mode, OwnTemplate, Revise, ReviseParams, ReviserOptions};
+pub use revise::{Aspect, Kind, OwnTemplate, Revise, ReviseParams, ReviserOptions};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;
 pub use summary::{Headline, Outcomes, Report, Section, Signature, Summary, TemplateMark};

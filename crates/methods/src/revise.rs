@@ -11,11 +11,12 @@ use probity_data::Sample;
 use serde_json::json;
 
 use options::Focus;
-pub use options::{Aspect, Kind, Mode, OwnTemplate, ReviseParams, ReviserOptions};
+pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
 use reviser::{Made, Reviser, Revising};
 use rows::{Tally, revisions_section, row};
 
 use crate::attributes::words;
+use crate::judge::Mode;
 use crate::run::write_row;
 use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature};
 

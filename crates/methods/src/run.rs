@@ -124,11 +124,6 @@ impl<'a> Run<'a> {
         self.others
     }
 
-    /// Where rows go.
-    pub(crate) fn output(&mut self) -> &mut dyn Output {
-        self.output
-    }
-
     /// What was asked so far.
     pub fn cost(&self) -> Cost {
         Cost {

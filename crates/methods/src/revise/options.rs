@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::MethodError;
 use crate::attributes::{self, Words, words};
+use crate::judge::Mode;
 use crate::question::{LayoutOptions, text_or_file, word};
 
 /// How a reference is made.
@@ -46,17 +47,6 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// Whether texts are judged in pairs or each by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// In pairs: a sample that has not two candidates is counted and left out.
-    #[default]
-    Pairwise,
-    /// Each candidate by itself.
-    Pointwise,
 }
 
 /// A quality to revise for, and what it means: `NAME` or `NAME=MEANING`.

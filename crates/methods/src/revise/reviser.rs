@@ -7,8 +7,9 @@ use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Sampling, Sam
 use rand::Rng;
 use serde::Serialize;
 
-use super::options::{Focus, Kind, Mode, ReviserOptions};
+use super::options::{Focus, Kind, ReviserOptions};
 use super::similarity::{Measures, Similarity};
+use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
 use crate::template::{Builtin, DataSlot, Layout, Rendered, Template, TemplateError};
