@@ -6,6 +6,7 @@ mod data;
 mod determinism;
 mod dry_run;
 mod encoder_decoder;
+mod generate;
 mod inspection;
 mod logprobs;
 mod meta;

@@ -6,11 +6,12 @@ use serde_json::json;
 
 use crate::harness::{Ran, World};
 
-const OWN_COMMANDS: [&str; 13] = [
+const OWN_COMMANDS: [&str; 14] = [
     "run",
     "recipe",
     "model",
     "logprobs",
+    "generate",
     "verify-determinism",
     "metrics",
     "meta",

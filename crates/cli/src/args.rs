@@ -7,7 +7,8 @@ use probity_methods::{DynMethod, methods};
 
 use crate::exit::Done;
 use crate::progress::ProgressArg;
-use crate::{data, demo, determinism, diff, import, logprobs, meta, method, metrics, model, recipe, reference, report, show};
+use crate::raw::RawArgs;
+use crate::{data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, recipe, reference, report, show};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -58,7 +59,10 @@ pub(crate) enum Command {
     Model(model::ModelCommand),
     /// Ask for label or token log-probabilities: the raw interface
     #[command(long_about = logprobs::LONG_ABOUT)]
-    Logprobs(logprobs::LogprobsArgs),
+    Logprobs(RawArgs),
+    /// Continue prompts, freely or as a JSON schema, a list or a regular expression allows: the raw interface
+    #[command(long_about = generate::LONG_ABOUT, after_help = generate::AFTER_HELP)]
+    Generate(RawArgs),
     /// Check that scores have the same bits however they are computed
     #[command(long_about = determinism::LONG_ABOUT)]
     VerifyDeterminism(determinism::DeterminismArgs),
@@ -158,7 +162,8 @@ impl Invocation {
             Command::Run(command) => command.run(global, arguments),
             Command::Recipe(command) => command.run(global),
             Command::Model(command) => command.run(global),
-            Command::Logprobs(args) => args.run(global, arguments),
+            Command::Logprobs(args) => args.run::<logprobs::RequestLine>(global, arguments),
+            Command::Generate(args) => args.run::<generate::GenerateLine>(global, arguments),
             Command::VerifyDeterminism(args) => args.run(global),
             Command::Show(args) => args.run(),
             Command::Diff(args) => args.run(),

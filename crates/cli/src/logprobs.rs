@@ -1,33 +1,19 @@
-//! `probity logprobs`: the raw interface to the model.
+//! `probity logprobs`: the raw interface to probabilities.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context;
-use clap::Args;
-use probity_data::{DataError, LineError, Problems, Record, Records, read_strict};
+use probity_data::{DataError, LineError, Record, read_strict};
 use probity_lm::{
-    Ask, Label, LabelError, LabelSet, LanguageModel, LmError, Message, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult,
-    Termination, Usage,
+    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Termination,
+    Usage,
 };
-use probity_runtime::Planner;
-use probity_store::{Recorded, StoreError, TableWriter, write_whole};
+use probity_runtime::Model;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use crate::args::Global;
-use crate::compute::{ModelArgs, in_force};
-use crate::dry_run;
-use crate::exit::Done;
-use crate::interrupt;
-use crate::method::{answer_settings, shared_answers};
-use crate::output::Stdout;
-use crate::progress::Reporter;
+use crate::raw::{Line, check_prompt, exactly_one, prompt};
 
 pub(crate) const LONG_ABOUT: &str = "\
 Ask for label or token log-probabilities: the raw interface.
@@ -49,37 +35,6 @@ under the full vocabulary (logprob) and the probability among the labels (prob) 
 continuation logprob, token_logprobs, tokens, token_ids and is_greedy. Logarithms are natural. A log-probability of minus infinity is null.
 
 Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is then 2.";
-
-/// Options of `logprobs`.
-#[derive(Debug, Args)]
-pub(crate) struct LogprobsArgs {
-    #[command(flatten)]
-    model: ModelArgs,
-    /// The requests, or - for standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
-    /// Answer only the first N good requests
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
-    /// Write answers here instead of to standard output
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Replace that file where it exists
-    #[arg(long)]
-    overwrite: bool,
-    /// Take answers that are kept in this folder, and keep new ones there too: what was interrupted is not asked again
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
-    #[arg(long)]
-    dry_run: bool,
-    /// Write a JSON description of the model, the arguments and the cost here
-    #[arg(long, value_name = "FILE")]
-    manifest: Option<PathBuf>,
-    /// Exit with 1 where a request has no answer (too long, not finite)
-    #[arg(long)]
-    strict: bool,
-}
 
 /// An input line.
 #[derive(Debug, Deserialize)]
@@ -133,18 +88,11 @@ impl Record for RequestLine {
     }
 
     fn check(&self) -> Vec<LineError> {
-        let mut wrong = Vec::new();
-        let prompts = [("prompt", self.prompt.is_some()), ("messages", self.messages.is_some()), ("tokens", self.tokens.is_some())];
-        wrong.extend(exactly_one(&prompts));
+        let (prompt, messages, tokens) = (self.prompt.as_ref(), self.messages.as_ref(), self.tokens.as_ref());
+        let mut wrong = check_prompt(prompt, messages, tokens, self.answer_prefix.as_ref());
         wrong.extend(exactly_one(&[("labels", self.labels.is_some()), ("continuation", self.continuation.is_some())]));
-        if self.messages.as_ref().is_some_and(Vec::is_empty) {
-            wrong.push(LineError::content("messages", "there is no message"));
-        }
         if self.continuation.as_ref().is_some_and(String::is_empty) {
             wrong.push(LineError::content("continuation", "empty"));
-        }
-        if self.answer_prefix.is_some() && self.messages.is_none() {
-            wrong.push(LineError::content("answer_prefix", "goes with `messages` only; put it at the end of the prompt"));
         }
         if self.termination.is_some() && self.labels.is_none() {
             wrong.push(LineError::content("termination", "goes with `labels` only"));
@@ -158,24 +106,11 @@ impl Record for RequestLine {
     }
 }
 
-fn exactly_one(fields: &[(&str, bool)]) -> Option<LineError> {
-    let given: Vec<&str> = fields.iter().filter(|(_, given)| *given).map(|(name, _)| *name).collect();
-    let names = || fields.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    match given[..] {
-        [_] => None,
-        [] => Some(LineError::content("", format!("one of {} is needed", names()))),
-        [_, second, ..] => Some(LineError::content(second, format!("only one of {} can be given", names()))),
-    }
-}
+impl Line for RequestLine {
+    type Request = ScoreRequest;
+    type Result = ScoreResult;
 
-impl RequestLine {
-    /// The request; the line was [checked](Record::check).
     fn into_request(self) -> ScoreRequest {
-        let prompt = match (self.prompt, self.messages, self.tokens) {
-            (Some(text), ..) => Prompt::Text(text),
-            (_, Some(messages), _) => Prompt::Chat { messages, answer_prefix: self.answer_prefix.unwrap_or_default() },
-            (.., tokens) => Prompt::Tokens(tokens.unwrap_or_default()),
-        };
         let ask = match (self.labels, self.continuation) {
             (Some(labels), _) => {
                 let set = LabelSet::new(labels.0).expect("labels were checked with the line");
@@ -183,7 +118,45 @@ impl RequestLine {
             }
             (None, continuation) => Ask::Continuation(continuation.unwrap_or_default()),
         };
-        ScoreRequest { id: self.id, prompt, ask }
+        ScoreRequest { id: self.id, prompt: prompt(self.prompt, self.messages, self.tokens, self.answer_prefix), ask }
+    }
+
+    fn fits(model: &Model, request: &ScoreRequest) -> Result<(), LmError> {
+        model.check(request)
+    }
+
+    fn ask(
+        model: &dyn LanguageModel,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
+        model.score(requests, sink)
+    }
+
+    fn outcome(result: &ScoreResult) -> &Outcome {
+        &result.outcome
+    }
+
+    fn prompt_tokens(result: &ScoreResult) -> usize {
+        result.prompt_tokens
+    }
+
+    fn fields(result: &ScoreResult) -> Map<String, Value> {
+        let mut fields = Map::new();
+        match &result.answer {
+            Some(ScoreAnswer::Labels(answer)) => {
+                let label = |label: &probity_lm::LabelScore| (label.name.clone(), json!({"logprob": label.logprob, "prob": label.prob}));
+                fields.insert("labels".into(), Value::Object(answer.labels.iter().map(label).collect()));
+                fields.insert("mass".into(), answer.mass.into());
+            }
+            Some(ScoreAnswer::Continuation(answer)) => {
+                if let Ok(Value::Object(answer)) = serde_json::to_value(answer) {
+                    fields = answer;
+                }
+            }
+            None => {}
+        }
+        fields
     }
 }
 
@@ -192,192 +165,16 @@ pub(crate) fn read_requests(path: &Path) -> Result<Vec<ScoreRequest>, DataError>
     Ok(read_strict::<RequestLine>(path)?.into_iter().map(RequestLine::into_request).collect())
 }
 
-impl LogprobsArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
-        let reporter = Reporter::new(global);
-        let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
-        let mut records = Records::<RequestLine>::open(&self.input, self.limit)?;
-        if self.dry_run {
-            return self.dry_run(records, &mut reporter);
-        }
-        let table = match &self.out {
-            Some(path) => TableWriter::create(path, self.overwrite)?,
-            None => TableWriter::to_stream("standard output", Stdout::new()),
-        };
-        let model = self.model.load(&mut reporter)?;
-        interrupt::catch(global.progress);
-        let shared = shared_answers(self.cache.as_deref())?;
-        let recorded = Recorded::new(&model, &answer_settings(model.options()), None, shared.as_ref())?;
-        let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);
-        let (usage, tally) = answers.ask(&recorded, &mut records, |request| model.check(request))?;
-        let mut problems = records.into_problems();
-        tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
-        if let Some(path) = &self.manifest {
-            let arguments: Vec<_> = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).collect();
-            let manifest = json!({
-                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": arguments, "arguments_in_force": in_force(model.options()),
-                "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
-                "broken_lines": problems.count(), "usage": usage,
-            });
-            write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))?;
-        }
-        let done = if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success };
-        Ok(told(problems).unwrap_or(done))
-    }
-
-    fn dry_run(&self, mut records: Records<'_, RequestLine>, reporter: &mut Reporter) -> anyhow::Result<Done> {
-        let model = self.model.load(reporter)?;
-        let planner = Planner::new(&model);
-        let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| model.check(request).is_ok());
-        planner.score(&mut requests, &mut |_, _| Ok(()))?;
-        dry_run::show(&model, &planner.into_plan(), reporter)?;
-        Ok(told(records.into_problems()).unwrap_or(Done::Success))
-    }
-}
-
-/// The exit code of a file with broken lines, which are told, or without.
-fn told(problems: Problems) -> Option<Done> {
-    if problems.is_empty() {
-        return None;
-    }
-    eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
-    Some(Done::InPart)
-}
-
-/// What became of the requests.
-#[derive(Debug, Default)]
-struct Tally {
-    answered: usize,
-    /// Too long, not finite …: an outcome without numbers.
-    unanswered: usize,
-    /// Requests that this model cannot be asked, by line.
-    refused: Vec<(usize, LineError)>,
-}
-
-/// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model holds of it.
-struct Answers<'a> {
-    table: TableWriter,
-    precision: Precision,
-    reporter: &'a mut Reporter,
-    tally: Tally,
-    /// Requests read so far, and whether these are all.
-    read: usize,
-    at_end: bool,
-    /// Place in the table and id of the requests that the model has, by their number for the model.
-    asked: BTreeMap<usize, (usize, String)>,
-    next_asked: usize,
-}
-
-impl<'a> Answers<'a> {
-    fn new(table: TableWriter, precision: Precision, reporter: &'a mut Reporter) -> Self {
-        let (tally, asked) = (Tally::default(), BTreeMap::new());
-        Self { table, precision, reporter, tally, read: 0, at_end: false, asked, next_asked: 0 }
-    }
-
-    /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end the list for it.
-    fn ask(
-        self,
-        model: &dyn LanguageModel,
-        lines: &mut dyn Iterator<Item = (usize, RequestLine)>,
-        check: impl Fn(&ScoreRequest) -> Result<(), LmError>,
-    ) -> anyhow::Result<(Usage, Tally)> {
-        // The model takes requests and gives answers by turns.
-        let answers = RefCell::new(self);
-        let mut failure = None;
-        let mut requests = std::iter::from_fn(|| {
-            answers.borrow_mut().next_request(lines, &check).unwrap_or_else(|error| {
-                failure = Some(error);
-                None
-            })
-        });
-        let result = model.score(&mut requests, &mut |index, result| {
-            answers.borrow_mut().take(index, &result)?;
-            Ok(interrupt::check()?)
-        });
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let usage = result?;
-        let Self { table, tally, .. } = answers.into_inner();
-        table.finish()?;
-        Ok((usage, tally))
-    }
-
-    /// The next request that can be asked.
-    fn next_request(
-        &mut self,
-        lines: &mut dyn Iterator<Item = (usize, RequestLine)>,
-        check: &dyn Fn(&ScoreRequest) -> Result<(), LmError>,
-    ) -> anyhow::Result<Option<ScoreRequest>> {
-        for (number, line) in lines {
-            let place = self.read;
-            self.read += 1;
-            let request = line.into_request();
-            let why = match check(&request) {
-                Ok(()) => {
-                    self.asked.insert(self.next_asked, (place, request.id.clone()));
-                    self.next_asked += 1;
-                    return Ok(Some(request));
-                }
-                Err(LmError::Labels { source, .. }) => wrong_labels(&source),
-                Err(LmError::Request { why, .. }) => LineError::content("", why),
-                Err(other) => return Err(other.into()),
-            };
-            self.tally.refused.push((number, why));
-            self.table.put_all(place, std::iter::empty::<()>())?;
-        }
-        self.at_end = true;
-        Ok(None)
-    }
-
-    fn take(&mut self, index: usize, result: &ScoreResult) -> Result<(), StoreError> {
-        let (place, id) = self.asked.remove(&index).expect("the model answers each request once");
-        let count = if result.outcome.has_answer() { &mut self.tally.answered } else { &mut self.tally.unanswered };
-        *count += 1;
-        self.table.put(place, &answer(&id, result, self.precision))?;
-        let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
-        self.reporter.questions("asking", done, self.at_end.then_some(self.read));
-        Ok(())
-    }
-}
-
-/// What is wrong with a request's labels, with what can be done about it in a request.
-fn wrong_labels(error: &LabelError) -> LineError {
-    let more = if matches!(error, LabelError::Prefix { .. }) { r#", or add "termination": "end_of_turn""# } else { "" };
-    LineError::content("labels", format!("{error}{more}"))
-}
-
-/// An answer's line.
-fn answer(id: &str, result: &ScoreResult, precision: Precision) -> Map<String, Value> {
-    let mut line = Map::new();
-    line.insert("id".into(), id.into());
-    // The outcome's reason, where it has one, stands beside it.
-    if let Ok(Value::Object(outcome)) = serde_json::to_value(&result.outcome) {
-        line.extend(outcome);
-    }
-    line.insert("precision".into(), precision.as_str().into());
-    line.insert("prompt_tokens".into(), result.prompt_tokens.into());
-    match &result.answer {
-        Some(ScoreAnswer::Labels(answer)) => {
-            let label = |label: &probity_lm::LabelScore| (label.name.clone(), json!({"logprob": label.logprob, "prob": label.prob}));
-            line.insert("labels".into(), Value::Object(answer.labels.iter().map(label).collect()));
-            line.insert("mass".into(), answer.mass.into());
-        }
-        Some(ScoreAnswer::Continuation(answer)) => {
-            if let Ok(Value::Object(fields)) = serde_json::to_value(answer) {
-                line.extend(fields);
-            }
-        }
-        None => {}
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use probity_data::read_from;
-    use probity_lm::{GenerateRequest, GenerateResult, Requests, ScriptedModel, Sink};
+    use probity_lm::{GenerateRequest, GenerateResult, Precision, ScriptedModel};
+    use probity_store::TableWriter;
+
+    use crate::args::Global;
+    use crate::progress::Reporter;
+    use crate::raw::{Answers, Tally, answer};
 
     fn read(text: &str) -> probity_data::ReadReport<RequestLine> {
         read_from(text.as_bytes(), "r.jsonl".into(), None).expect("readable")
@@ -482,7 +279,7 @@ mod tests {
     fn an_outcome_without_an_answer_keeps_its_reason() {
         let result = ScoreResult { outcome: probity_lm::Outcome::TooLong { tokens_needed: 9, limit: 4 }, prompt_tokens: 9, answer: None };
         assert_eq!(
-            Value::Object(answer("x", &result, Precision::Fast)),
+            Value::Object(answer::<RequestLine>("x", &result, Precision::Fast)),
             json!({"id":"x","outcome":"too_long","tokens_needed":9,"limit":4,"precision":"fast","prompt_tokens":9})
         );
     }

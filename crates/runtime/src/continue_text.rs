@@ -40,6 +40,11 @@ impl Model {
         })
     }
 
+    /// Whether the model can be asked to continue that; [`generate`](LanguageModel::generate) would fail with the same error.
+    pub fn check_text(&self, request: &GenerateRequest) -> Result<(), LmError> {
+        self.prompt(request).map(|_| ())
+    }
+
     /// Continues all requests of a window, and asks for their verdicts.
     pub(crate) fn generate_window(&self, window: Vec<Begun>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
         let mut requests = Vec::with_capacity(window.len());
@@ -68,6 +73,9 @@ impl Model {
     /// A generation request in tokens, with its outcome where there is nothing to generate.
     fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
         let wrong = |why: &str| LmError::Request { id: request.id.clone(), why: why.to_owned() };
+        if request.constraint.is_some() {
+            return Err(wrong("texts cannot be constrained yet"));
+        }
         if request.max_tokens == 0 {
             return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
         }

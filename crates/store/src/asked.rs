@@ -4,7 +4,6 @@ use std::path::Path;
 
 use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
 use rusqlite::{Row, params};
-use serde::de::IgnoredAny;
 
 use crate::answers::{LABELS, Question, uri};
 use crate::{Answers, StoreError};
@@ -173,7 +172,8 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
     let read = || {
         let answer = AnyAnswer::read(&kind, &answer)?;
         if kind == GenerateRequest::KIND {
-            let (prompt, ..): (Prompt, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny) = serde_json::from_str(&question)?;
+            let mut content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
+            let prompt: Prompt = serde_json::from_value(content.swap_remove(0))?;
             return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
         }
         let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;
