@@ -76,6 +76,7 @@ fn greedy_texts_of_every_decoder_are_those_of_transformers() {
 
 #[test]
 fn guesses_change_no_token_of_any_decoder() {
+    let mut total = (0, 0);
     for name in MODELS {
         let golden = &golden()["tiny"][name];
         let random = |temperature, limits, seed| Sampling::Random { temperature, limits, seed };
@@ -96,12 +97,12 @@ fn guesses_change_no_token_of_any_decoder() {
             let (drafted, usage) = texts(&*model, &prompts, &[end], Drafting::Lookup, 7);
             let accepted: usize = drafted.iter().map(|text| text.accepted).sum();
             assert_eq!(usage.drafts_accepted, accepted as u64, "{name}");
-            assert!(accepted > 10 && usage.tokens_drafted > usage.drafts_accepted, "{name}: {usage:?}");
+            total = (total.0 + usage.tokens_drafted, total.1 + usage.drafts_accepted);
             for (index, (a, b)) in plain.iter().zip(&drafted).enumerate() {
                 assert_eq!((&a.token_ids, &a.text, a.finish), (&b.token_ids, &b.text, b.finish), "{name}, {arithmetic:?}, text {index}");
                 let (alone, _) = texts(&*model, &prompts[index..=index], &[end], Drafting::Lookup, 512);
                 assert_eq!((&alone[0].token_ids, alone[0].finish), (&b.token_ids, b.finish), "{name}, {arithmetic:?}, text {index} alone");
             }
         }
-    }
+    }    assert!(total.0 > total.1 && total.1 > 1000, "{total:?} guesses, and right ones");
 }
