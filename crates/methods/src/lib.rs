@@ -31,7 +31,7 @@ pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords
 pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
-pub use judge::{JudgingOptions, Mode, VerdictMode};
+pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
 pub use method::{DynMethod, Method};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};

@@ -20,6 +20,11 @@ pub trait Method {
     /// What is computed, from which paper, and what the numbers mean.
     const LONG_ABOUT: &'static str;
 
+    /// The further models that the method asks, as the user named them; [`Run::other_models`] holds them in this order.
+    fn other_models(_: &Self::Params) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
     fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError>;
 }
@@ -36,7 +41,9 @@ pub trait DynMethod: Sync {
     fn command(&self) -> Command;
     /// The options with defaults filled in, for the manifest.
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError>;
-    /// Reads the options and runs the method.
+    /// [`Method::other_models`] of these options.
+    fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError>;
+    /// Reads the options and runs the method. A method that names other models needs a run that has them.
     fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
 }
 
@@ -68,6 +75,10 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError> {
         let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
         Ok(serde_json::to_value(params).expect("options are plain values under string keys"))
+    }
+
+    fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError> {
+        Ok(M::other_models(&<M::Params as clap::FromArgMatches>::from_arg_matches(matches)?))
     }
 
     fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {

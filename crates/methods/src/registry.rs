@@ -3,12 +3,13 @@
 use crate::comparative::Comparative;
 use crate::g_eval::GEval;
 use crate::gpt_score::GptScore;
+use crate::judge::Judge;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
 use crate::prompt_scoring::PromptScoring;
 
 const METHODS: &[&dyn DynMethod] =
-    &[entry::<Comparative>(), entry::<GEval>(), entry::<PromptScoring>(), entry::<GptScore>(), entry::<ParaPluie>()];
+    &[entry::<Comparative>(), entry::<GEval>(), entry::<PromptScoring>(), entry::<GptScore>(), entry::<ParaPluie>(), entry::<Judge>()];
 
 /// All methods, in the order in which they are listed.
 pub fn methods() -> &'static [&'static dyn DynMethod] {
@@ -63,7 +64,7 @@ mod tests {
                 let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
                 (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
-            .with_generation(|_| generated("7"))
+            .with_generation(|request| generated(if request.max_tokens < 9 { "7" } else { "Rather good. [[7]]" }))
         };
         let golden = [
             // p = 2/3 in both orders: everyone wins half.
@@ -76,6 +77,8 @@ mod tests {
             ("gpt-score --attribute coherence", [-4.0, -4.0]),
             // ln (0.5 / 0.25)
             ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
+            // the rating that was written
+            ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
@@ -128,7 +131,7 @@ mod tests {
                 let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
                 (0..labels.labels().len()).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
             })
-            .with_generation(|request| generated(["3", "no", "10"][request.prompt.text().len() % 3]))
+            .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
         };
         for args in [
             "compare --attribute coherence",
@@ -136,12 +139,14 @@ mod tests {
             "prompt-scoring --attribute coherence --samples 2",
             "gpt-score --attribute coherence",
             "parapluie --template direct --template meaning",
+            "judge --attribute coherence --ties",
+            "judge --attribute coherence --verdict label",
         ] {
             let (backward, rows) = run(args, &samples, &probabilities());
             let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
             let values = |summary: crate::Summary| serde_json::to_value(summary).expect("plain values");
             assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
-            for table in ["comparisons", "scores"] {
+            for table in ["comparisons", "scores", "verdicts", "pairs"] {
                 assert_eq!(rows.rows(table), same_rows.rows(table), "{args}");
             }
         }

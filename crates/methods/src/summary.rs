@@ -22,6 +22,9 @@ pub struct Signature {
     pub templates: Vec<TemplateMark>,
     /// The model and its arithmetic.
     pub model: ModelDescription,
+    /// Further models that were asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_models: Vec<ModelDescription>,
 }
 
 /// A prompt template in a [`Signature`].
@@ -41,7 +44,13 @@ impl Signature {
             settings: BTreeMap::new(),
             templates: Vec::new(),
             model: model.description().clone(),
+            other_models: Vec::new(),
         }
+    }
+
+    #[must_use]
+    pub(crate) fn with_other_models(self, others: &[&dyn LanguageModel]) -> Self {
+        Self { other_models: others.iter().map(|model| model.description().clone()).collect(), ..self }
     }
 
     #[must_use]
@@ -64,10 +73,12 @@ impl Signature {
 /// One line: `compare|version:0.1.0|model:…|…`, hashes shortened to 12 digits.
 impl std::fmt::Display for Signature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let model = &self.model;
-        let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
-        write!(f, "{}|version:{}|model:{}@{fingerprint}", self.method, self.version, model.name)?;
-        write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
+        write!(f, "{}|version:{}", self.method, self.version)?;
+        for model in std::iter::once(&self.model).chain(&self.other_models) {
+            let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
+            write!(f, "|model:{}@{fingerprint}", model.name)?;
+            write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
+        }
         for TemplateMark { name, sha256 } in &self.templates {
             write!(f, "|template:{name}@{}", sha256.get(..12).unwrap_or(sha256))?;
         }
@@ -212,6 +223,7 @@ impl Outcomes {
                 },
                 "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
+                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged".to_owned(),
                 "unparsed" => {
                     "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) need no parsing"
                         .to_owned()

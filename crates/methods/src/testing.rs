@@ -38,10 +38,22 @@ pub(crate) fn run_into(
     model: &dyn LanguageModel,
     output: &mut dyn crate::Output,
 ) -> Result<Summary, MethodError> {
+    run_by(args, samples, model, &[], output)
+}
+
+/// The same with further models.
+pub(crate) fn run_by(
+    args: &str,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    others: &[&dyn LanguageModel],
+    output: &mut dyn crate::Output,
+) -> Result<Summary, MethodError> {
     let words: Vec<&str> = args.split(' ').collect();
     let method = method(words[0]).expect("a registered method");
     let matches = method.command().try_get_matches_from(words)?;
-    method.run(&matches, samples, &mut Run::new(model, output))
+    assert_eq!(method.other_models(&matches)?.len(), others.len());
+    method.run(&matches, samples, &mut Run::new(model, output).with_other_models(others))
 }
 
 /// The qualities of the texts in a prompt, in the order shown.

@@ -108,9 +108,7 @@ impl<'m> Judging<'m> {
                 slots.push(DataSlot::required("candidate"));
             }
         }
-        let builtin = if options.mode == Mode::Pairwise { "pairwise" } else { "pointwise" };
-        let choice = options.template.as_deref().unwrap_or(builtin);
-        let template = Template::load(choice, TEMPLATES, settings, &slots, &self.layout)?;
+        let template = Template::load(options.template(), TEMPLATES, settings, &slots, &self.layout)?;
         self.templates.push(template.guarding_verdicts(&self.offered.names()));
         self.texts.push([criteria, rubric]);
         Ok(())

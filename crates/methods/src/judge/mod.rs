@@ -4,12 +4,19 @@
 //! which order and beside which references is up to whoever asks.
 
 mod judging;
+mod method;
 mod options;
+mod plan;
+mod report;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
+pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 
+#[expect(unused_imports, reason = "for methods that put questions of their own to a judge")]
 pub(crate) use judging::{Judged, Judging, Question, Shown};
+#[expect(unused_imports, reason = "for methods that put questions of their own to a judge")]
 pub(crate) use verdict::{Choice, Decided, Says, Verdict};

@@ -116,6 +116,12 @@ impl JudgingOptions {
         }
     }
 
+    /// The name of the prompt.
+    pub(crate) fn template(&self) -> &str {
+        let builtin = if self.mode == Mode::Pairwise { "pairwise" } else { "pointwise" };
+        self.template.as_deref().unwrap_or(builtin)
+    }
+
     /// The word forms of each attribute.
     pub(crate) fn words(&self) -> Result<Vec<Words>, MethodError> {
         self.subject(false).words()

@@ -1,11 +1,13 @@
 //! The judge against scripted models.
 
 use clap::{Args, Command, FromArgMatches};
-use probity_data::Sample;
+use probity_data::{Preference, Sample};
 use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling, ScoreRequest, ScriptedModel};
 
-use super::{Choice, Judged, Judging, JudgingOptions, Question, Shown};
-use crate::testing::{generated, qualities, sample};
+use super::JudgingOptions;
+use super::judging::{Judged, Judging, Question, Shown};
+use super::verdict::Choice;
+use crate::testing::{generated, pair_judge, qualities, run, run_by, sample};
 use crate::{MemoryOutput, MethodError, Run};
 
 fn options(args: &str) -> JudgingOptions {
@@ -195,4 +197,148 @@ fn what_prompts_and_verdicts_depend_on_is_in_the_signature() {
     .map(line)
     .into();
     assert!((1..lines.len()).all(|k| !lines[..k].contains(&lines[k])), "{lines:#?}");
+}
+
+/// Always says the same.
+fn stubborn(text: &'static str) -> ScriptedModel {
+    ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |_| generated(text))
+}
+
+fn preferring(id: &str, qualities: &[f64], better: &str) -> Sample {
+    Sample { preference: Some(Preference::Candidate(better.into())), ..sample(id, qualities) }
+}
+
+fn column<'o>(output: &'o MemoryOutput, table: &str, name: &str) -> Vec<&'o serde_json::Value> {
+    output.rows(table).into_iter().map(|row| &row[name]).collect()
+}
+
+#[test]
+fn a_judge_that_reads_is_consistent_and_right() {
+    let samples = [preferring("a", &[2.0, 1.0], "0"), preferring("b", &[1.0, 2.0], "1"), preferring("c", &[1.0, 3.0], "0")];
+    let (result, output) = run("judge --no-gold --attribute coherence", &samples, &writer());
+    assert!(result.expect("runs").values["judges"][0]["preference"].is_null(), "no gold is wanted");
+    drop(output);
+    let (result, output) = run("judge --attribute coherence", &samples, &writer());
+    let summary = result.expect("runs");
+    let figures = &summary.values["judges"][0];
+    assert_eq!((figures["order"]["changed"]["share"].clone(), figures["order"]["both"].clone()), (0.0.into(), 3.into()));
+    assert!((figures["preference"]["accuracy"].as_f64().expect("some") - 2.0 / 3.0).abs() < 1e-12, "{figures:#}");
+    assert!(figures["preference"]["interval"].is_object() && figures["mass"].is_null());
+    assert_eq!(column(&output, "scores", "score"), [1.0, 0.0, 0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(column(&output, "verdicts", "candidate_i"), ["0", "1", "0", "1", "0", "1"]);
+    assert_eq!(column(&output, "pairs", "preferred"), ["0", "1", "1"]);
+    assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
+    assert_eq!(summary.headline[1].to_string(), "accuracy 0.667 (coherence)");
+}
+
+#[test]
+fn a_judge_that_sees_places_only_has_ties_and_changes_with_the_order() {
+    let samples = [preferring("a", &[2.0, 1.0], "0"), preferring("b", &[1.0, 2.0], "1")];
+    let (result, output) = run("judge --no-gold", &samples, &stubborn("[[A]]"));
+    let summary = result.expect("runs");
+    assert_eq!(summary.values["judges"][0]["order"]["changed"]["share"], 1.0);
+    assert_eq!(summary.values["judges"][0]["ties"], 2);
+    assert_eq!(column(&output, "pairs", "choice"), ["tie", "tie"]);
+    assert_eq!(column(&output, "scores", "score"), [0.5; 4]);
+    let one = |orders: &str| {
+        let (result, output) = run(&format!("judge --no-gold --orders {orders}"), &samples, &stubborn("[[A]]"));
+        assert!(result.expect("runs").values["judges"][0]["order"]["changed"]["share"].is_null());
+        output.rows("verdicts").iter().map(|row| row["i"].as_u64().expect("a position")).collect::<Vec<_>>()
+    };
+    assert_eq!(one("given"), [0, 0]);
+    let many: Vec<Sample> = (0..60).map(|k| sample(&k.to_string(), &[2.0, 1.0])).collect();
+    let (result, output) = run("judge --no-gold --orders seeded", &many, &stubborn("[[A]]"));
+    result.expect("runs");
+    let turned = output.rows("verdicts").iter().filter(|row| row["i"] == 1).count();
+    assert!((15..=45).contains(&turned) && output.rows("verdicts").len() == 60, "{turned}");
+    assert_eq!(one("seeded").len(), 2);
+}
+
+#[test]
+fn probabilities_are_averaged_over_the_orders_and_their_gap_is_told() {
+    let samples = [sample("a", &[2.0, 1.0])];
+    let (result, output) = run("judge --no-gold --verdict label", &samples, &pair_judge(1.0, 2.0));
+    let figures = result.expect("runs").values["judges"][0].clone();
+    let sigmoid = crate::testing::sigmoid;
+    let (given, turned) = (sigmoid(3.0), 1.0 - sigmoid(1.0));
+    assert!((figures["order"]["gap_mean"].as_f64().expect("some") - (given - turned)).abs() < 1e-12, "{figures:#}");
+    let pair = output.rows("pairs")[0].clone();
+    assert!((pair["p"].as_f64().expect("some") - f64::midpoint(given, turned)).abs() < 1e-12);
+    assert_eq!((pair["choice"].clone(), pair["judges"][0]["changed"].clone()), ("first".into(), true.into()));
+    assert!((figures["mass"]["mean"].as_f64().expect("asked") - 0.9).abs() < 1e-12);
+}
+
+#[test]
+fn a_pair_with_an_unreadable_order_has_no_verdict() {
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|request| {
+        let shown = qualities(&request.prompt);
+        generated(if shown[0] > shown[1] { "[[A]]" } else { "no idea" })
+    });
+    let (result, output) = run("judge --no-gold", &[preferring("a", &[2.0, 1.0], "0")], &model);
+    let summary = result.expect("runs");
+    assert_eq!((summary.outcomes.get("scored"), summary.outcomes.get("unparsed")), (1, 1));
+    assert_eq!((output.rows("pairs")[0]["choice"].clone(), output.rows("pairs")[0]["outcome"].clone()), (().into(), "unparsed".into()));
+    assert_eq!((output.rows("scores")[0]["score"].clone(), output.rows("scores")[0]["outcome"].clone()), (().into(), "unparsed".into()));
+}
+
+#[test]
+fn each_reference_has_a_voice_where_each_is_asked_about() {
+    let mut one = sample("a", &[2.0, 1.0]);
+    one.references = ["for the first", "for the first too", " ", "for the second"].map(str::to_owned).into();
+    let bare = sample("b", &[2.0, 1.0]);
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|request| {
+        let shown = qualities(&request.prompt);
+        let text = request.prompt.text();
+        let first = text.contains("for the first") && !text.contains("for the second");
+        generated(if first == (shown[0] > shown[1]) { "[[A]]" } else { "[[B]]" })
+    });
+    let samples = [one, bare];
+    let (result, output) = run("judge --no-gold --reference given --references each", &samples, &model);
+    let summary = result.expect("runs");
+    assert_eq!((output.rows("verdicts").len(), summary.outcomes.get("no_reference")), (6, 1));
+    assert_eq!(column(&output, "verdicts", "reference"), [0, 0, 1, 1, 3, 3]);
+    assert_eq!(column(&output, "pairs", "preferred"), ["0"]);
+    let (_, output) = run("judge --no-gold --reference given", &samples, &model);
+    assert_eq!(output.rows("verdicts").len(), 2);
+    assert_eq!(column(&output, "pairs", "preferred"), ["1"]);
+    let refused = run("judge --no-gold --reference given", &samples[1..], &model).0.expect_err("no references at all");
+    assert!(refused.to_string().contains("--reference none"), "{refused}");
+}
+
+#[test]
+fn a_panel_has_the_verdict_of_the_majority_and_tells_how_far_it_agrees() {
+    let samples = [preferring("a", &[2.0, 1.0], "0"), preferring("b", &[1.0, 2.0], "1")];
+    let (reader, first, second) = (writer(), writer(), stubborn("[[A]]"));
+    let mut output = MemoryOutput::default();
+    let args = "judge --attribute coherence --panel x --panel y";
+    let summary = run_by(args, &samples, &reader, &[&first, &second], &mut output).expect("runs");
+    assert_eq!((output.rows("verdicts").len(), summary.cost.requests), (12, 12));
+    assert_eq!(column(&output, "pairs", "preferred"), ["0", "1"], "two against a tie");
+    let judges: Vec<&serde_json::Value> = summary.values["judges"].as_array().expect("a list").iter().map(|one| &one["judge"]).collect();
+    assert_eq!(judges, ["scripted", "scripted (2)", "scripted (3)", "panel"]);
+    assert_eq!(summary.values["judges"][3]["preference"]["accuracy"], 1.0);
+    let agreement = &summary.values["agreement"];
+    assert_eq!((agreement[0]["value"].clone(), agreement.as_array().expect("a list").len()), (1.0.into(), 4), "{agreement:#}");
+    assert_eq!(summary.signature.other_models.len(), 2);
+    assert_eq!(summary.signature_line.matches("|model:").count(), 3);
+    let mut output = MemoryOutput::default();
+    let args = "judge --no-gold --mode pointwise --panel x";
+    let (rater, other) = (writer(), stubborn("[[4]]"));
+    let summary = run_by(args, &samples, &rater, &[&other], &mut output).expect("runs");
+    assert_eq!(column(&output, "scores", "score"), [3.0, 2.5, 2.5, 3.0]);
+    assert_eq!(summary.values["agreement"].as_array().expect("a list").len(), 1, "ratings have no κ");
+}
+
+#[test]
+fn what_cannot_be_judged_is_told() {
+    let mut samples = [sample("a", &[2.0]), sample("b", &[1.0, 2.0])];
+    samples[1].candidates[0].text.clear();
+    let (result, output) = run("judge --no-gold", &samples, &writer());
+    let summary = result.expect("runs");
+    assert_eq!((summary.outcomes.get("one_candidate"), summary.outcomes.get("empty"), summary.cost.requests), (1, 2, 0));
+    assert!(column(&output, "scores", "score").iter().all(|score| score.is_null()));
+    let refused = run("judge --no-gold", &samples[..1], &writer()).0.expect_err("no pair").to_string();
+    assert!(refused.contains("--mode pointwise"), "{refused}");
+    let refused = run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition").to_string();
+    assert!(refused.contains("--criteria"), "{refused}");
 }

@@ -1,0 +1,191 @@
+//! The method `judge`: pairs or single candidates, put to one judge or a panel.
+
+use clap::ValueEnum;
+use probity_data::Sample;
+use probity_lm::LanguageModel;
+use serde::Serialize;
+
+use super::judging::Judging;
+use super::options::{JudgingOptions, Mode};
+use super::plan::{Plan, Settled, one_of};
+use super::report::{Told, Verdicts};
+use super::rows;
+use super::verdict::Decided;
+use crate::gold;
+use crate::run::write_row;
+use crate::{Method, MethodError, Report, Run, Signature};
+
+/// In which order the candidates of a pair are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Orders {
+    /// In both: a pair has the verdict in which they agree, else a tie.
+    #[default]
+    Both,
+    /// In that of the data alone.
+    Given,
+    /// In one of them, chosen for each pair by a seeded coin.
+    Seeded,
+}
+
+/// Which references a judge sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReferenceUse {
+    /// None.
+    #[default]
+    None,
+    /// Those in the data.
+    Given,
+}
+
+/// How several references are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum References {
+    /// Together in one prompt, numbered.
+    #[default]
+    Together,
+    /// Each in a prompt of its own: the majority of the verdicts counts, of ratings the mean.
+    Each,
+}
+
+/// Options of the judge.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct JudgeParams {
+    /// How the judge is asked.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub judging: JudgingOptions,
+    /// In which order the candidates of a pair are shown.
+    #[arg(long, value_enum, default_value_t)]
+    pub orders: Orders,
+    /// Which references the judge sees beside the candidates.
+    #[arg(long, value_enum, default_value_t)]
+    pub reference: ReferenceUse,
+    /// How several references are shown.
+    #[arg(long, value_enum, default_value_t)]
+    pub references: References,
+    /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the mean. May be given several
+    /// times. Only one model is in memory at a time.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub panel: Vec<String>,
+    /// Do not compare the result with the gold scores or preferences in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+}
+
+/// Language models as judges; see [`Method::LONG_ABOUT`].
+pub struct Judge;
+
+impl Method for Judge {
+    type Params = JudgeParams;
+    const NAME: &'static str = "judge";
+    const ABOUT: &'static str = "Let a model, or a panel of models, say which candidate is better or how good each is, with reasons";
+    const LONG_ABOUT: &'static str = "\
+Let a model, or a panel of models, say which candidate is better or how good each is, with reasons.
+
+With --mode pairwise the judge sees two candidates and says [[A]], [[B]] or, with --ties, [[C]]; with --mode pointwise it sees one and gives \
+a rating on --scale: [[4]]. It may see references beside them (--reference given). How the verdict is had: `generate` reads the last [[…]] \
+of the text that the judge writes, and anything that was not offered is `unparsed`; `rationale-label` lets it write, and takes the \
+probabilities of all verdicts behind the last [[ of the text; `label` takes them without a text. A rating is then the expectation over the \
+scale.
+
+A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else a tie; with \
+probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has none. `changed` is the share of pairs \
+whose verdict changes with the order; the order gap, of probabilities, is |p − (1 − p′)|: 0 for a judge who ignores the order, 1 for one who \
+sees nothing else.
+
+--cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each asks about each reference \
+by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and of ratings the mean counts. Voices without a \
+verdict have no part in a vote.
+
+What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or for a verdict: [[A]] in them \
+is shown as [ [A]]. The judge's text stays in the record as it is.
+
+Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, outcome), `pairs.jsonl` (what each \
+pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, candidate, share of pairs won or mean rating) and `summary.json`.
+
+Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references (a list), candidate_a and \
+candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, and name_a, name_b, ties or min, max.";
+
+    fn other_models(params: &JudgeParams) -> Vec<String> {
+        params.panel.clone()
+    }
+
+    fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        check(params, samples)?;
+        let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;
+        let models: Vec<&dyn LanguageModel> = std::iter::once(run.model()).chain(run.other_models().iter().copied()).collect();
+        let judges = models.iter().map(|model| Judging::new(&params.judging, *model)).collect::<Result<Vec<_>, _>>()?;
+        let plan = Plan::new(params, samples);
+        let mut verdicts =
+            Verdicts { params, samples, plan, names: names(&models), settled: Vec::new(), panel: Vec::new(), told: Vec::new() };
+        let quoted_lines = ask(&judges, &mut verdicts, run)?;
+        verdicts.panel = (0..verdicts.plan.units.len()).map(|unit| panel(&verdicts.settled, unit)).collect();
+        rows::write_pairs(&verdicts, run)?;
+        rows::write_scores(&verdicts, run)?;
+        let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
+        let mut signature = judges[0].sign(signature).with("reference", &name_of(params.reference)).with("orders", &name_of(params.orders));
+        if params.reference == ReferenceUse::Given {
+            signature = signature.with("references", &name_of(params.references));
+        }
+        Ok(verdicts.report(&gold, quoted_lines, signature))
+    }
+}
+
+/// As on the command line.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().expect("none is skipped").get_name().to_owned()
+}
+
+fn check(params: &JudgeParams, samples: &[Sample]) -> Result<(), MethodError> {
+    let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
+    if params.reference == ReferenceUse::Given && !samples.iter().any(has_reference) {
+        return Err(MethodError::option(
+            "--reference given",
+            "no sample has references",
+            "give the samples \"references\", or say --reference none",
+        ));
+    }
+    if params.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() < 2) {
+        let why = "no sample has two candidates";
+        return Err(MethodError::option("--mode pairwise", why, "give the samples a second candidate, or say --mode pointwise"));
+    }
+    Ok(())
+}
+
+/// The models' names, told apart by a number where two are the same.
+fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::with_capacity(models.len());
+    for model in models {
+        let name = &model.description().name;
+        let same = names.iter().filter(|other| *other == name || other.starts_with(&format!("{name} ("))).count();
+        names.push(if same == 0 { name.clone() } else { format!("{name} ({})", same + 1) });
+    }
+    names
+}
+
+/// Puts all questions to each judge, one judge after another, and writes the verdicts.
+fn ask(judges: &[Judging<'_>], verdicts: &mut Verdicts<'_>, run: &mut Run<'_>) -> Result<usize, MethodError> {
+    let questions = verdicts.plan.questions(verdicts.params, verdicts.samples);
+    run.table(rows::VERDICTS, questions.len() * judges.len())?;
+    let mut quoted_lines = 0;
+    for (number, judge) in judges.iter().enumerate() {
+        let place = number * questions.len();
+        let precision = judge.model().description().precision;
+        let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
+            write_row(output, rows::VERDICTS, place + index, &rows::row(verdicts, number, index, verdict, precision))
+        })?;
+        quoted_lines = quoted_lines.max(judged.quoted_lines);
+        verdicts.settled.push(verdicts.plan.settle(&judged.verdicts, verdicts.params.judging.verdict.has_labels()));
+        verdicts.told.push(judged.verdicts.iter().map(Told::of).collect());
+    }
+    Ok(quoted_lines)
+}
+
+/// The panel's verdict on a unit; of a single judge its own.
+fn panel(settled: &[Vec<Settled>], unit: usize) -> Decided {
+    let voices = settled.iter().map(|judge| judge[unit].decided.clone()).collect();
+    one_of(voices).expect("there is a judge")
+}

@@ -1,0 +1,206 @@
+//! Which questions a judge is asked about the samples, and what its verdicts on them come to.
+
+use probity_data::Sample;
+use rand::Rng;
+
+use super::judging::{Question, Shown};
+use super::method::{JudgeParams, Orders, ReferenceUse, References};
+use super::options::Mode;
+use super::verdict::{Choice, Decided, Verdict};
+use crate::pairs::rng_for;
+
+/// What is decided: one pair, or one candidate, under one attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) item: usize,
+    pub(super) attribute: usize,
+    /// Position of the candidate, or of the pair's first in the sample's order.
+    pub(super) first: usize,
+    /// Of the pair's other one.
+    pub(super) second: Option<usize>,
+}
+
+/// A question about a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) unit: usize,
+    /// The pair's second is shown first.
+    pub(super) turned: bool,
+    /// The one reference that is shown, where each is asked about by itself.
+    pub(super) reference: Option<usize>,
+}
+
+/// All that one judge is asked.
+pub(super) struct Plan {
+    pub(super) units: Vec<Unit>,
+    /// Both orders of a pair under one reference stand together.
+    pub(super) asked: Vec<Asked>,
+    /// Samples without a second candidate, where pairs are asked about.
+    pub(super) one_candidate: usize,
+    /// Samples without a reference, where one is to be shown.
+    pub(super) no_reference: usize,
+}
+
+/// A judge's verdict on a unit.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Settled {
+    pub(super) decided: Decided,
+    /// Of a pair with its first shown first, and with its second; absent where that was not asked.
+    pub(super) orders: [Option<Decided>; 2],
+}
+
+impl Settled {
+    /// Whether the verdict depends on the order; `None` unless there is one in both.
+    pub(super) fn turns(&self) -> Option<bool> {
+        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decided::choice));
+        given.zip(turned).map(|(given, turned)| given != turned)
+    }
+
+    /// How far apart the two orders' probabilities of the first lie; `None` unless there are both.
+    pub(super) fn gap(&self) -> Option<f64> {
+        let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decided::p));
+        given.zip(turned).map(|(given, turned)| (given - turned).abs())
+    }
+}
+
+impl Plan {
+    pub(super) fn new(params: &JudgeParams, samples: &[Sample]) -> Self {
+        let mut plan = Self { units: Vec::new(), asked: Vec::new(), one_candidate: 0, no_reference: 0 };
+        for (item, sample) in samples.iter().enumerate() {
+            let references = references(params, sample);
+            if references.is_empty() {
+                plan.no_reference += 1;
+                continue;
+            }
+            let n = sample.candidates.len();
+            let pairs = |first: usize| (first + 1..n).map(move |second| (first, Some(second)));
+            let texts: Vec<(usize, Option<usize>)> = match params.judging.mode {
+                Mode::Pairwise => (0..n).flat_map(pairs).collect(),
+                Mode::Pointwise => (0..n).map(|first| (first, None)).collect(),
+            };
+            plan.one_candidate += usize::from(texts.is_empty());
+            for attribute in 0..params.judging.attribute.len() {
+                for &(first, second) in &texts {
+                    let unit = plan.units.len();
+                    plan.units.push(Unit { item, attribute, first, second });
+                    let orders = orders(params, sample, first, second);
+                    let of_reference = |&reference: &Option<usize>| orders.iter().map(move |&turned| Asked { unit, turned, reference });
+                    plan.asked.extend(references.iter().flat_map(of_reference));
+                }
+            }
+        }
+        plan
+    }
+
+    /// The candidates of a question, in the order shown.
+    pub(super) fn shown(&self, asked: Asked) -> (usize, Option<usize>) {
+        let Unit { first, second, .. } = self.units[asked.unit];
+        match second.filter(|_| asked.turned) {
+            Some(second) => (second, Some(first)),
+            None => (first, second),
+        }
+    }
+
+    pub(super) fn questions<'s>(&self, params: &JudgeParams, samples: &'s [Sample]) -> Vec<Question<'s>> {
+        let question = |&asked: &Asked| {
+            let Unit { item, attribute, .. } = self.units[asked.unit];
+            let sample = &samples[item];
+            let (first, second) = self.shown(asked);
+            let shown = |k: usize| Shown { name: &sample.candidates[k].id, text: &sample.candidates[k].text };
+            let texts = sample.references.iter().map(String::as_str);
+            let references = match (params.reference, asked.reference) {
+                (ReferenceUse::None, _) => Vec::new(),
+                (ReferenceUse::Given, None) => texts.collect(),
+                (ReferenceUse::Given, Some(k)) => texts.skip(k).take(1).collect(),
+            };
+            let tag = asked.reference.map(|k| format!("reference {k}")).unwrap_or_default();
+            Question { sample, attribute, shown: std::iter::once(first).chain(second).map(shown).collect(), references, tag }
+        };
+        self.asked.iter().map(question).collect()
+    }
+
+    /// What a judge's verdicts come to for each unit: its references' vote in each order, and of both orders what they agree in, else a tie;
+    /// where verdicts are probabilities (`labels`) the mean. Where one order has no verdict the pair has none.
+    pub(super) fn settle(&self, verdicts: &[Verdict], labels: bool) -> Vec<Settled> {
+        let mut by_unit: Vec<[Vec<Decided>; 2]> = vec![Default::default(); self.units.len()];
+        for (asked, verdict) in self.asked.iter().zip(verdicts) {
+            let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
+            by_unit[asked.unit][usize::from(asked.turned)].push(decided);
+        }
+        let settle = |orders: [Vec<Decided>; 2]| {
+            let orders = orders.map(one_of);
+            let had: Vec<Decided> = orders.iter().flatten().cloned().collect();
+            let decided = match had.iter().find(|order| order.says.is_none()) {
+                Some(failed) => failed.clone(),
+                None if had.len() == 1 => had[0].clone(),
+                None if labels => Decided::mean(&had),
+                None => Decided::vote(&had),
+            };
+            Settled { decided, orders }
+        };
+        by_unit.into_iter().map(settle).collect()
+    }
+
+    /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as half, or its rating.
+    pub(super) fn scores<'d>(
+        &self,
+        samples: &[Sample],
+        attribute: usize,
+        decided: impl Iterator<Item = Option<&'d Decided>>,
+    ) -> Vec<Vec<Option<f64>>> {
+        let mut sums: Vec<Vec<(f64, u32)>> = samples.iter().map(|sample| vec![(0.0, 0); sample.candidates.len()]).collect();
+        for (unit, decided) in self.units.iter().zip(decided).filter(|(unit, _)| unit.attribute == attribute) {
+            let mut add = |candidate: usize, value: f64| {
+                let (sum, count) = &mut sums[unit.item][candidate];
+                (*sum, *count) = (*sum + value, *count + 1);
+            };
+            let Some(decided) = decided else { continue };
+            if let Some(rating) = decided.rating() {
+                add(unit.first, rating);
+            }
+            if let (Some(choice), Some(second)) = (decided.choice(), unit.second) {
+                let won = match choice {
+                    Choice::First => 1.0,
+                    Choice::Second => 0.0,
+                    Choice::Tie => 0.5,
+                };
+                add(unit.first, won);
+                add(second, 1.0 - won);
+            }
+        }
+        let score = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
+        sums.into_iter().map(|candidates| candidates.into_iter().map(score).collect()).collect()
+    }
+}
+
+/// The one, or the vote of several; none of none.
+pub(super) fn one_of(mut all: Vec<Decided>) -> Option<Decided> {
+    match all.len() {
+        0 => None,
+        1 => all.pop(),
+        _ => Some(Decided::vote(&all)),
+    }
+}
+
+/// Which references are shown, question by question; empty where one is needed and none is there.
+fn references(params: &JudgeParams, sample: &Sample) -> Vec<Option<usize>> {
+    let there = |k: &usize| !sample.references[*k].trim().is_empty();
+    let texts: Vec<Option<usize>> = (0..sample.references.len()).filter(there).map(Some).collect();
+    match (params.reference, params.references) {
+        (ReferenceUse::None, _) => vec![None],
+        (ReferenceUse::Given, References::Each) => texts,
+        (ReferenceUse::Given, References::Together) => texts.iter().take(1).map(|_| None).collect(),
+    }
+}
+
+/// In which orders a pair is shown: turned or not.
+fn orders(params: &JudgeParams, sample: &Sample, first: usize, second: Option<usize>) -> Vec<bool> {
+    match (second, params.orders) {
+        (None, _) | (Some(_), Orders::Given) => vec![false],
+        (Some(_), Orders::Both) => vec![false, true],
+        (Some(second), Orders::Seeded) => {
+            let ids = [&sample.candidates[first].id, &sample.candidates[second].id];
+            vec![rng_for(params.judging.seed, &["order", &sample.id, ids[0], ids[1]]).random()]
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! What the verdicts of a judge, or a panel, amount to.
+
+use probity_data::{Preference, Sample};
+use probity_lm::Outcome;
+use probity_stats::{Estimate, Interval, KappaWeights, Level, Resampling, cohen_kappa, krippendorff_alpha};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::method::JudgeParams;
+use super::options::Mode;
+use super::plan::{Plan, Settled};
+use super::verdict::{Choice, Decided, Verdict};
+use crate::gold::{self, GoldUse};
+use crate::summary::{Mass, mean, number};
+use crate::{Headline, Outcomes, Report, Section, Signature};
+
+/// What the panel is called beside its judges.
+const PANEL: &str = "panel";
+
+/// What figures need of a verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Told {
+    p: Option<f64>,
+    mass: Option<f64>,
+    outcome: Outcome,
+    unparsed: usize,
+}
+
+impl Told {
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        let decided = &verdict.decided;
+        Self { p: decided.p(), mass: verdict.mass(), outcome: decided.outcome.clone(), unparsed: verdict.unparsed() }
+    }
+}
+
+/// All verdicts, and what they come to.
+pub(super) struct Verdicts<'s> {
+    pub(super) params: &'s JudgeParams,
+    pub(super) samples: &'s [Sample],
+    pub(super) plan: Plan,
+    /// The judges' names.
+    pub(super) names: Vec<String>,
+    /// By judge and question.
+    pub(super) told: Vec<Vec<Told>>,
+    /// By judge and unit.
+    pub(super) settled: Vec<Vec<Settled>>,
+    /// By unit.
+    pub(super) panel: Vec<Decided>,
+}
+
+/// Figures of one judge, or of the panel, for one attribute.
+#[derive(Debug, Clone, Serialize)]
+struct Figures<'a> {
+    judge: &'a str,
+    attribute: &'a str,
+    /// Pairs, or candidates.
+    units: usize,
+    /// With a verdict.
+    decided: usize,
+    /// Pairs whose verdict is a tie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ties: Option<usize>,
+    /// The mean rating.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean_rating: Option<f64>,
+    /// What depends on the order; absent for ratings and for a panel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<OrderFigures>,
+    /// Label mass; absent where verdicts are written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mass: Option<Mass>,
+    /// Answers without a verdict, cycles counted each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unparsed_answers: Option<usize>,
+    /// Against the candidates that people preferred; absent where the data have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preference: Option<PreferenceFigures>,
+}
+
+/// How much verdicts depend on the order of a pair.
+#[derive(Debug, Clone, Serialize)]
+struct OrderFigures {
+    /// Mean of p over questions: what the first place wins.
+    first: Option<f64>,
+    /// Pairs with a verdict in both orders.
+    both: usize,
+    /// The share of these whose verdict changes.
+    changed: Estimate<Share>,
+    /// Mean and maximum of |p − (1 − p′)| over these, where verdicts are probabilities.
+    gap_mean: Option<f64>,
+    gap_max: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Share {
+    share: Option<f64>,
+}
+
+/// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as half.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct PreferenceFigures {
+    accuracy: Option<f64>,
+    interval: Option<Interval>,
+    correct: usize,
+    tied: usize,
+    wrong: usize,
+    /// Samples in which some candidate has no score.
+    not_judged: usize,
+    /// Left out: people saw no difference.
+    preferred_none: usize,
+    /// Accuracy in the order of the data, and turned; absent where not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given_order: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turned_order: Option<f64>,
+}
+
+impl PreferenceFigures {
+    fn of(samples: &[Sample], scores: &[Vec<Option<f64>>]) -> Self {
+        let mut figures = Self::default();
+        let mut points = Vec::new();
+        for (sample, scores) in samples.iter().zip(scores) {
+            let better = match &sample.preference {
+                Some(Preference::Candidate(id)) => sample.candidates.iter().position(|candidate| &candidate.id == id),
+                Some(Preference::Tie) => {
+                    figures.preferred_none += 1;
+                    None
+                }
+                None => None,
+            };
+            let Some(better) = better.filter(|_| sample.candidates.len() > 1) else { continue };
+            let all: Option<Vec<f64>> = scores.iter().copied().collect();
+            let Some(all) = all else {
+                figures.not_judged += 1;
+                continue;
+            };
+            let best = all.iter().enumerate().filter(|(k, _)| *k != better).map(|(_, s)| *s).fold(f64::NEG_INFINITY, f64::max);
+            let (count, point) = match all[better].total_cmp(&best) {
+                std::cmp::Ordering::Greater => (&mut figures.correct, 1.0),
+                std::cmp::Ordering::Equal => (&mut figures.tied, 0.5),
+                std::cmp::Ordering::Less => (&mut figures.wrong, 0.0),
+            };
+            *count += 1;
+            points.push(point);
+        }
+        figures.accuracy = mean(points.iter().copied());
+        figures.interval = interval(&points);
+        figures
+    }
+}
+
+/// Of the mean over resampled units; none of one.
+fn interval(points: &[f64]) -> Option<Interval> {
+    let of_mean = |drawn: &[usize]| mean(drawn.iter().map(|k| points[*k]));
+    if points.len() > 1 { Resampling::default().interval(points.len(), of_mean) } else { None }
+}
+
+fn percent(interval: Option<Interval>) -> String {
+    interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
+}
+
+impl<'s> Verdicts<'s> {
+    /// Scores by one judge; see [`Plan::scores`].
+    pub(super) fn scores(&self, judge: usize, attribute: usize) -> Vec<Vec<Option<f64>>> {
+        self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|settled| Some(&settled.decided)))
+    }
+
+    /// Scores by all judges together.
+    pub(super) fn panel_scores(&self, attribute: usize) -> Vec<Vec<Option<f64>>> {
+        self.plan.scores(self.samples, attribute, self.panel.iter().map(Some))
+    }
+
+    /// How the score of a candidate came about.
+    pub(super) fn outcome(&self, item: usize, attribute: usize, candidate: usize, scored: bool) -> Outcome {
+        let units = &self.plan.units;
+        // Those of an item stand together.
+        let (start, end) = (units.partition_point(|unit| unit.item < item), units.partition_point(|unit| unit.item <= item));
+        let concerns = |unit: &usize| {
+            let unit = units[*unit];
+            unit.attribute == attribute && (unit.first == candidate || unit.second == Some(candidate))
+        };
+        let mut outcomes = (start..end).filter(concerns).map(|unit| &self.panel[unit].outcome);
+        match scored {
+            true if outcomes.any(|outcome| *outcome == Outcome::LowMass) => Outcome::LowMass,
+            true => Outcome::Scored,
+            false => outcomes.find(|outcome| !outcome.has_answer()).cloned().unwrap_or(Outcome::Empty),
+        }
+    }
+
+    fn attribute(&self, attribute: usize) -> &'s str {
+        &self.params.judging.attribute[attribute]
+    }
+
+    fn has_preferences(&self) -> bool {
+        !self.params.no_gold && self.samples.iter().any(|sample| sample.preference.is_some())
+    }
+
+    /// Figures over one judge's verdicts, or over the panel's.
+    fn figures(&self, judge: Option<usize>, attribute: usize) -> Figures<'_> {
+        let pairs = self.params.judging.mode == Mode::Pairwise;
+        let of_attribute = |unit: &usize| self.plan.units[*unit].attribute == attribute;
+        let units: Vec<usize> = (0..self.plan.units.len()).filter(of_attribute).collect();
+        let decided = |unit: usize| judge.map_or(&self.panel[unit], |judge| &self.settled[judge][unit].decided);
+        let scores = judge.map_or_else(|| self.panel_scores(attribute), |judge| self.scores(judge, attribute));
+        let mut preference = self.has_preferences().then(|| PreferenceFigures::of(self.samples, &scores));
+        if let (Some(figures), Some(judge), true) = (&mut preference, judge, pairs) {
+            let order = |k: usize| {
+                let scores = self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
+                PreferenceFigures::of(self.samples, &scores).accuracy
+            };
+            (figures.given_order, figures.turned_order) = (order(0), order(1));
+        }
+        let told = || {
+            let of_judge = judge.iter().flat_map(|judge| self.plan.asked.iter().zip(&self.told[*judge]));
+            of_judge.filter(|(asked, _)| self.plan.units[asked.unit].attribute == attribute).map(|(_, told)| told)
+        };
+        let masses = told().filter_map(|told| Some((told.mass?, told.outcome == Outcome::LowMass)));
+        Figures {
+            judge: judge.map_or(PANEL, |judge| &self.names[judge]),
+            attribute: self.attribute(attribute),
+            units: units.len(),
+            decided: units.iter().filter(|unit| decided(**unit).says.is_some()).count(),
+            ties: pairs.then(|| units.iter().filter(|unit| decided(**unit).choice() == Some(Choice::Tie)).count()),
+            mean_rating: mean(units.iter().filter_map(|unit| decided(*unit).rating())),
+            order: judge.filter(|_| pairs).map(|judge| self.order(judge, &units, mean(told().filter_map(|told| told.p)))),
+            mass: (judge.is_some() && self.params.judging.verdict.has_labels()).then(|| Mass::of(masses)),
+            unparsed_answers: judge.map(|_| told().map(|told| told.unparsed).sum()),
+            preference,
+        }
+    }
+
+    fn order(&self, judge: usize, units: &[usize], first: Option<f64>) -> OrderFigures {
+        let settled = || units.iter().map(|unit| &self.settled[judge][*unit]);
+        let changed: Vec<f64> = settled().filter_map(Settled::turns).map(|turns| f64::from(u8::from(turns))).collect();
+        let gaps: Vec<f64> = settled().filter_map(Settled::gap).filter(|_| self.params.judging.verdict.has_labels()).collect();
+        OrderFigures {
+            first,
+            both: changed.len(),
+            changed: Estimate { figure: Share { share: mean(changed.iter().copied()) }, interval: interval(&changed) },
+            gap_mean: mean(gaps.iter().copied()),
+            gap_max: gaps.into_iter().reduce(f64::max),
+        }
+    }
+
+    /// What the method concludes.
+    pub(super) fn report(&self, gold: &[GoldUse<'_>], quoted_lines: usize, signature: Signature) -> Report {
+        let judges: Vec<Option<usize>> = match self.names.len() {
+            1 => vec![Some(0)],
+            several => (0..several).map(Some).chain([None]).collect(),
+        };
+        let attributes = 0..self.params.judging.attribute.len();
+        let figures: Vec<Figures<'_>> = attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
+        let outcomes = self.outcomes();
+        let mut table = self.verdict_section(&figures);
+        outcomes.notes(&signature.model, &mut table);
+        gold::notes(quoted_lines, gold, &mut table);
+        let (of_gold, gold_table, mut headline) = self.against_gold(gold);
+        let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
+        headline.extend(overall.clone().filter_map(|one| {
+            let preference = one.preference.filter(|p| p.correct + p.tied + p.wrong > 0)?;
+            Some(Headline::new("accuracy", Some(one.attribute), preference.accuracy))
+        }));
+        if headline.is_empty() {
+            headline.extend(overall.map(|one| match &one.order {
+                Some(order) => Headline::new("changed with the order", Some(one.attribute), order.changed.figure.share),
+                None => Headline::new("mean", Some(one.attribute), one.mean_rating),
+            }));
+        }
+        let (agreement, agreement_table) = self.agreement();
+        let mut systems = gold::systems_section(if self.params.judging.mode == Mode::Pairwise { "share of pairs won" } else { "rating" });
+        for attribute in 0..self.params.judging.attribute.len() {
+            gold::push_systems(self.samples, self.attribute(attribute), &self.panel_scores(attribute), &mut systems);
+        }
+        let values = json!({
+            "items": self.samples.len(),
+            "questions": self.plan.asked.len(),
+            "one_candidate": self.plan.one_candidate,
+            "no_reference": self.plan.no_reference,
+            "judges": figures,
+            "agreement": agreement,
+            "gold": of_gold,
+            "quoted_lines": quoted_lines,
+        });
+        let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
+        sections.retain(|section| !section.rows.is_empty());
+        Report { values, sections, signature, outcomes, headline }
+    }
+
+    /// Of all questions to all judges.
+    fn outcomes(&self) -> Outcomes {
+        let mut outcomes = Outcomes::default();
+        self.told.iter().flatten().for_each(|told| outcomes.add(&told.outcome));
+        (0..self.plan.one_candidate).for_each(|_| outcomes.add_named("one_candidate"));
+        (0..self.plan.no_reference).for_each(|_| outcomes.add_named("no_reference"));
+        outcomes
+    }
+
+    fn verdict_section(&self, figures: &[Figures<'_>]) -> Section {
+        let labels = self.params.judging.verdict.has_labels();
+        if self.params.judging.mode == Mode::Pointwise {
+            let mut table = Section::new("Ratings", ["attribute", "judge", "rated", "mean", "mass", "low mass"]);
+            for one in figures {
+                let cells = [one.mean_rating, one.mass.and_then(|m| m.mean), one.mass.and_then(|m| m.low_share)].map(number);
+                let heads = [one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
+                table.push(heads.into_iter().chain(cells));
+            }
+            return table;
+        }
+        let columns =
+            ["attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95 % interval", "order gap", "max", "mass"];
+        let mut table = Section::new("Verdicts on pairs", columns);
+        for one in figures {
+            let order = one.order.as_ref();
+            let mut cells = vec![one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
+            cells.push(one.ties.map_or_else(|| "–".to_owned(), |ties| ties.to_string()));
+            cells.push(number(order.and_then(|o| o.first)));
+            cells.push(order.map_or_else(|| "–".to_owned(), |o| o.both.to_string()));
+            cells.push(number(order.and_then(|o| o.changed.figure.share)));
+            cells.push(percent(order.and_then(|o| o.changed.interval)));
+            cells.extend([order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)].map(number));
+            table.push(cells);
+        }
+        table.note("P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes with the order.");
+        if labels {
+            table.note("Order gap: mean and max of |p − (1 − p′)| over pairs. Mass: probability of all verdicts together.");
+        }
+        for one in figures.iter().filter(|one| one.order.as_ref().is_some_and(|o| o.changed.figure.share > Some(0.5))) {
+            let place = format!("{}, {}", one.attribute, one.judge);
+            table.note(format!("{place}: most verdicts change with the order, so the judge looks at places more than at texts."));
+        }
+        let unparsed: usize = figures.iter().filter_map(|one| one.unparsed_answers).sum();
+        if unparsed > 0 {
+            table.note(format!("{unparsed} answers hold no verdict"));
+        }
+        table
+    }
+
+    /// Correlation of each judge's scores with gold; those of all together are the headline.
+    fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Section, Vec<Headline>) {
+        let mut table = gold::section();
+        let (mut values, mut headline) = (Vec::new(), Vec::new());
+        for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
+            let several = self.names.len() > 1;
+            for (judge, name) in self.names.iter().enumerate().filter(|_| several) {
+                let figures = gold::against(self.samples, one.attribute, &self.scores(judge, attribute));
+                gold::push(&figures, one.attribute, name, &mut table);
+                values.push(json!({ "attribute": one.attribute, "judge": name, "figures": figures }));
+            }
+            let figures = gold::against(self.samples, one.attribute, &self.panel_scores(attribute));
+            let name = if several { PANEL } else { self.names[0].as_str() };
+            gold::push(&figures, one.attribute, name, &mut table);
+            headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.per_context.figure.mean));
+            values.push(json!({ "attribute": one.attribute, "judge": name, "figures": figures }));
+        }
+        (values, table, headline)
+    }
+
+    /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings by interval.
+    fn agreement(&self) -> (Vec<Value>, Section) {
+        let mut table = Section::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
+        let mut values = Vec::new();
+        for attribute in (0..self.params.judging.attribute.len()).filter(|_| self.names.len() > 1) {
+            let name = self.attribute(attribute);
+            let voices = self.voices(attribute);
+            let mut add = |judges: String, measure: &str, value: Option<f64>, n: usize| {
+                table.push([name.to_owned(), judges.clone(), measure.to_owned(), number(value), n.to_string()]);
+                values.push(json!({ "attribute": name, "judges": judges, "measure": measure, "value": value, "n": n }));
+            };
+            let pairs = self.params.judging.mode == Mode::Pairwise;
+            for (a, b) in (0..self.names.len()).flat_map(|a| (a + 1..self.names.len()).map(move |b| (a, b))).filter(|_| pairs) {
+                let both: Vec<(f64, f64)> = voices.iter().filter_map(|unit| Some((unit[a]?, unit[b]?))).collect();
+                let (first, second): (Vec<f64>, Vec<f64>) = both.iter().copied().unzip();
+                let kappa = cohen_kappa(&first, &second, KappaWeights::Plain);
+                add(format!("{}, {}", self.names[a], self.names[b]), "Cohen's κ", kappa, both.len());
+            }
+            let units: Vec<Vec<f64>> = voices.iter().map(|unit| unit.iter().flatten().copied().collect()).collect();
+            let level = if pairs { Level::Nominal } else { Level::Interval };
+            let paired = units.iter().filter(|unit| unit.len() > 1).count();
+            add("all".to_owned(), "Krippendorff's α", krippendorff_alpha(&units, level), paired);
+        }
+        (values, table)
+    }
+
+    /// By unit and judge: a number for each choice, or the rating.
+    fn voices(&self, attribute: usize) -> Vec<Vec<Option<f64>>> {
+        let voice = |decided: &Decided| match decided.choice() {
+            Some(choice) => Some(f64::from(choice as u8)),
+            None => decided.rating(),
+        };
+        let units = self.plan.units.iter().enumerate().filter(|(_, unit)| unit.attribute == attribute);
+        units.map(|(unit, _)| self.settled.iter().map(|judge| voice(&judge[unit].decided)).collect()).collect()
+    }
+}
+
+fn preference_section(figures: &[Figures<'_>]) -> Section {
+    let columns = ["attribute", "judge", "accuracy", "95 % interval", "correct", "tied", "wrong", "not judged", "given order", "turned"];
+    let mut table = Section::new("Accuracy against preferences", columns);
+    for one in figures {
+        let Some(preference) = &one.preference else { continue };
+        let counts = [preference.correct, preference.tied, preference.wrong, preference.not_judged].map(|count| count.to_string());
+        let heads = [one.attribute.to_owned(), one.judge.to_owned(), number(preference.accuracy), percent(preference.interval)];
+        table.push(heads.into_iter().chain(counts).chain([preference.given_order, preference.turned_order].map(number)));
+    }
+    table.note("Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has 0.5.");
+    if let Some(none) = figures.first().and_then(|one| one.preference).map(|p| p.preferred_none).filter(|none| *none > 0) {
+        table.note(format!("left out: {none} items where people saw no difference"));
+    }
+    table
+}

@@ -1,0 +1,208 @@
+//! The rows that a judge leaves: verdicts as they come, then what they come to.
+
+use probity_lm::{Outcome, Precision};
+use serde::Serialize;
+
+use super::options::Mode;
+use super::plan::Unit;
+use super::report::Verdicts;
+use super::verdict::{Answer, Choice, Decided, Verdict};
+use crate::{MethodError, Run};
+
+/// The table of all verdicts.
+pub(super) const VERDICTS: &str = "verdicts";
+/// The table of what they come to for each pair.
+const PAIRS: &str = "pairs";
+/// The table of what they come to for each candidate.
+const SCORES: &str = "scores";
+
+/// One verdict of one judge.
+#[derive(Serialize)]
+pub(super) struct Row<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    judge: &'a str,
+    template: &'a str,
+    #[serde(flatten)]
+    shown: ShownRow<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<usize>,
+    mass: Option<f64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    answers: &'a [Answer],
+    prompt_tokens: Option<usize>,
+    precision: Precision,
+}
+
+/// What was shown, and what was said of it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownRow<'a> {
+    Pair {
+        i: usize,
+        j: usize,
+        candidate_i: &'a str,
+        candidate_j: &'a str,
+        choice: Option<Choice>,
+        /// How much speaks for the one shown first.
+        p: Option<f64>,
+    },
+    Single {
+        index: usize,
+        candidate: &'a str,
+        rating: Option<f64>,
+    },
+}
+
+pub(super) fn row<'a>(verdicts: &'a Verdicts<'_>, judge: usize, index: usize, verdict: &'a Verdict, precision: Precision) -> Row<'a> {
+    let asked = verdicts.plan.asked[index];
+    let Unit { item, attribute, .. } = verdicts.plan.units[asked.unit];
+    let sample = &verdicts.samples[item];
+    let decided = &verdict.decided;
+    let id = |k: usize| sample.candidates[k].id.as_str();
+    let shown = match verdicts.plan.shown(asked) {
+        (i, Some(j)) => ShownRow::Pair { i, j, candidate_i: id(i), candidate_j: id(j), choice: decided.choice(), p: decided.p() },
+        (index, None) => ShownRow::Single { index, candidate: id(index), rating: decided.rating() },
+    };
+    Row {
+        item: &sample.id,
+        attribute: &verdicts.params.judging.attribute[attribute],
+        judge: &verdicts.names[judge],
+        template: verdicts.params.judging.template(),
+        shown,
+        reference: asked.reference,
+        mass: verdict.mass(),
+        outcome: &decided.outcome,
+        answers: &verdict.answers,
+        prompt_tokens: verdict.prompt_tokens,
+        precision,
+    }
+}
+
+/// What a pair's verdicts come to.
+#[derive(Serialize)]
+struct PairRow<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    first: &'a str,
+    second: &'a str,
+    #[serde(flatten)]
+    panel: Voice<'a>,
+    judges: Vec<JudgeVoice<'a>>,
+}
+
+#[derive(Serialize)]
+struct Voice<'a> {
+    choice: Option<Choice>,
+    /// The better candidate; null for a tie, and where there is no verdict.
+    preferred: Option<&'a str>,
+    p: Option<f64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+#[derive(Serialize)]
+struct JudgeVoice<'a> {
+    judge: &'a str,
+    #[serde(flatten)]
+    voice: Voice<'a>,
+    /// Whether the verdict changes with the order.
+    changed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<f64>,
+}
+
+impl<'a> Voice<'a> {
+    fn of(decided: &'a Decided, first: &'a str, second: &'a str) -> Self {
+        let preferred = match decided.choice() {
+            Some(Choice::First) => Some(first),
+            Some(Choice::Second) => Some(second),
+            Some(Choice::Tie) | None => None,
+        };
+        Self { choice: decided.choice(), preferred, p: decided.p(), outcome: &decided.outcome }
+    }
+}
+
+pub(super) fn write_pairs(verdicts: &Verdicts<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+    if verdicts.params.judging.mode != Mode::Pairwise {
+        return Ok(());
+    }
+    run.table(PAIRS, verdicts.plan.units.len())?;
+    let labels = verdicts.params.judging.verdict.has_labels();
+    for (number, unit) in verdicts.plan.units.iter().enumerate() {
+        let sample = &verdicts.samples[unit.item];
+        let id = |k: usize| sample.candidates[k].id.as_str();
+        let (first, second) = (id(unit.first), id(unit.second.expect("pairs have two candidates")));
+        let judges = verdicts.settled.iter().zip(&verdicts.names).map(|(settled, judge)| {
+            let settled = &settled[number];
+            let voice = Voice::of(&settled.decided, first, second);
+            JudgeVoice { judge, voice, changed: settled.turns(), gap: settled.gap().filter(|_| labels) }
+        });
+        let row = PairRow {
+            item: &sample.id,
+            attribute: &verdicts.params.judging.attribute[unit.attribute],
+            first,
+            second,
+            panel: Voice::of(&verdicts.panel[number], first, second),
+            judges: judges.collect(),
+        };
+        run.row(PAIRS, number, &row)?;
+    }
+    Ok(())
+}
+
+/// What a candidate's verdicts come to.
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    candidate: &'a str,
+    index: usize,
+    score: Option<f64>,
+    #[serde(flatten)]
+    outcome: Outcome,
+    precision: Precision,
+    /// The score by each judge, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    judges: Vec<JudgeScore<'a>>,
+}
+
+#[derive(Serialize)]
+struct JudgeScore<'a> {
+    judge: &'a str,
+    score: Option<f64>,
+}
+
+pub(super) fn write_scores(verdicts: &Verdicts<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+    let Verdicts { params, samples, .. } = verdicts;
+    let attributes = &params.judging.attribute;
+    let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
+    run.table(SCORES, candidates * attributes.len())?;
+    let precision = run.model().description().precision;
+    let of_attribute = |attribute: usize| {
+        (verdicts.panel_scores(attribute), (0..verdicts.names.len()).map(|judge| verdicts.scores(judge, attribute)).collect::<Vec<_>>())
+    };
+    let scores: Vec<_> = (0..attributes.len()).map(of_attribute).collect();
+    let mut index = 0;
+    for (item, sample) in samples.iter().enumerate() {
+        for (attribute, (panel, judges)) in scores.iter().enumerate() {
+            for (position, candidate) in sample.candidates.iter().enumerate() {
+                let each = judges.iter().zip(&verdicts.names).map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
+                let row = ScoreRow {
+                    item: &sample.id,
+                    attribute: &attributes[attribute],
+                    candidate: &candidate.id,
+                    index: position,
+                    score: panel[item][position],
+                    outcome: verdicts.outcome(item, attribute, position, panel[item][position].is_some()),
+                    precision,
+                    judges: if judges.len() > 1 { each.collect() } else { Vec::new() },
+                };
+                run.row(SCORES, index, &row)?;
+                index += 1;
+            }
+        }
+    }
+    Ok(())
+}
