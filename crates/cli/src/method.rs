@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
-use probity_methods::{DynMethod, Output, Run, Section, Summary};
+use probity_methods::{Cost, DynMethod, Output, Run, Section, Summary};
 use probity_runtime::LoadOptions;
 use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
@@ -185,15 +185,32 @@ pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
     }
     let cost = summary.cost;
     print(&format!(
-        "{} questions in {}; {} tokens computed of {}; {} of keys and values at most\n{}",
+        "{} questions in {}; {} tokens computed of {}; {} of keys and values at most",
         thousands(cost.requests as u64),
         seconds_text(cost.seconds),
         thousands(cost.tokens_computed),
         thousands(cost.tokens_unshared),
         size(cost.peak_cache_bytes),
-        visible(&summary.signature_line)
     ))?;
+    if let Some(text) = generation_text(&cost) {
+        print(&text)?;
+    }
+    print(&visible(&summary.signature_line))?;
     Ok(())
+}
+
+/// How much was generated, and how well it was guessed; nothing where nothing was.
+fn generation_text(cost: &Cost) -> Option<String> {
+    let generated = (cost.tokens_generated > 0).then(|| thousands(cost.tokens_generated))?;
+    let drafts = cost.acceptance().map(|share| {
+        format!(
+            "; {} drafted, {} of them accepted ({:.0} %)",
+            thousands(cost.tokens_drafted),
+            thousands(cost.drafts_accepted),
+            100.0 * share
+        )
+    });
+    Some(format!("{generated} tokens generated{}", drafts.unwrap_or_default()))
 }
 
 /// A section as it is printed.

@@ -7,9 +7,17 @@ use crate::judge::Judge;
 use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
 use crate::prompt_scoring::PromptScoring;
+use crate::revise::Revise;
 
-const METHODS: &[&dyn DynMethod] =
-    &[entry::<Comparative>(), entry::<GEval>(), entry::<PromptScoring>(), entry::<GptScore>(), entry::<ParaPluie>(), entry::<Judge>()];
+const METHODS: &[&dyn DynMethod] = &[
+    entry::<Comparative>(),
+    entry::<GEval>(),
+    entry::<PromptScoring>(),
+    entry::<GptScore>(),
+    entry::<ParaPluie>(),
+    entry::<Judge>(),
+    entry::<Revise>(),
+];
 
 /// All methods, in the order in which they are listed.
 pub fn methods() -> &'static [&'static dyn DynMethod] {
@@ -64,7 +72,16 @@ mod tests {
                 let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
                 (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
-            .with_generation(|request| generated(if request.max_tokens < 9 { "7" } else { "Rather good. [[7]]" }))
+            .with_generation(|request| {
+                let revise = request.prompt.text().contains("to Revise]");
+                generated(if revise {
+                    " the quality of text\n"
+                } else if request.max_tokens < 9 {
+                    "7"
+                } else {
+                    "Rather good. [[7]]"
+                })
+            })
         };
         let golden = [
             // p = 2/3 in both orders: everyone wins half.
@@ -79,6 +96,8 @@ mod tests {
             ("parapluie", [2.0_f64.ln(), 2.0_f64.ln()]),
             // the rating that was written
             ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
+            // four of seven words kept
+            ("revise", [4.0 / 7.0, 4.0 / 7.0]),
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
@@ -87,7 +106,10 @@ mod tests {
         for (args, expected) in golden {
             let (result, output) = run(args, &[sample("a", &[2.0, 1.0])], &falling());
             result.expect("runs");
-            let scores: Vec<f64> = output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
+            let scores: Vec<f64> = match output.rows("revisions").as_slice() {
+                [] => output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect(),
+                [row, ..] => [0, 1].map(|to| row["similarity"][to]["word"].as_f64().expect("similar")).to_vec(),
+            };
             assert!(scores.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{args}: {scores:?}");
         }
     }
@@ -141,12 +163,13 @@ mod tests {
             "parapluie --template direct --template meaning",
             "judge --attribute coherence --ties",
             "judge --attribute coherence --verdict label",
+            "revise --kind aspects",
         ] {
             let (backward, rows) = run(args, &samples, &probabilities());
             let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));
             let values = |summary: crate::Summary| serde_json::to_value(summary).expect("plain values");
             assert_eq!(values(backward.expect("runs")), values(forward.expect("runs")), "{args}");
-            for table in ["comparisons", "scores", "verdicts", "pairs"] {
+            for table in ["comparisons", "scores", "verdicts", "pairs", "revisions", "revised"] {
                 assert_eq!(rows.rows(table), same_rows.rows(table), "{args}");
             }
         }

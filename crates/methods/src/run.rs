@@ -75,6 +75,20 @@ pub struct Cost {
     pub tokens_computed: u64,
     /// The most bytes of keys and values that were held, or set aside for texts being generated, at once.
     pub peak_cache_bytes: u64,
+    /// Tokens that the model wrote.
+    pub tokens_generated: u64,
+    /// Tokens that were guessed ahead of the model and put to it, and those of them that it would have said. They depend on how the work was
+    /// done; what was written does not.
+    pub tokens_drafted: u64,
+    /// See [`tokens_drafted`](Self::tokens_drafted).
+    pub drafts_accepted: u64,
+}
+
+impl Cost {
+    /// The share of drafted tokens that the model would have said; absent where nothing was drafted.
+    pub fn acceptance(&self) -> Option<f64> {
+        (self.tokens_drafted > 0).then(|| self.drafts_accepted as f64 / self.tokens_drafted as f64)
+    }
 }
 
 /// A method's access to the model and to the output, with a tally of what was asked.
@@ -123,6 +137,9 @@ impl<'a> Run<'a> {
             tokens_unshared: self.usage.tokens_unshared,
             tokens_computed: self.usage.tokens_computed,
             peak_cache_bytes: self.usage.peak_cache_bytes,
+            tokens_generated: self.usage.tokens_generated,
+            tokens_drafted: self.usage.tokens_drafted,
+            drafts_accepted: self.usage.drafts_accepted,
         }
     }
 

@@ -1,0 +1,145 @@
+//! References by revision (Zhang et al. 2024, `RevisEval`, sections 3.1 and I.2, appendices L and M).
+
+mod options;
+mod reviser;
+mod rows;
+mod similarity;
+#[cfg(test)]
+mod tests;
+
+use probity_data::Sample;
+use serde_json::json;
+
+use options::Focus;
+pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
+use reviser::{Made, Reviser, Revising};
+use rows::{Tally, revisions_section, row};
+
+use crate::attributes::words;
+use crate::judge::Mode;
+use crate::run::write_row;
+use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature};
+
+/// The table of all references that were made.
+const REVISIONS: &str = "revisions";
+
+/// The table of samples with these references.
+const REVISED: &str = "revised";
+
+/// Revision; see [`Method::LONG_ABOUT`].
+pub struct Revise;
+
+impl Method for Revise {
+    type Params = ReviseParams;
+    const NAME: &'static str = "revise";
+    const ABOUT: &'static str = "Make references: revisions of what is to be judged, or the model's own answers";
+    const LONG_ABOUT: &'static str = "\
+Make references: revisions of what is to be judged, or the model's own answers.
+
+A reference helps a judge, and lets a metric judge at all, if it is both good and near to what is judged. So the model revises the text \
+itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to revise and the other is shown as guidance; the coin is \
+seeded, and tossed for each sample by its id. Candidates that are judged each by itself are revised each by itself. Kind `aspects` makes such a \
+revision for each aspect. Others to compare with: `direct`, the model's own answer to the task; `both`, one revision of both texts; `each`, \
+two revisions, of each text without the other; `diversified`, sampled paraphrases of the references that the data have.
+
+Texts are generated greedily (paraphrases are sampled). Outer white space is taken from them and nothing else. One that reached the limit of tokens is `truncated`, and no \
+reference unless --use-truncated is given; one without text is `empty`. Look at some: weak models answer, explain or repeat instead of revising. \
+`unchanged` counts those that repeat the text to be revised to the letter.
+
+Similarity of a reference to a candidate, from 0 to 1: characters and words by Levenshtein's distance over the longer length, and ROUGE-L.
+
+Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, similarity), `revised.jsonl` \
+and `summary.json`. `revised.jsonl` has the samples with the references that were made in place of their own: data for any command that \
+takes references, such as `probity metrics`. Where each candidate has references of its own, it has a sample of its own there, called \
+ITEM#CANDIDATE. A sample without a usable reference is left out, and counted.
+
+Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, diversified. A file of your own is a Jinja template with the slots \
+instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
+
+    fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let options = &params.reviser;
+        options.check(&[params.kind], "--kind")?;
+        ReviserOptions::check_mode(&[params.kind], params.mode, "--kind")?;
+        if params.kind == Kind::Diversified && samples.iter().all(|sample| sample.references.is_empty()) {
+            return Err(MethodError::option("--kind diversified", "no sample has references to paraphrase", "choose another kind"));
+        }
+        let layout = params.layout.layout(run.model().description(), "Answer:")?;
+        let ReviseParams { mode, max_tokens, seed, .. } = *params;
+        let how = Revising { options, mode, noun: &params.noun, max_tokens, layout, seed };
+        let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
+        let signature =
+            reviser.sign(Signature::new(Self::NAME, run.model())).with("kind", &params.kind).with("noun", &params.noun).with("seed", &seed);
+        let jobs = reviser.jobs();
+        run.table(REVISIONS, jobs.len())?;
+        let made =
+            reviser.make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(&reviser, revision)))?;
+        let left_out = write_revised(&reviser, &made, run)?;
+        Ok(report(&reviser, &made, left_out, signature))
+    }
+}
+
+fn focus(params: &ReviseParams) -> Result<Focus, MethodError> {
+    let criteria = params.criteria.as_deref();
+    match &params.attribute {
+        Some(attribute) => Focus::attribute(&words(attribute, None), criteria, 1),
+        None => Focus::whole(criteria),
+    }
+}
+
+/// Writes the samples with their references; how many are left out for want of any.
+fn write_revised(reviser: &Reviser<'_>, made: &Made, run: &mut Run<'_>) -> Result<usize, MethodError> {
+    let mut samples = Vec::new();
+    let mut left_out = 0;
+    for (item, sample) in reviser.samples.iter().enumerate() {
+        let of_item = || made.revisions.iter().filter(move |revision| revision.job.item == item);
+        let by_candidate = reviser.how.mode == Mode::Pointwise && of_item().any(|revision| revision.job.primary.is_some());
+        let parts = if by_candidate { (0..sample.candidates.len()).map(Some).collect() } else { vec![None] };
+        for part in parts {
+            let usable = of_item().filter(|revision| part.is_none() || revision.job.primary == part);
+            let usable = usable.filter(|revision| revision.is_usable(reviser.how.options.use_truncated));
+            let references: Vec<String> = usable.map(|revision| revision.text.clone()).collect();
+            if references.is_empty() {
+                left_out += 1;
+            } else {
+                samples.push(with_references(sample, part, references));
+            }
+        }
+    }
+    run.table(REVISED, samples.len())?;
+    samples.iter().enumerate().try_for_each(|(index, sample)| run.row(REVISED, index, sample))?;
+    Ok(left_out)
+}
+
+/// The sample, or the part of it that is one candidate.
+fn with_references(sample: &Sample, part: Option<usize>, references: Vec<String>) -> Sample {
+    match part {
+        None => Sample { references, ..sample.clone() },
+        Some(candidate) => Sample {
+            id: format!("{}#{}", sample.id, sample.candidates[candidate].id),
+            candidates: vec![sample.candidates[candidate].clone()],
+            references,
+            preference: None,
+            ..sample.clone()
+        },
+    }
+}
+
+fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signature) -> Report {
+    let mut outcomes = Outcomes::default();
+    made.revisions.iter().for_each(|revision| outcomes.add_named(revision.ended.name()));
+    let pairs = reviser.how.mode == Mode::Pairwise;
+    let not_a_pair = reviser.samples.iter().filter(|sample| pairs && sample.candidates.len() != 2).count();
+    (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
+    let tallies: Vec<Tally> = Tally::all(reviser, &made.revisions);
+    let mut section = revisions_section(&tallies);
+    outcomes.notes(&signature.model, &mut section);
+    if made.quoted_lines > 0 {
+        section.note(format!("{} lines of the data read like lines of the prompt and were quoted with `> `", made.quoted_lines));
+    }
+    if left_out > 0 {
+        section.note(format!("{left_out} samples have no usable reference and are not in revised.jsonl"));
+    }
+    let headline = tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
+    let values = json!({ "references": tallies, "left_out": left_out, "quoted_lines": made.quoted_lines });
+    Report { values, sections: vec![section], signature, outcomes, headline }
+}

@@ -1,0 +1,261 @@
+//! The options of `revise`, and those that it shares with `reviseval`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use serde::{Serialize, Serializer};
+
+use crate::MethodError;
+use crate::attributes::{self, Words, words};
+use crate::judge::Mode;
+use crate::question::{LayoutOptions, criteria, text_or_file, word};
+
+/// How a reference is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A revision of what is judged: of one text of a pair, with the other as guidance; or of each text for itself.
+    Adapted,
+    /// The model's own answer to the task, which it gives without seeing what is judged.
+    Direct,
+    /// As adapted, a revision for each --aspect.
+    Aspects,
+    /// One revision of both texts of a pair at once, on equal terms.
+    Both,
+    /// Two revisions, of each text of a pair without the other.
+    Each,
+    /// Paraphrases of the references that the data have.
+    Diversified,
+}
+
+impl Kind {
+    /// The name to type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Adapted => "adapted",
+            Self::Direct => "direct",
+            Self::Aspects => "aspects",
+            Self::Both => "both",
+            Self::Each => "each",
+            Self::Diversified => "diversified",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A quality to revise for, and what it means: `NAME` or `NAME=MEANING`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aspect {
+    name: String,
+    meaning: Option<String>,
+}
+
+impl FromStr for Aspect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, meaning) = text.split_once('=').map_or((text, None), |(name, meaning)| (name, Some(meaning.trim().to_owned())));
+        if name.trim().is_empty() || meaning.as_ref().is_some_and(String::is_empty) {
+            return Err("expected NAME or NAME=MEANING".to_owned());
+        }
+        Ok(Self { name: name.trim().to_owned(), meaning })
+    }
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.meaning.as_ref().map_or(Ok(()), |meaning| write!(f, "={meaning}"))
+    }
+}
+
+impl Serialize for Aspect {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The aspects of the paper's appendix L, for answers to instructions.
+const ASPECTS: [(&str, &str, &str); 5] = [
+    ("helpfulness", "more helpful", "Whether it gives the one who asked what they need, all of it, and in a form that they can use."),
+    ("relevance", "more relevant", "Whether it answers what was asked and does not stray from it."),
+    ("accuracy", "more accurate", "Whether what it says is true, and its reasoning, figures and code are right."),
+    ("depth", "more thorough", "Whether it goes to the bottom of the matter, or stays on its surface."),
+    ("creativity", "more original", "Whether it has ideas of its own where the task leaves room for them."),
+];
+
+/// What revisions are to look at where nothing else is said.
+const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps to the task, whether it is correct, how deep it goes, how \
+                        original it is, and whether it is as detailed as it should be.";
+
+/// What a revision is to improve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Focus {
+    /// The attribute or aspect; absent where it is the text as a whole.
+    pub(crate) name: Option<String>,
+    /// What the revision should be, such as `more coherent`.
+    pub(crate) comparative: String,
+    /// What counts.
+    pub(crate) criteria: String,
+}
+
+impl Focus {
+    /// The text as a whole.
+    pub(crate) fn whole(criteria: Option<&str>) -> Result<Self, MethodError> {
+        let criteria = criteria.map_or_else(|| Ok(CRITERIA.to_owned()), |text| text_or_file("--criteria", text))?;
+        Ok(Self { name: None, comparative: "better".to_owned(), criteria })
+    }
+
+    /// One attribute of so many, which has a built-in meaning or is given one.
+    pub(crate) fn attribute(words: &Words, given: Option<&str>, attributes: usize) -> Result<Self, MethodError> {
+        let criteria = criteria(given, words, attributes)?;
+        Ok(Self { name: Some(words.attribute.clone()), comparative: words.comparative.clone(), criteria })
+    }
+
+    fn aspect(aspect: &Aspect) -> Result<Self, MethodError> {
+        let Aspect { name, meaning } = aspect;
+        let known = ASPECTS.iter().find(|(known, ..)| known == name);
+        let of_list = words(name, None);
+        let comparative = known.map_or(of_list.comparative, |(_, comparative, _)| (*comparative).to_owned());
+        let built_in = known.map(|(.., text)| *text).or_else(|| attributes::lookup(name).map(|known| known.definition));
+        let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
+            let known =
+                ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|k| k.name)).collect::<Vec<_>>().join(", ");
+            let why = format!("no meaning of `{name}` is built in");
+            return Err(MethodError::option(
+                format!("--aspect {name}"),
+                why,
+                format!("say --aspect '{name}=WHAT IT MEANS', or use one of {known}"),
+            ));
+        };
+        Ok(Self { name: Some(name.clone()), comparative, criteria })
+    }
+}
+
+/// A reviser's template in place of the built-in one: `KIND=FILE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnTemplate {
+    pub(crate) kind: Kind,
+    pub(crate) file: String,
+}
+
+impl FromStr for OwnTemplate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, file) = text.split_once('=').ok_or("expected KIND=FILE, such as adapted=mine.j2")?;
+        Ok(Self { kind: Kind::from_str(kind, false)?, file: file.to_owned() })
+    }
+}
+
+impl Serialize for OwnTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}={}", self.kind, self.file))
+    }
+}
+
+/// How references are made: options of every method that makes some.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct ReviserOptions {
+    /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out: helpfulness, relevance,
+    /// accuracy, depth and creativity.
+    #[arg(long, value_name = "NAME[=MEANING]")]
+    pub aspect: Vec<Aspect>,
+    /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    pub diversify: u16,
+    /// A template of your own for a kind of reference. May be given for several kinds.
+    #[arg(long, value_name = "KIND=FILE")]
+    pub reviser_template: Vec<OwnTemplate>,
+    /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not references.
+    #[arg(long)]
+    pub use_truncated: bool,
+}
+
+impl ReviserOptions {
+    /// The aspects, each once.
+    pub(crate) fn aspects(&self) -> Result<Vec<Focus>, MethodError> {
+        if let Some(twice) =
+            self.aspect.iter().enumerate().find_map(|(i, a)| self.aspect[..i].iter().any(|b| b.name == a.name).then_some(a))
+        {
+            return Err(MethodError::option(format!("--aspect {}", twice.name), "given twice", "name each aspect once"));
+        }
+        let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
+        let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };
+        aspects.iter().map(Focus::aspect).collect()
+    }
+
+    /// Refuses options that none of `kinds` looks at.
+    pub(crate) fn check(&self, kinds: &[Kind], option: &str) -> Result<(), MethodError> {
+        if !self.aspect.is_empty() && !kinds.contains(&Kind::Aspects) {
+            return Err(MethodError::option(
+                "--aspect",
+                format!("only {option} aspects revises by aspects"),
+                format!("say {option} aspects, or leave --aspect out"),
+            ));
+        }
+        if let Some(own) = self.reviser_template.iter().find(|own| !kinds.contains(&own.kind)) {
+            let why = format!("references of kind {} are not asked for", own.kind);
+            return Err(MethodError::option(
+                format!("--reviser-template {}={}", own.kind, own.file),
+                why,
+                format!("say {option} {}, or leave it out", own.kind),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses kinds that make no sense for the mode.
+    pub(crate) fn check_mode(kinds: &[Kind], mode: Mode, option: &str) -> Result<(), MethodError> {
+        let only_pairs = kinds.iter().find(|kind| mode == Mode::Pointwise && matches!(kind, Kind::Both | Kind::Each));
+        only_pairs.map_or(Ok(()), |kind| {
+            let why = "it is a reference for pairs, and candidates are judged each by itself";
+            Err(MethodError::option(
+                format!("{option} {kind}"),
+                why,
+                format!("say {option} adapted, which revises each candidate, or --mode pairwise"),
+            ))
+        })
+    }
+}
+
+/// Options of `revise`.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct ReviseParams {
+    /// How references are made.
+    #[arg(long, value_enum, default_value_t = Kind::Adapted)]
+    pub kind: Kind,
+    /// Revise for this attribute alone: coherence, consistency, fluency … Left out: for everything that counts.
+    #[arg(long, value_parser = word, value_name = "NAME")]
+    pub attribute: Option<String>,
+    /// Whether texts will be judged in pairs or each by itself.
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: Mode,
+    /// What a candidate is called in the prompt.
+    #[arg(long, default_value = "response", value_parser = word, value_name = "WORD")]
+    pub noun: String,
+    /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail; with an attribute, its
+    /// built-in meaning.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    pub criteria: Option<String>,
+    /// How references are made in particular.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub reviser: ReviserOptions,
+    /// Longest reference, in tokens.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub max_tokens: u32,
+    /// How prompts and answers are laid out.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
+    /// Seed of the coin that chooses which text of a pair is revised, and of everything else that is drawn.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}

@@ -1,0 +1,322 @@
+//! References by generation: what is asked for each sample, and what came of it.
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Sampling, SamplingLimits, SinkError};
+use rand::Rng;
+use serde::Serialize;
+
+use super::options::{Focus, Kind, ReviserOptions};
+use super::similarity::{Measures, Similarity};
+use crate::judge::Mode;
+use crate::pairs::{rng_for, seed_for};
+use crate::question::{MATERIAL, material, short_hash};
+use crate::template::{Builtin, DataSlot, Layout, Rendered, Template, TemplateError};
+use crate::{MethodError, Output, Run, Signature};
+
+/// Of paraphrases.
+const TEMPERATURE: f64 = 1.0;
+
+/// The built-in template of each kind; of `adapted` and `aspects` in pairs.
+const TEMPLATES: [(Kind, Builtin); 6] = [
+    (Kind::Adapted, Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2") }),
+    (Kind::Aspects, Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2") }),
+    (Kind::Each, ALONE),
+    (Kind::Both, Builtin { name: "both", source: include_str!("../prompts/revise_both.j2") }),
+    (Kind::Direct, Builtin { name: "direct", source: include_str!("../prompts/revise_direct.j2") }),
+    (Kind::Diversified, Builtin { name: "diversified", source: include_str!("../prompts/revise_diversified.j2") }),
+];
+
+/// The template of one text by itself.
+const ALONE: Builtin = Builtin { name: "alone", source: include_str!("../prompts/revise_alone.j2") };
+
+/// References of one kind, for one attribute or aspect.
+pub(crate) struct Set {
+    pub(crate) kind: Kind,
+    pub(crate) focus: Focus,
+    pub(crate) template: Template,
+}
+
+/// One reference to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) item: usize,
+    /// The position of its [`Set`].
+    pub(crate) set: usize,
+    /// The candidate to be revised; of both at once, the one shown first.
+    pub(crate) primary: Option<usize>,
+    /// The candidate shown besides.
+    pub(crate) guidance: Option<usize>,
+    /// The given reference to be paraphrased, and the number of the paraphrase.
+    pub(crate) paraphrase: Option<(usize, usize)>,
+}
+
+/// How a reference ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum Ended {
+    /// There it is, whole.
+    Revised,
+    /// It reached the limit of tokens, or the end of the model's context, and is cut off.
+    Truncated,
+    /// The model wrote nothing, or there was nothing to show it.
+    Empty,
+    /// The prompt with the longest answer does not fit.
+    TooLong { tokens_needed: usize, limit: usize },
+    /// The model's arithmetic gave no usable number.
+    NotFinite { why: String },
+}
+
+impl Ended {
+    fn of(result: &GenerateResult) -> Self {
+        match &result.outcome {
+            Outcome::TooLong { tokens_needed, limit } => Self::TooLong { tokens_needed: *tokens_needed, limit: *limit },
+            Outcome::NotFinite { why } => Self::NotFinite { why: why.clone() },
+            _ if result.text.trim().is_empty() => Self::Empty,
+            _ if result.finish == Some(Finish::Length) => Self::Truncated,
+            _ => Self::Revised,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Revised => "revised",
+            Self::Truncated => "truncated",
+            Self::Empty => "empty",
+            Self::TooLong { .. } => "too_long",
+            Self::NotFinite { .. } => "not_finite",
+        }
+    }
+}
+
+/// A reference, or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Revision {
+    pub(crate) job: Job,
+    /// Without outer white space; nothing else is taken away.
+    pub(crate) text: String,
+    pub(crate) ended: Ended,
+    pub(crate) finish: Option<Finish>,
+    pub(crate) prompt_tokens: Option<usize>,
+    pub(crate) tokens: usize,
+    /// To the candidates that were shown, or to all where none was, by their position.
+    pub(crate) similarity: Vec<(usize, Similarity)>,
+}
+
+impl Revision {
+    /// Whether it may serve as a reference.
+    pub(crate) fn is_usable(&self, use_truncated: bool) -> bool {
+        self.ended == Ended::Revised || (use_truncated && self.ended == Ended::Truncated)
+    }
+}
+
+/// What references are made for and how, besides their own options.
+#[derive(Debug, Clone)]
+pub(crate) struct Revising<'a> {
+    pub(crate) options: &'a ReviserOptions,
+    pub(crate) mode: Mode,
+    /// What a candidate is called.
+    pub(crate) noun: &'a str,
+    pub(crate) max_tokens: u32,
+    pub(crate) layout: Layout,
+    pub(crate) seed: u64,
+}
+
+/// Takes each reference as it is there, by the position of its job, with the output to write its row to.
+pub(crate) type Keep<'k> = dyn FnMut(usize, &Revision, &mut dyn Output) -> Result<(), SinkError> + 'k;
+
+/// Makes references.
+pub(crate) struct Reviser<'a> {
+    pub(crate) samples: &'a [Sample],
+    pub(crate) how: Revising<'a>,
+    pub(crate) sets: Vec<Set>,
+}
+
+impl<'a> Reviser<'a> {
+    /// References of these kinds. Those that do not depend on `foci` are made once: answers, paraphrases, and revisions by aspect.
+    pub(crate) fn new(how: Revising<'a>, kinds: &[Kind], foci: &[Focus], samples: &'a [Sample]) -> Result<Self, MethodError> {
+        let mut sets = Vec::new();
+        for &kind in kinds {
+            let foci = match kind {
+                Kind::Direct | Kind::Diversified => vec![Focus { name: None, comparative: "better".into(), criteria: "–".into() }],
+                Kind::Aspects => how.options.aspects()?,
+                Kind::Adapted | Kind::Both | Kind::Each => foci.to_vec(),
+            };
+            for focus in foci {
+                let template = load(&how, kind, &focus)?;
+                sets.push(Set { kind, focus, template });
+            }
+        }
+        Ok(Self { samples, how, sets })
+    }
+
+    /// What the texts of references depend on besides model, noun and seed.
+    pub(crate) fn sign(&self, signature: Signature) -> Signature {
+        let Revising { options, mode, max_tokens, layout, .. } = &self.how;
+        let foci = self.sets.iter().flat_map(|set| [set.kind.as_str(), &set.focus.comparative, &set.focus.criteria]);
+        let mut signature = signature
+            .with("mode", if *mode == Mode::Pairwise { "pairwise" } else { "pointwise" })
+            .with("revision-criteria", &short_hash(foci))
+            .with("revision-tokens", max_tokens)
+            .with("use-truncated", &options.use_truncated)
+            .with("format", layout.name())
+            .with("answer-prefix", &layout.answer_prefix);
+        if self.sets.iter().any(|set| set.kind == Kind::Diversified) {
+            signature = signature.with("diversify", &options.diversify);
+        }
+        self.sets.iter().fold(signature, |signature, set| signature.with_template(set.template.name(), set.template.sha256()))
+    }
+
+    /// All references to be made, sample by sample.
+    pub(crate) fn jobs(&self) -> Vec<Job> {
+        let items = 0..self.samples.len();
+        items.flat_map(|item| (0..self.sets.len()).flat_map(move |set| self.jobs_of(item, set))).collect()
+    }
+
+    fn jobs_of(&self, item: usize, set: usize) -> Vec<Job> {
+        let sample = &self.samples[item];
+        let job = |primary, guidance| Job { item, set, primary, guidance, paraphrase: None };
+        match (self.sets[set].kind, self.how.mode) {
+            (Kind::Diversified, _) => {
+                let numbers = (0..sample.references.len()).flat_map(|k| (0..usize::from(self.how.options.diversify)).map(move |n| (k, n)));
+                numbers.map(|number| Job { paraphrase: Some(number), ..job(None, None) }).collect()
+            }
+            (_, Mode::Pairwise) if sample.candidates.len() != 2 => Vec::new(),
+            (Kind::Direct, _) => vec![job(None, None)],
+            (Kind::Adapted | Kind::Aspects | Kind::Both, Mode::Pairwise) => {
+                let primary = usize::from(self.coin(item, set));
+                vec![job(Some(primary), Some(1 - primary))]
+            }
+            _ => (0..sample.candidates.len()).map(|candidate| job(Some(candidate), None)).collect(),
+        }
+    }
+
+    /// C of equation 2, tossed anew for each sample, kind and aspect.
+    fn coin(&self, item: usize, set: usize) -> bool {
+        let Set { kind, focus, .. } = &self.sets[set];
+        let parts = ["primary", self.samples[item].id.as_str(), kind.as_str(), focus.name.as_deref().unwrap_or("")];
+        rng_for(self.how.seed, &parts).random()
+    }
+
+    /// Makes the references; `each` gets every one as it is there, by its position among `jobs`.
+    pub(crate) fn make(&self, jobs: &[Job], run: &mut Run<'_>, each: &mut Keep<'_>) -> Result<Made, MethodError> {
+        let mut quoted_lines = 0;
+        let mut asked = Vec::new();
+        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| self.can_be_asked(job)) {
+            // Prompts are made when the model takes them; that all of them can be is found out first.
+            quoted_lines += self.render(job)?.quoted_lines;
+            asked.push(index);
+        }
+        let measures = Measures::new();
+        let mut revisions: Vec<Option<Revision>> = jobs.iter().map(|_| None).collect();
+        run.generate(asked.iter().map(|index| self.request(&jobs[*index])), |position, result, output| {
+            let index = asked[position];
+            let revision = self.revision(jobs[index], &result, &measures);
+            each(index, &revision, output)?;
+            revisions[index] = Some(revision);
+            Ok(())
+        })?;
+        let nothing = |job: &Job| self.revision(*job, &GenerateResult::without_text(Outcome::Empty, 0), &measures);
+        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| !self.can_be_asked(job)) {
+            let revision = Revision { prompt_tokens: None, ..nothing(job) };
+            each(index, &revision, run.output()).map_err(MethodError::Output)?;
+            revisions[index] = Some(revision);
+        }
+        let revisions = revisions.into_iter().map(|revision| revision.expect("each is asked for or empty")).collect();
+        Ok(Made { revisions, quoted_lines })
+    }
+
+    /// Whether there is something to show: every text that the prompt is about.
+    fn can_be_asked(&self, job: &Job) -> bool {
+        let shown = self.shown(job);
+        let is_there = |name: &str| shown.iter().any(|(slot, text)| *slot == name && !text.trim().is_empty());
+        match (job.primary, job.guidance, job.paraphrase) {
+            (None, None, None) => is_there("instruction") || is_there("context"),
+            (None, None, Some(_)) => is_there("reference"),
+            (_, None, _) => is_there("response"),
+            _ => is_there("response") && is_there("guidance"),
+        }
+    }
+
+    fn shown(&self, job: &Job) -> Vec<(&'static str, &'a str)> {
+        let sample = &self.samples[job.item];
+        let text = |candidate: usize| sample.candidates[candidate].text.as_str();
+        let mut shown = material(sample).to_vec();
+        shown.extend(job.primary.map(|candidate| ("response", text(candidate))));
+        shown.extend(job.guidance.map(|candidate| ("guidance", text(candidate))));
+        shown.extend(job.paraphrase.map(|(reference, _)| ("reference", sample.references[reference].as_str())));
+        shown
+    }
+
+    fn render(&self, job: &Job) -> Result<Rendered, TemplateError> {
+        self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
+    }
+
+    fn request(&self, job: &Job) -> GenerateRequest {
+        let Set { kind, focus, .. } = &self.sets[job.set];
+        let sample = &self.samples[job.item];
+        let mut id = format!("{}/{kind}", sample.id);
+        let candidate = job.primary.map(|candidate| sample.candidates[candidate].id.clone());
+        for part in focus.name.iter().cloned().chain(candidate).chain(job.paraphrase.map(|(k, n)| format!("{k}#{n}"))) {
+            id = format!("{id}/{part}");
+        }
+        let prompt = self.render(job).expect("it could be rendered before").prompt(&self.how.layout);
+        let request = GenerateRequest::greedy(id, prompt, self.how.max_tokens as usize);
+        match job.paraphrase {
+            None => request,
+            Some((reference, number)) => {
+                let parts = ["paraphrase", &sample.id, &reference.to_string(), &number.to_string()];
+                let seed = seed_for(self.how.seed, &parts);
+                GenerateRequest {
+                    sampling: Sampling::Random { temperature: TEMPERATURE, limits: SamplingLimits::default(), seed },
+                    ..request
+                }
+            }
+        }
+    }
+
+    fn revision(&self, job: Job, result: &GenerateResult, measures: &Measures) -> Revision {
+        let text = result.text.trim().to_owned();
+        let sample = &self.samples[job.item];
+        let compared: Vec<usize> = match job.primary {
+            _ if text.is_empty() => Vec::new(),
+            Some(primary) => std::iter::once(primary).chain(job.guidance).collect(),
+            None => (0..sample.candidates.len()).collect(),
+        };
+        let others: Vec<&str> = compared.iter().map(|candidate| sample.candidates[*candidate].text.as_str()).collect();
+        let similarity = compared.iter().copied().zip(measures.of(&text, &others)).collect();
+        let (ended, tokens) = (Ended::of(result), result.token_ids.len());
+        Revision { job, text, ended, finish: result.finish, prompt_tokens: Some(result.prompt_tokens), tokens, similarity }
+    }
+}
+
+/// What [`Reviser::make`] made.
+pub(crate) struct Made {
+    /// In the order of the jobs.
+    pub(crate) revisions: Vec<Revision>,
+    /// Lines of data that were quoted in prompts.
+    pub(crate) quoted_lines: usize,
+}
+
+fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, MethodError> {
+    let own: Vec<_> = how.options.reviser_template.iter().filter(|own| own.kind == kind).collect();
+    if let [first, _, ..] = own.as_slice() {
+        let option = format!("--reviser-template {kind}={}", first.file);
+        return Err(MethodError::option(option, "this kind is given twice", "give one template for each kind"));
+    }
+    let alone = how.mode == Mode::Pointwise && matches!(kind, Kind::Adapted | Kind::Aspects);
+    let builtin = TEMPLATES.iter().find(|(of, _)| *of == kind).map(|(_, builtin)| *builtin).expect("each kind has a template");
+    let builtin = if alone { ALONE } else { builtin };
+    let slots = match kind {
+        Kind::Direct => MATERIAL.to_vec(),
+        Kind::Diversified => [DataSlot::required("reference")].into_iter().chain(MATERIAL).collect(),
+        Kind::Each => [DataSlot::required("response")].into_iter().chain(MATERIAL).collect(),
+        _ if alone => [DataSlot::required("response")].into_iter().chain(MATERIAL).collect(),
+        _ => [DataSlot::required("response"), DataSlot::required("guidance")].into_iter().chain(MATERIAL).collect(),
+    };
+    let settings =
+        BTreeMap::from([("noun", how.noun.to_owned()), ("comparative", focus.comparative.clone()), ("criteria", focus.criteria.clone())]);
+    let choice = own.first().map_or(builtin.name, |own| own.file.as_str());
+    Ok(Template::load(choice, &[builtin], settings, &slots, &how.layout)?)
+}

@@ -1,0 +1,177 @@
+//! References as rows, and what they come to.
+
+use probity_lm::Finish;
+use serde::Serialize;
+
+use super::options::Kind;
+use super::reviser::{Ended, Reviser, Revision};
+use super::similarity::Similarity;
+use crate::Section;
+use crate::summary::{mean, number};
+
+/// A row of the table of revisions.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row<'a> {
+    item: &'a str,
+    kind: Kind,
+    /// The attribute or aspect that it was revised for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aspect: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    primary: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guidance: Option<&'a str>,
+    /// The given reference that it says in other words, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<usize>,
+    text: &'a str,
+    #[serde(flatten)]
+    ended: &'a Ended,
+    finish: Option<Finish>,
+    prompt_tokens: Option<usize>,
+    tokens: usize,
+    /// Whether it is the primary candidate's text, but for outer white space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unchanged: Option<bool>,
+    similarity: Vec<To<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct To<'a> {
+    candidate: &'a str,
+    #[serde(flatten)]
+    similarity: Similarity,
+}
+
+/// The row of a revision.
+pub(crate) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'a> {
+    let job = revision.job;
+    let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
+    let id = |candidate: usize| sample.candidates[candidate].id.as_str();
+    Row {
+        item: &sample.id,
+        kind: set.kind,
+        aspect: set.focus.name.as_deref(),
+        primary: job.primary.map(id),
+        guidance: job.guidance.map(id),
+        reference: job.paraphrase.map(|(reference, _)| reference),
+        text: &revision.text,
+        ended: &revision.ended,
+        finish: revision.finish,
+        prompt_tokens: revision.prompt_tokens,
+        tokens: revision.tokens,
+        unchanged: is_unchanged(reviser, revision),
+        similarity: revision.similarity.iter().map(|(of, similarity)| To { candidate: id(*of), similarity: *similarity }).collect(),
+    }
+}
+
+fn is_unchanged(reviser: &Reviser<'_>, revision: &Revision) -> Option<bool> {
+    let primary = &reviser.samples[revision.job.item].candidates[revision.job.primary?];
+    (!revision.text.is_empty()).then(|| primary.text.trim() == revision.text)
+}
+
+/// What the references of one kind and aspect come to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Tally {
+    pub(crate) kind: Kind,
+    pub(crate) aspect: Option<String>,
+    references: usize,
+    usable: usize,
+    truncated: usize,
+    empty: usize,
+    /// Of those with text, how many repeat the text to be revised; absent where none was.
+    unchanged: Option<usize>,
+    /// How often the coin chose the candidate that the file names first; absent where there was no coin.
+    first_is_primary: Option<f64>,
+    mean_tokens: Option<f64>,
+    /// Means over references with text.
+    to_primary: Likeness,
+    to_guidance: Likeness,
+    /// To the candidates, where the reference was made without them.
+    to_candidates: Likeness,
+}
+
+/// Means of [`Similarity`].
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+struct Likeness {
+    char: Option<f64>,
+    word: Option<f64>,
+    rouge_l: Option<f64>,
+}
+
+impl Likeness {
+    fn of(all: &[Similarity]) -> Self {
+        let mean_of = |value: fn(&Similarity) -> Option<f64>| mean(all.iter().filter_map(value));
+        Self { char: mean_of(|s| s.char), word: mean_of(|s| s.word), rouge_l: mean_of(|s| s.rouge_l) }
+    }
+}
+
+impl Tally {
+    /// Of each set of the reviser's.
+    pub(crate) fn all(reviser: &Reviser<'_>, revisions: &[Revision]) -> Vec<Self> {
+        (0..reviser.sets.len())
+            .map(|set| Self::of(reviser, set, &revisions.iter().filter(|r| r.job.set == set).collect::<Vec<_>>()))
+            .collect()
+    }
+
+    fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
+        let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
+        let unchanged: Vec<bool> = revisions.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
+        let coins = revisions.iter().filter(|r| r.job.guidance.is_some()).map(|r| f64::from(u8::from(r.job.primary == Some(0))));
+        let likeness = |of: &dyn Fn(&Revision, usize) -> bool| {
+            let all = revisions.iter().flat_map(|r| r.similarity.iter().filter(|(candidate, _)| of(r, *candidate)).map(|(_, s)| *s));
+            Likeness::of(&all.collect::<Vec<_>>())
+        };
+        Self {
+            kind: reviser.sets[set].kind,
+            aspect: reviser.sets[set].focus.name.clone(),
+            references: revisions.len(),
+            usable: count(&|revision| revision.is_usable(reviser.how.options.use_truncated)),
+            truncated: count(&|revision| revision.ended == Ended::Truncated),
+            empty: count(&|revision| revision.ended == Ended::Empty),
+            unchanged: (!unchanged.is_empty()).then(|| unchanged.iter().filter(|same| **same).count()),
+            first_is_primary: mean(coins),
+            mean_tokens: mean(revisions.iter().map(|revision| revision.tokens as f64)),
+            to_primary: likeness(&|revision, candidate| revision.job.primary == Some(candidate)),
+            to_guidance: likeness(&|revision, candidate| revision.job.guidance == Some(candidate)),
+            to_candidates: likeness(&|revision, _| revision.job.primary.is_none()),
+        }
+    }
+
+    /// Similarity in words to the text that was revised, or to the candidates where none was.
+    pub(crate) fn words_kept(&self) -> Option<f64> {
+        self.to_primary.word.or(self.to_candidates.word)
+    }
+}
+
+/// The table for people.
+pub(crate) fn revisions_section(tallies: &[Tally]) -> Section {
+    let columns = [
+        "kind",
+        "for",
+        "made",
+        "usable",
+        "truncated",
+        "empty",
+        "unchanged",
+        "tokens",
+        "to primary: words",
+        "characters",
+        "ROUGE-L",
+        "to guidance: words",
+    ];
+    let mut section = Section::new("References", columns);
+    for tally in tallies {
+        let near = if tally.to_primary.word.is_some() { tally.to_primary } else { tally.to_candidates };
+        let counts = [tally.references, tally.usable, tally.truncated, tally.empty].map(|count| count.to_string());
+        let unchanged = tally.unchanged.map_or_else(|| "–".to_owned(), |count| count.to_string());
+        let tokens = tally.mean_tokens.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}"));
+        let numbers = [near.word, near.char, near.rouge_l, tally.to_guidance.word].map(number);
+        let names = [tally.kind.to_string(), tally.aspect.clone().unwrap_or_else(|| "–".to_owned())];
+        section.push(names.into_iter().chain(counts).chain([unchanged, tokens]).chain(numbers));
+    }
+    section.note(
+        "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; tokens: mean length.",
+    );
+    section
+}
