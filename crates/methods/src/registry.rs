@@ -73,10 +73,13 @@ mod tests {
                 (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
             .with_generation(|request| {
-                generated(match request.prompt.text() {
-                    text if text.contains("to Revise]") => " the quality of text\n",
-                    text if text.contains("[[") => "Rather good. [[7]]",
-                    _ => "7",
+                let revise = request.prompt.text().contains("to Revise]");
+                generated(if revise {
+                    " the quality of text\n"
+                } else if request.max_tokens < 9 {
+                    "7"
+                } else {
+                    "Rather good. [[7]]"
                 })
             })
         };

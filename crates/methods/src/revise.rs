@@ -81,7 +81,7 @@ instruction, context, response, guidance (adapted, aspects and both in pairs), r
 fn focus(params: &ReviseParams) -> Result<Focus, MethodError> {
     let criteria = params.criteria.as_deref();
     match &params.attribute {
-        Some(attribute) => Focus::attribute(&words(attribute, None), criteria),
+        Some(attribute) => Focus::attribute(&words(attribute, None), criteria, 1),
         None => Focus::whole(criteria),
     }
 }

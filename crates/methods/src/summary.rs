@@ -223,9 +223,9 @@ impl Outcomes {
                 },
                 "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
+                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged".to_owned(),
                 "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself".to_owned(),
                 "truncated" => "a text that reached the limit of tokens is no reference; raise --max-tokens".to_owned(),
-                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged".to_owned(),
                 "unparsed" => {
                     "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) need no parsing"
                         .to_owned()

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::MethodError;
 use crate::attributes::{self, Words, words};
 use crate::judge::Mode;
-use crate::question::{LayoutOptions, text_or_file, word};
+use crate::question::{LayoutOptions, criteria, text_or_file, word};
 
 /// How a reference is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
@@ -112,16 +112,9 @@ impl Focus {
         Ok(Self { name: None, comparative: "better".to_owned(), criteria })
     }
 
-    /// One attribute, which has a built-in meaning or is given one.
-    pub(crate) fn attribute(words: &Words, criteria: Option<&str>) -> Result<Self, MethodError> {
-        let criteria = match (criteria, attributes::lookup(&words.attribute)) {
-            (Some(text), _) => text_or_file("--criteria", text)?,
-            (None, Some(known)) => known.definition.to_owned(),
-            (None, None) => {
-                let why = format!("no definition of `{}` is built in", words.attribute);
-                return Err(MethodError::option("--attribute", why, "say what it means with --criteria"));
-            }
-        };
+    /// One attribute of so many, which has a built-in meaning or is given one.
+    pub(crate) fn attribute(words: &Words, given: Option<&str>, attributes: usize) -> Result<Self, MethodError> {
+        let criteria = criteria(given, words, attributes)?;
         Ok(Self { name: Some(words.attribute.clone()), comparative: words.comparative.clone(), criteria })
     }
 

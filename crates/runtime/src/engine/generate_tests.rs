@@ -104,5 +104,6 @@ fn guesses_change_no_token_of_any_decoder() {
                 assert_eq!((&alone[0].token_ids, alone[0].finish), (&b.token_ids, b.finish), "{name}, {arithmetic:?}, text {index} alone");
             }
         }
-    }    assert!(total.0 > total.1 && total.1 > 100, "{total:?} guesses, and right ones");
+    }
+    assert!(total.0 > total.1 && total.1 > 100, "{total:?} guesses, and right ones");
 }
