@@ -46,6 +46,9 @@ pub enum MethodError {
         /// The nearest name, and how to go on without gold.
         hint: String,
     },
+    /// A metric cannot be had, or could not score.
+    #[error(transparent)]
+    Metric(#[from] probity_metrics::MetricError),
     /// There are no samples.
     #[error("there is no sample to judge\n\nhint: check --data and --limit")]
     NoSamples,

@@ -6,6 +6,7 @@
 //! file and one line.
 
 mod attributes;
+mod chats;
 mod comparative;
 mod error;
 mod g_eval;
@@ -21,6 +22,7 @@ mod question;
 mod quote;
 mod registry;
 mod revise;
+mod reviseval;
 mod run;
 mod scale;
 mod summary;
@@ -33,13 +35,14 @@ pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
-pub use method::{DynMethod, Method};
+pub use method::{DynMethod, Method, MetricModels};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
 pub use question::{Format, LayoutOptions, SubjectOptions};
 pub use registry::{method, methods};
 pub use revise::{Aspect, Kind, OwnTemplate, Revise, ReviseParams, ReviserOptions};
+pub use reviseval::{Reference, RevisEval, RevisEvalParams};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;
 pub use summary::{Headline, Outcomes, Report, Section, Signature, Summary, TemplateMark};

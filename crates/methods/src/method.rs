@@ -9,6 +9,15 @@ use serde_json::Value;
 
 use crate::{MethodError, Report, Run, Summary};
 
+/// The models that a method's metrics are made with, as the user named them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MetricModels {
+    /// What reads texts.
+    pub encoder: Option<String>,
+    /// What tells how probable texts are.
+    pub seq2seq: Option<String>,
+}
+
 /// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the registry.
 pub trait Method {
     /// The command-line options; their doc comments are the help. Serialised, they are the arguments in force.
@@ -23,6 +32,11 @@ pub trait Method {
     /// The further models that the method asks, as the user named them; [`Run::other_models`] holds them in this order.
     fn other_models(_: &Self::Params) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The models that its metrics are made with; [`Run::metric_models`] holds them.
+    fn metric_models(_: &Self::Params) -> MetricModels {
+        MetricModels::default()
     }
 
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
@@ -43,6 +57,8 @@ pub trait DynMethod: Sync {
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError>;
     /// [`Method::other_models`] of these options.
     fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError>;
+    /// [`Method::metric_models`] of these options.
+    fn metric_models(&self, matches: &ArgMatches) -> Result<MetricModels, MethodError>;
     /// Reads the options and runs the method. A method that names other models needs a run that has them.
     fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
 }
@@ -79,6 +95,10 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
 
     fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError> {
         Ok(M::other_models(&<M::Params as clap::FromArgMatches>::from_arg_matches(matches)?))
+    }
+
+    fn metric_models(&self, matches: &ArgMatches) -> Result<MetricModels, MethodError> {
+        Ok(M::metric_models(&<M::Params as clap::FromArgMatches>::from_arg_matches(matches)?))
     }
 
     fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {

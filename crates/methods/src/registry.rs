@@ -8,6 +8,7 @@ use crate::method::{DynMethod, entry};
 use crate::para_pluie::ParaPluie;
 use crate::prompt_scoring::PromptScoring;
 use crate::revise::Revise;
+use crate::reviseval::RevisEval;
 
 const METHODS: &[&dyn DynMethod] = &[
     entry::<Comparative>(),
@@ -17,6 +18,7 @@ const METHODS: &[&dyn DynMethod] = &[
     entry::<ParaPluie>(),
     entry::<Judge>(),
     entry::<Revise>(),
+    entry::<RevisEval>(),
 ];
 
 /// All methods, in the order in which they are listed.
@@ -98,6 +100,8 @@ mod tests {
             ("judge --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
             // four of seven words kept
             ("revise", [4.0 / 7.0, 4.0 / 7.0]),
+            // the rating that was written, without reference
+            ("reviseval --reference none --mode pointwise --scale 1..10 --attribute coherence", [7.0, 7.0]),
         ];
         assert_eq!(
             golden.map(|(args, _)| args.split(' ').next().expect("a name")).to_vec(),
@@ -164,6 +168,7 @@ mod tests {
             "judge --attribute coherence --ties",
             "judge --attribute coherence --verdict label",
             "revise --kind aspects",
+            "reviseval --metric bleu,rouge-l --mode pointwise --scale 1..10 --attribute coherence",
         ] {
             let (backward, rows) = run(args, &samples, &probabilities());
             let (forward, same_rows) = run(args, &samples, &InOrder(probabilities()));

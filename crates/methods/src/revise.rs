@@ -10,18 +10,18 @@ mod tests;
 use probity_data::Sample;
 use serde_json::json;
 
-use options::Focus;
+pub(crate) use options::Focus;
 pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
-use reviser::{Made, Reviser, Revising};
-use rows::{Tally, revisions_section, row};
+pub(crate) use reviser::{Job, Made, Reviser, Revising, Revision};
+pub(crate) use rows::{Tally, revisions_section, row};
 
 use crate::attributes::words;
 use crate::judge::Mode;
 use crate::run::write_row;
-use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature};
+use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature, chats};
 
 /// The table of all references that were made.
-const REVISIONS: &str = "revisions";
+pub(crate) const REVISIONS: &str = "revisions";
 
 /// The table of samples with these references.
 const REVISED: &str = "revised";
@@ -51,7 +51,8 @@ Similarity of a reference to a candidate, from 0 to 1: characters and words by L
 Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, similarity), `revised.jsonl` \
 and `summary.json`. `revised.jsonl` has the samples with the references that were made in place of their own: data for any command that \
 takes references, such as `probity metrics`. Where each candidate has references of its own, it has a sample of its own there, called \
-ITEM#CANDIDATE. A sample without a usable reference is left out, and counted.
+ITEM#CANDIDATE. A sample without a usable reference is left out, and counted. \
+With --export-sets `set_reviser.jsonl` has the prompts and the usable references as chats.
 
 Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, diversified. A file of your own is a Jinja template with the slots \
 instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
@@ -74,6 +75,10 @@ instruction, context, response, guidance (adapted, aspects and both in pairs), r
         let made =
             reviser.make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(&reviser, revision)))?;
         let left_out = write_revised(&reviser, &made, run)?;
+        if options.export_sets {
+            let usable = made.revisions.iter().filter(|revision| revision.is_usable(options.use_truncated));
+            chats::write("set_reviser", usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone())), run)?;
+        }
         Ok(report(&reviser, &made, left_out, signature))
     }
 }

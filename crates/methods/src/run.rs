@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
+use probity_metrics::Models;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -95,6 +96,7 @@ impl Cost {
 pub struct Run<'a> {
     model: &'a dyn LanguageModel,
     others: &'a [&'a dyn LanguageModel],
+    metric_models: Models,
     output: &'a mut dyn Output,
     usage: Usage,
     requests: usize,
@@ -104,13 +106,24 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// A run that starts now.
     pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
-        Self { model, others: &[], output, usage: Usage::default(), requests: 0, started: Instant::now() }
+        Self { model, others: &[], metric_models: Models::default(), output, usage: Usage::default(), requests: 0, started: Instant::now() }
     }
 
     /// The same with further models: those that [`DynMethod::other_models`](crate::DynMethod::other_models) names, in its order.
     #[must_use]
     pub fn with_other_models(self, others: &'a [&'a dyn LanguageModel]) -> Self {
         Self { others, ..self }
+    }
+
+    /// The same with the models that [`DynMethod::metric_models`](crate::DynMethod::metric_models) names.
+    #[must_use]
+    pub fn with_metric_models(self, metric_models: Models) -> Self {
+        Self { metric_models, ..self }
+    }
+
+    /// The models that metrics are made with, as far as they are there.
+    pub fn metric_models(&self) -> &Models {
+        &self.metric_models
     }
 
     /// The model that is asked.

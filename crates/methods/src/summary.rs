@@ -129,7 +129,7 @@ pub struct Headline {
 }
 
 impl Headline {
-    pub(crate) fn new(figure: &'static str, attribute: Option<&str>, value: Option<f64>) -> Self {
+    pub(crate) fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
         Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
     }
 }

@@ -50,6 +50,7 @@ several references the nearest counts, the longest of equally near ones. For all
 divided by the sum of the longer lengths.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References];
+    const LOWER_IS_BETTER: bool = true;
 
     fn build(options: LevenshteinOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Distance { options, from: Need::References }))
@@ -67,6 +68,7 @@ Characters or words inserted, deleted or replaced to turn the source into the ca
 How much was edited: see levenshtein, here against the source instead of references.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::Source];
+    const LOWER_IS_BETTER: bool = true;
 
     fn build(options: LevenshteinOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Distance { options, from: Need::Source }))

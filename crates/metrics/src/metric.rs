@@ -152,6 +152,8 @@ pub trait Definition {
     const NEEDS: Needs;
     /// Whether the score of all items together is the mean of theirs; else it is made of summed counts.
     const MEAN: bool = false;
+    /// Whether a lower score is a better one.
+    const LOWER_IS_BETTER: bool = false;
 
     /// The metric with these options.
     fn build(options: Self::Options, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
@@ -171,6 +173,8 @@ pub trait DynDefinition: Sync {
     fn needs(&self) -> Needs;
     /// [`Definition::MEAN`].
     fn is_mean(&self) -> bool;
+    /// [`Definition::LOWER_IS_BETTER`].
+    fn lower_is_better(&self) -> bool;
     /// The options, for help and for reading them.
     fn command(&self) -> Command;
     /// The options with defaults filled in, for the manifest.
@@ -209,6 +213,10 @@ impl<D: Definition + 'static> DynDefinition for Erased<D> {
 
     fn is_mean(&self) -> bool {
         D::MEAN
+    }
+
+    fn lower_is_better(&self) -> bool {
+        D::LOWER_IS_BETTER
     }
 
     fn command(&self) -> Command {

@@ -76,6 +76,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn distances_and_error_rates_are_better_where_they_are_lower() {
+        let lower: Vec<&str> = metrics().iter().filter(|metric| metric.lower_is_better()).map(|metric| metric.name()).collect();
+        assert_eq!(lower, ["ter", "levenshtein", "levenshtein-source"]);
+    }
+
     /// One golden case per metric: its score of the second item, by its tool, and of both together.
     #[test]
     fn golden_cases() {

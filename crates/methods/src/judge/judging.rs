@@ -64,6 +64,8 @@ pub(crate) struct Judging<'m> {
     templates: Vec<Template>,
     /// Settings besides the templates that prompts depend on, by attribute.
     texts: Vec<[String; 2]>,
+    /// Every answer is sampled at this temperature, also where there is one cycle.
+    sampled: Option<f64>,
 }
 
 impl<'m> Judging<'m> {
@@ -81,6 +83,7 @@ impl<'m> Judging<'m> {
             layout,
             templates: Vec::with_capacity(words.len()),
             texts: Vec::with_capacity(words.len()),
+            sampled: None,
         };
         for one in &words {
             judging.load(one, words.len())?;
@@ -112,6 +115,12 @@ impl<'m> Judging<'m> {
         self.templates.push(template.guarding_verdicts(&self.offered.names()));
         self.texts.push([criteria, rubric]);
         Ok(())
+    }
+
+    /// The same judge, which samples each answer at this temperature.
+    #[must_use]
+    pub(crate) fn sampling_at(self, temperature: f64) -> Self {
+        Self { sampled: Some(temperature), ..self }
     }
 
     /// The judge's model.
@@ -198,7 +207,8 @@ impl<'m> Judging<'m> {
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
     }
 
-    fn prompt(&self, question: &Question<'_>) -> Prompt {
+    /// What the judge is shown; the question can be rendered, as [`Self::ask`] has found out.
+    pub(crate) fn prompt(&self, question: &Question<'_>) -> Prompt {
         self.render(question).expect("it could be rendered before").prompt(&self.layout)
     }
 
@@ -212,9 +222,11 @@ impl<'m> Judging<'m> {
         let verdict = options.verdict.has_labels().then(|| (MARKER.to_owned(), self.labels.clone()));
         let mut request = GenerateRequest::greedy(id, self.prompt(question), options.max_tokens as usize);
         request.verdict = verdict;
-        if options.cycles > 1 {
-            let seed = seed_for(options.seed, &["cycle", &request.id, &cycle.to_string()]);
-            request.sampling = Sampling::Random { temperature: options.temperature, limits: SamplingLimits::default(), seed };
+        if let Some(temperature) = self.sampled.or_else(|| (options.cycles > 1).then_some(options.temperature)) {
+            let mut parts = vec!["cycle".to_owned(), request.id.clone(), cycle.to_string()];
+            parts.extend(self.sampled.map(|temperature| temperature.to_string()));
+            let seed = seed_for(options.seed, &parts.iter().map(String::as_str).collect::<Vec<_>>());
+            request.sampling = Sampling::Random { temperature, limits: SamplingLimits::default(), seed };
             request.id = format!("{}#{cycle}", request.id);
         }
         request

@@ -16,7 +16,7 @@ mod verdict;
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 
-#[expect(unused_imports, reason = "for methods that put questions of their own to a judge")]
-pub(crate) use judging::{Judged, Judging, Question, Shown};
-#[expect(unused_imports, reason = "for methods that put questions of their own to a judge")]
-pub(crate) use verdict::{Choice, Decided, Says, Verdict};
+pub(crate) use judging::{Judging, Question, Shown};
+pub(crate) use plan::Settled;
+pub(crate) use report::{interval, percent};
+pub(crate) use verdict::{Answer, Choice, Decided, Verdict};

@@ -43,15 +43,29 @@ pub(super) struct Plan {
 
 /// A judge's verdict on a unit.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Settled {
-    pub(super) decided: Decided,
+pub(crate) struct Settled {
+    pub(crate) decided: Decided,
     /// Of a pair with its first shown first, and with its second; absent where that was not asked.
-    pub(super) orders: [Option<Decided>; 2],
+    pub(crate) orders: [Option<Decided>; 2],
 }
 
 impl Settled {
+    /// The references' vote in each order, and of both orders what they agree in, else a tie; where verdicts are probabilities (`labels`) the
+    /// mean. Where one order has no verdict there is none. Every verdict is on the pair's first, whichever order it was shown in.
+    pub(crate) fn of(orders: [Vec<Decided>; 2], labels: bool) -> Self {
+        let orders = orders.map(one_of);
+        let had: Vec<Decided> = orders.iter().flatten().cloned().collect();
+        let decided = match had.iter().find(|order| order.says.is_none()) {
+            Some(failed) => failed.clone(),
+            None if had.len() == 1 => had[0].clone(),
+            None if labels => Decided::mean(&had),
+            None => Decided::vote(&had),
+        };
+        Self { decided, orders }
+    }
+
     /// Whether the verdict depends on the order; `None` unless there is one in both.
-    pub(super) fn turns(&self) -> Option<bool> {
+    pub(crate) fn turns(&self) -> Option<bool> {
         let [given, turned] = self.orders.each_ref().map(|order| order.as_ref().and_then(Decided::choice));
         given.zip(turned).map(|(given, turned)| given != turned)
     }
@@ -119,26 +133,14 @@ impl Plan {
         self.asked.iter().map(question).collect()
     }
 
-    /// What a judge's verdicts come to for each unit: its references' vote in each order, and of both orders what they agree in, else a tie;
-    /// where verdicts are probabilities (`labels`) the mean. Where one order has no verdict the pair has none.
+    /// What a judge's verdicts come to for each unit; see [`Settled::of`].
     pub(super) fn settle(&self, verdicts: &[Verdict], labels: bool) -> Vec<Settled> {
         let mut by_unit: Vec<[Vec<Decided>; 2]> = vec![Default::default(); self.units.len()];
         for (asked, verdict) in self.asked.iter().zip(verdicts) {
             let decided = if asked.turned { verdict.decided.turned() } else { verdict.decided.clone() };
             by_unit[asked.unit][usize::from(asked.turned)].push(decided);
         }
-        let settle = |orders: [Vec<Decided>; 2]| {
-            let orders = orders.map(one_of);
-            let had: Vec<Decided> = orders.iter().flatten().cloned().collect();
-            let decided = match had.iter().find(|order| order.says.is_none()) {
-                Some(failed) => failed.clone(),
-                None if had.len() == 1 => had[0].clone(),
-                None if labels => Decided::mean(&had),
-                None => Decided::vote(&had),
-            };
-            Settled { decided, orders }
-        };
-        by_unit.into_iter().map(settle).collect()
+        by_unit.into_iter().map(|orders| Settled::of(orders, labels)).collect()
     }
 
     /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as half, or its rating.

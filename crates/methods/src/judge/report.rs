@@ -150,12 +150,12 @@ impl PreferenceFigures {
 }
 
 /// Of the mean over resampled units; none of one.
-fn interval(points: &[f64]) -> Option<Interval> {
+pub(crate) fn interval(points: &[f64]) -> Option<Interval> {
     let of_mean = |drawn: &[usize]| mean(drawn.iter().map(|k| points[*k]));
     if points.len() > 1 { Resampling::default().interval(points.len(), of_mean) } else { None }
 }
 
-fn percent(interval: Option<Interval>) -> String {
+pub(crate) fn percent(interval: Option<Interval>) -> String {
     interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
 }
 

@@ -89,6 +89,15 @@ impl Decided {
         Self { says: None, outcome }
     }
 
+    /// What decides without a doubt.
+    pub(crate) fn chosen(choice: Choice) -> Self {
+        Self::of(Says::Pair(choice.weights()), false)
+    }
+
+    pub(crate) fn rated(rating: f64) -> Self {
+        Self::of(Says::Rating(rating), false)
+    }
+
     fn of(says: Says, low_mass: bool) -> Self {
         let tied = matches!(says, Says::Pair(weights) if heaviest(weights).is_none());
         let outcome = if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
@@ -166,6 +175,9 @@ pub(crate) struct Answer {
     /// What it wrote; absent where it was asked for labels alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
+    /// Tokens that it wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<usize>,
     /// The verdict that the text ends in; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) written: Option<String>,
@@ -217,6 +229,11 @@ impl Verdict {
         mean(self.answers.iter().filter_map(|answer| answer.mass))
     }
 
+    /// Tokens of its prompts and answers, as if each were computed from scratch.
+    pub(crate) fn tokens(&self) -> usize {
+        self.answers.iter().map(|answer| self.prompt_tokens.unwrap_or(0) + answer.tokens.unwrap_or(0)).sum()
+    }
+
     /// Answers that were given and hold no verdict.
     pub(crate) fn unparsed(&self) -> usize {
         self.answers.iter().filter(|answer| matches!(answer.outcome, Outcome::Unparsed { .. })).count()
@@ -225,7 +242,7 @@ impl Verdict {
 
 impl Answer {
     fn new(decided: Decided) -> Self {
-        Self { text: None, written: None, probabilities: None, mass: None, outcome: decided.outcome.clone(), decided }
+        Self { text: None, tokens: None, written: None, probabilities: None, mass: None, outcome: decided.outcome.clone(), decided }
     }
 
     fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
@@ -245,7 +262,7 @@ impl Answer {
             || Self::new(Decided::none(unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand")))),
             |verdict| Self::from_labels(verdict, offered),
         );
-        Self { text: written.text, written: written.written, ..answer }
+        Self { text: written.text, tokens: written.tokens, written: written.written, ..answer }
     }
 
     /// The verdict that a text ends in.
@@ -263,7 +280,7 @@ impl Answer {
             }
             Err(why) => Decided::none(unparsed(why)),
         };
-        Self { text: Some(result.text.clone()), written, ..Self::new(decided) }
+        Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::new(decided) }
     }
 }
 

@@ -176,6 +176,9 @@ pub struct ReviserOptions {
     /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not references.
     #[arg(long)]
     pub use_truncated: bool,
+    /// Write chats to train a model on into the run's folder: the prompts, and what was answered.
+    #[arg(long)]
+    pub export_sets: bool,
 }
 
 impl ReviserOptions {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Sampling, SamplingLimits, SinkError};
+use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits, SinkError};
 use rand::Rng;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub(crate) struct Set {
 }
 
 /// One reference to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Job {
     pub(crate) item: usize,
     /// The position of its [`Set`].
@@ -253,6 +253,11 @@ impl<'a> Reviser<'a> {
         self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
     }
 
+    /// What the model is shown; the prompt can be made, as [`Self::make`] has found out.
+    pub(crate) fn prompt(&self, job: &Job) -> Prompt {
+        self.render(job).expect("it could be rendered before").prompt(&self.how.layout)
+    }
+
     fn request(&self, job: &Job) -> GenerateRequest {
         let Set { kind, focus, .. } = &self.sets[job.set];
         let sample = &self.samples[job.item];
@@ -261,8 +266,7 @@ impl<'a> Reviser<'a> {
         for part in focus.name.iter().cloned().chain(candidate).chain(job.paraphrase.map(|(k, n)| format!("{k}#{n}"))) {
             id = format!("{id}/{part}");
         }
-        let prompt = self.render(job).expect("it could be rendered before").prompt(&self.how.layout);
-        let request = GenerateRequest::greedy(id, prompt, self.how.max_tokens as usize);
+        let request = GenerateRequest::greedy(id, self.prompt(job), self.how.max_tokens as usize);
         match job.paraphrase {
             None => request,
             Some((reference, number)) => {

@@ -45,6 +45,7 @@ Equal to sacrebleu (Post 2018), with its limits: shifts of up to 10 words over u
 diagonal. Of several references the one with the fewest edits counts, over the mean of their lengths. The corpus's rate is that of summed edits \
 over summed lengths, not a mean of its items. It may exceed 100.";
     const NEEDS: Needs = &[Need::References];
+    const LOWER_IS_BETTER: bool = true;
 
     fn build(options: TerOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
         Ok(Box::new(Self(options)))

@@ -1,0 +1,327 @@
+//! `RevisEval` whole (Zhang et al. 2024): references by revision, then a judge or metrics against them.
+
+mod analyses;
+mod judged;
+mod options;
+mod ratings;
+mod references;
+mod scored;
+mod sets;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod voices;
+
+use probity_data::Sample;
+use probity_lm::LanguageModel;
+use serde_json::{Value, json};
+
+pub use options::{Reference, RevisEvalParams};
+
+use crate::gold;
+use crate::judge::{Judging, Mode, Verdict};
+use crate::method::MetricModels;
+use crate::revise::{Focus, Made, REVISIONS, Reviser, Revising, Tally, revisions_section, row};
+use crate::run::write_row;
+use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use judged::{Asking, TEMPERATURES};
+use options::Chosen;
+use references::{Shelf, Unit, units};
+use scored::{Ready, Scored};
+use sets::Sets;
+use tables::{Tables, pairs_section};
+use voices::{By, PairFigures, Voice};
+
+/// References by revision and what judges and metrics make of them; see [`Method::LONG_ABOUT`].
+pub struct RevisEval;
+
+impl Method for RevisEval {
+    type Params = RevisEvalParams;
+    const NAME: &'static str = "reviseval";
+    const ABOUT: &'static str = "Make references by revision, and hold candidates against them by a judge and by metrics";
+    const LONG_ABOUT: &'static str = "\
+Make references by revision, and hold candidates against them by a judge and by metrics.
+
+RevisEval whole (Zhang et al. 2024): the model revises what is to be judged (see `probity revise`), and the revision is the reference by which a judge \
+(see `probity judge`) and metrics (see `probity metrics`) decide. --reference names everything that candidates are held against, one after the other, \
+so that the kinds can be compared: none, given, direct, adapted, aspects, both, each, diversified. One table has them all: for each kind of reference the judge, each metric \
+and the vote of the metrics, with accuracy against preferences and its bootstrap interval, or with correlations to gold scores where candidates \
+are rated each by itself (--mode pointwise).
+
+A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie. `changed` is the share of pairs whose verdict \
+changes with the order. A metric prefers the better score (of distances and error rates the lower one), and equal scores are a tie. Kinds with \
+several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, and of paraphrases, the mean. References in the data are \
+shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
+
+What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of pairs on which two ways of judging differ. Effectiveness: \
+P with reference over P without, beside the similarity of references and candidates (--similarity), over all pairs and over thirds of them. \
+--cost-match: two more cycles without reference, and the vote of three. --rate: mean ratings of candidates and references, each by itself. \
+Subsets: accuracy by what stands before the first / of the items' ids. --export-sets: chats to train a reviser and a judge on, of units on which the judge agrees with people, \
+without reference and with a revision.
+
+--judge-model lets another model judge than the one that revises; only one of them is in memory at a time.
+
+Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per question to the judge), `preferences.jsonl` (item, reference, by, choice, outcome) \
+or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` with --export-sets.";
+
+    fn other_models(params: &RevisEvalParams) -> Vec<String> {
+        params.judge_model.iter().cloned().collect()
+    }
+
+    fn metric_models(params: &RevisEvalParams) -> MetricModels {
+        MetricModels { encoder: params.encoder.clone(), seq2seq: params.seq2seq.clone() }
+    }
+
+    fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let chosen = params.check(samples)?;
+        let attributes = &params.judging.attribute;
+        let pointwise = params.judging.mode == Mode::Pointwise;
+        let gold = gold::uses(samples, attributes, params.no_gold || !pointwise)?;
+        let judges = Judges::new(params, run)?;
+        let reviser = reviser(params, samples, run)?;
+        let signature = judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
+        let signature = sign(params, &chosen, signature);
+        let made = revise(&reviser, run)?;
+        let shelf = Shelf::new(&reviser, &made);
+        let units = units(samples, params.judging.mode, attributes.len());
+        let work = Work { params, samples, units: &units, shelf: &shelf };
+        let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
+        let (verdicts, quoted_lines) = judges.ask(&asking, run)?;
+        let mut voices = work.judge_voices(&asking, &verdicts);
+        let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
+        voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
+        let tables = Tables { samples, units: &units, attributes, voices: &voices };
+        tables.write(run)?;
+
+        let mut told = Told::default();
+        told.pairs(&tables, params);
+        told.gold(&tables, &gold);
+        told.analyses(&work, &asking, &verdicts, &voices, &similarity);
+        if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
+            let ratings = ratings::rate(judge, samples, &units, &params.reference, &shelf, run)?;
+            told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));
+        }
+        if let (Some((_, judge)), true) = (judges.cycles.first(), params.reviser.export_sets) {
+            let sets = Sets { samples, asking: &asking, verdicts: &verdicts, seed: params.judging.seed };
+            let written = sets.write(judge, &reviser, &shelf, run)?;
+            told.add("sets", json!(written), sets::section(&written));
+        }
+        let tallies = Tally::all(&reviser, &made.revisions);
+        told.add("references", json!(tallies), revisions_section(&tallies));
+        told.values["metrics"] = json!(metrics);
+        Ok(told.report(&work, &made, &verdicts, quoted_lines.max(made.quoted_lines), signature))
+    }
+}
+
+fn sign(params: &RevisEvalParams, chosen: &Chosen, signature: Signature) -> Signature {
+    let references: Vec<String> = params.reference.iter().map(ToString::to_string).collect();
+    let metrics: Vec<&str> = chosen.metrics.iter().map(probity_metrics::Choice::label).collect();
+    signature
+        .with("reference", &references.join(","))
+        .with("metric", &metrics.join(","))
+        .with("similarity", chosen.similarity.label())
+        .with("encoder", params.encoder.as_deref().unwrap_or("none"))
+        .with("seq2seq", params.seq2seq.as_deref().unwrap_or("none"))
+}
+
+/// The judge in all parts that it has.
+struct Judges<'m> {
+    /// With the temperature of each cycle; empty without a judge.
+    cycles: Vec<(Option<f64>, Judging<'m>)>,
+    /// For ratings of single texts.
+    rating: Option<Judging<'m>>,
+}
+
+impl<'m> Judges<'m> {
+    fn new(params: &RevisEvalParams, run: &Run<'m>) -> Result<Self, MethodError> {
+        let model: &'m dyn LanguageModel = run.other_models().first().copied().unwrap_or(run.model());
+        let judge = || Judging::new(&params.judging, model);
+        let mut cycles = Vec::new();
+        if !params.no_judge {
+            cycles.push((None, judge()?));
+        }
+        if params.cost_match {
+            for temperature in TEMPERATURES {
+                cycles.push((Some(temperature), judge()?.sampling_at(temperature)));
+            }
+        }
+        let rating =
+            params.rate.as_ref().map(|attribute| Judging::new(&ratings::options(&params.judging, attribute), model)).transpose()?;
+        Ok(Self { cycles, rating })
+    }
+
+    fn sign(&self, signature: Signature) -> Signature {
+        let parts = self.rating.iter().chain(self.cycles.first().map(|(_, judge)| judge));
+        parts.fold(signature, |signature, judge| judge.sign(signature))
+    }
+
+    fn ask(&self, asking: &Asking<'_>, run: &mut Run<'_>) -> Result<(Vec<Verdict>, usize), MethodError> {
+        if self.cycles.is_empty() { Ok((Vec::new(), 0)) } else { asking.ask(&self.cycles, run) }
+    }
+}
+
+fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>) -> Result<Reviser<'a>, MethodError> {
+    let judging = &params.judging;
+    let layout = judging.layout.layout(run.model().description(), "Answer:")?;
+    let words = judging.words()?;
+    let focus = |words: &crate::attributes::Words| match (words.attribute.as_str(), &judging.criteria) {
+        // The default: the text as a whole.
+        ("quality", None) => Focus::whole(None),
+        (_, criteria) => Focus::attribute(words, criteria.as_deref(), judging.attribute.len()),
+    };
+    let foci = words.iter().map(focus).collect::<Result<Vec<_>, _>>()?;
+    let (options, max_tokens) = (&params.reviser, params.revision_tokens);
+    let how = Revising { options, mode: judging.mode, noun: &judging.noun, max_tokens, layout, seed: judging.seed };
+    Reviser::new(how, &params.kinds(), &foci, samples)
+}
+
+fn revise(reviser: &Reviser<'_>, run: &mut Run<'_>) -> Result<Made, MethodError> {
+    let jobs = reviser.jobs();
+    run.table(REVISIONS, jobs.len())?;
+    reviser.make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(reviser, revision)))
+}
+
+/// What is judged, and what it is held against.
+struct Work<'a> {
+    params: &'a RevisEvalParams,
+    samples: &'a [Sample],
+    units: &'a [Unit],
+    shelf: &'a Shelf<'a>,
+}
+
+impl Work<'_> {
+    fn pairs(&self) -> bool {
+        self.params.judging.mode == Mode::Pairwise
+    }
+
+    /// What the judge is asked under: metrics alone take the mean over paraphrases.
+    fn judged(&self) -> &[Reference] {
+        if self.params.no_judge { &[] } else { &self.params.reference }
+    }
+
+    fn with_references(&self) -> impl Iterator<Item = Reference> {
+        self.params.reference.iter().copied().filter(|reference| *reference != Reference::None)
+    }
+
+    fn judge_voices(&self, asking: &Asking<'_>, verdicts: &[Verdict]) -> Vec<Voice> {
+        let labels = self.params.judging.verdict.has_labels();
+        let voice = |&reference: &Reference| Voice { reference, by: By::Judge, says: asking.settle(verdicts, reference, labels, false) };
+        self.judged().iter().map(voice).collect()
+    }
+
+    /// Adds what each metric says under each kind of reference, and their vote on pairs; what the metrics are.
+    fn metric_voices(&self, chosen: &Chosen, run: &Run<'_>, voices: &mut Vec<Voice>) -> Result<Vec<Value>, MethodError> {
+        let ready = chosen.metrics.iter().map(|choice| Ready::new(choice, run.metric_models())).collect::<Result<Vec<_>, _>>()?;
+        for reference in self.with_references() {
+            let mut metrics = Vec::with_capacity(ready.len());
+            for metric in &ready {
+                let scored = metric.score(self.samples, self.units, self.shelf, reference)?;
+                let averaged = reference == Reference::Diversified;
+                let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
+                metrics.push(Voice::without_order(reference, By::Metric(metric.choice.label().to_owned()), says));
+            }
+            let vote = (self.pairs() && metrics.len() > 1).then(|| Voice::vote(reference, &metrics));
+            voices.extend(metrics.into_iter().chain(vote));
+        }
+        Ok(ready.iter().map(Ready::described).collect())
+    }
+
+    /// How alike references and candidates are; nothing without a judge, who is compared by it.
+    fn similarity(&self, chosen: &Chosen, run: &Run<'_>) -> Result<Vec<(Reference, Scored)>, MethodError> {
+        if self.params.no_judge || !self.params.reference.contains(&Reference::None) {
+            return Ok(Vec::new());
+        }
+        let metric = Ready::new(&chosen.similarity, run.metric_models())?;
+        self.with_references().map(|reference| Ok((reference, metric.score(self.samples, self.units, self.shelf, reference)?))).collect()
+    }
+}
+
+/// What the summary says.
+struct Told {
+    values: Value,
+    sections: Vec<Section>,
+    headline: Vec<Headline>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { values: json!({}), sections: Vec::new(), headline: Vec::new() }
+    }
+}
+
+impl Told {
+    fn add(&mut self, name: &str, value: Value, section: Section) {
+        self.values[name] = value;
+        self.sections.push(section);
+    }
+
+    fn pairs(&mut self, tables: &Tables<'_>, params: &RevisEvalParams) {
+        if params.judging.mode == Mode::Pointwise {
+            return;
+        }
+        let figures = tables.pairs();
+        let main = |one: &&PairFigures| match one.by {
+            By::Judge => true,
+            By::Vote => params.no_judge,
+            By::Metric(_) => params.no_judge && params.metric.len() == 1,
+        };
+        let headline = figures.iter().filter(main).filter(|one| one.agreement.accuracy.is_some());
+        self.headline = headline
+            .map(|one| Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy))
+            .collect();
+        self.add("pairs", json!(figures), pairs_section(&figures));
+        let (values, section) = tables.by_subset();
+        self.add("subsets", json!(values), section);
+    }
+
+    fn gold(&mut self, tables: &Tables<'_>, gold: &[gold::GoldUse<'_>]) {
+        let (values, sections, headline) = tables.against_gold(gold);
+        self.values["gold"] = json!(values);
+        self.sections.extend(sections);
+        self.headline.extend(headline);
+    }
+
+    fn analyses(
+        &mut self,
+        work: &Work<'_>,
+        asking: &Asking<'_>,
+        verdicts: &[Verdict],
+        voices: &[Voice],
+        similarity: &[(Reference, Scored)],
+    ) {
+        let (params, samples, units) = (work.params, work.samples, work.units);
+        let tokens = analyses::tokens(asking, verdicts, &params.reference, work.shelf);
+        self.add("tokens", json!(tokens), analyses::tokens_section(&tokens, work.pairs()));
+        if params.cost_match {
+            let spent = analyses::spent(samples, asking, verdicts, voices, &tokens);
+            self.add("cost_match", json!(spent), analyses::spent_section(&spent));
+        }
+        let effects = analyses::effects(samples, units, &params.judging.attribute, voices, similarity);
+        self.add("effectiveness", json!(effects), analyses::effects_section(&effects, &params.similarity, work.pairs()));
+        if work.pairs() {
+            let disagreements = analyses::disagreements(voices);
+            self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));
+        }
+    }
+
+    fn report(mut self, work: &Work<'_>, made: &Made, verdicts: &[Verdict], quoted_lines: usize, signature: Signature) -> Report {
+        let mut outcomes = Outcomes::default();
+        made.revisions.iter().for_each(|revision| outcomes.add_named(revision.ended.name()));
+        for verdict in verdicts {
+            outcomes.add(&verdict.decided.outcome);
+        }
+        let not_a_pair = work.samples.iter().filter(|sample| work.pairs() && sample.candidates.len() != 2).count();
+        (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
+        let held = |reference: Reference| work.units.iter().filter(|unit| work.shelf.references(reference, **unit).is_empty()).count();
+        let no_reference: usize = work.with_references().map(held).sum();
+        (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));
+        self.sections.retain(|section| !section.rows.is_empty());
+        if let Some(first) = self.sections.first_mut() {
+            outcomes.notes(&signature.model, first);
+            gold::notes(quoted_lines, &[], first);
+        }
+        self.values["items"] = json!(work.samples.len());
+        self.values["quoted_lines"] = json!(quoted_lines);
+        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline }
+    }
+}

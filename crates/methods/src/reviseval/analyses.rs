@@ -1,0 +1,219 @@
+//! What the paper looks at besides agreement: effectiveness against similarity, disagreement, cost.
+
+use probity_data::Sample;
+use probity_stats::Correlation;
+use serde::Serialize;
+
+use super::judged::Asking;
+use super::options::Reference;
+use super::references::{Shelf, Unit};
+use super::scored::Scored;
+use super::voices::{Agreement, By, Voice, point, preferred};
+use crate::Section;
+use crate::judge::{Decided, Settled, Verdict, percent};
+use crate::revise::Revision;
+use crate::summary::{mean, number};
+
+/// P with references over P without, beside how alike references and candidates are (the paper's Table 7 and Figure 1).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Effect {
+    reference: Reference,
+    /// All units, or a third of them by similarity.
+    group: &'static str,
+    /// Units decided with and without reference, whose gold is known.
+    units: usize,
+    similarity: Option<f64>,
+    with_reference: Option<f64>,
+    without: Option<f64>,
+    /// The paper's effectiveness; absent where P without reference is not above 0.
+    effectiveness: Option<f64>,
+}
+
+/// A unit that both judge and gold say something of.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    similarity: f64,
+    with: f64,
+    without: f64,
+    gold: f64,
+}
+
+impl Effect {
+    fn of(reference: Reference, group: &'static str, known: &[Known], pairs: bool) -> Self {
+        let performance = |said: fn(&Known) -> f64| {
+            if pairs {
+                return mean(known.iter().map(said));
+            }
+            let (said, gold): (Vec<f64>, Vec<f64>) = known.iter().map(|one| (said(one), one.gold)).unzip();
+            Correlation::Spearman.coefficient(&said, &gold)
+        };
+        let (with_reference, without) = (performance(|one| one.with), performance(|one| one.without));
+        let effectiveness = with_reference.zip(without).filter(|(_, without)| *without > 0.0).map(|(with, without)| with / without);
+        let similarity = mean(known.iter().map(|one| one.similarity));
+        Self { reference, group, units: known.len(), similarity, with_reference, without, effectiveness }
+    }
+}
+
+/// Of every kind of reference by the judge; of pairs also by thirds of similarity. `alike` has the similarities under each kind.
+pub(super) fn effects(
+    samples: &[Sample],
+    units: &[Unit],
+    attributes: &[String],
+    voices: &[Voice],
+    alike: &[(Reference, Scored)],
+) -> Vec<Effect> {
+    let by_judge = |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge);
+    let Some(free) = by_judge(Reference::None) else { return Vec::new() };
+    let mut effects = Vec::new();
+    for (reference, similarity) in alike {
+        let Some(voice) = by_judge(*reference) else { continue };
+        let known = |number: usize| known(samples, units[number], attributes, number, [voice, free], similarity);
+        let mut known: Vec<Known> = (0..units.len()).filter_map(known).collect();
+        let pairs = units.iter().any(|unit| unit.second.is_some());
+        effects.push(Effect::of(*reference, "all", &known, pairs));
+        known.sort_by(|a, b| a.similarity.total_cmp(&b.similarity));
+        let thirds = ["least alike", "between", "most alike"].into_iter().enumerate().filter(|_| pairs && known.len() >= 6);
+        effects
+            .extend(thirds.map(|(k, group)| Effect::of(*reference, group, &known[k * known.len() / 3..(k + 1) * known.len() / 3], true)));
+    }
+    effects
+}
+
+fn known(samples: &[Sample], unit: Unit, attributes: &[String], number: usize, voices: [&Voice; 2], alike: &Scored) -> Option<Known> {
+    let similarity = alike.overall(number)?;
+    if unit.second.is_some() {
+        let gold = preferred(samples, unit)?;
+        let [with, without] = voices.map(|voice| voice.choice(number).map(|choice| point(choice, gold)));
+        return Some(Known { similarity, with: with?, without: without?, gold: 1.0 });
+    }
+    let gold = *samples[unit.item].candidates[unit.first].scores.get(&attributes[unit.attribute])?;
+    let [with, without] = voices.map(|voice| voice.decided(number).and_then(Decided::rating));
+    Some(Known { similarity, with: with?, without: without?, gold })
+}
+
+pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool) -> Section {
+    let columns = ["reference", "units", "count", "similarity", "P with reference", "P without", "effectiveness"];
+    let mut section = Section::new("Effectiveness of references and their similarity to candidates", columns);
+    for one in effects {
+        let cells = [one.similarity, one.with_reference, one.without, one.effectiveness].map(number);
+        section.push([one.reference.to_string(), one.group.to_owned(), one.units.to_string()].into_iter().chain(cells));
+    }
+    let what = if pairs { "accuracy" } else { "Spearman over all candidates" };
+    section.note(format!(
+        "P: {what} of the judge, over units decided both ways; effectiveness: P with / P without; similarity by {similarity}."
+    ));
+    section
+}
+
+/// The share of units on which two voices differ (the paper's Table 13).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Disagreement {
+    first: String,
+    second: String,
+    share: Option<f64>,
+    /// Units that both decided.
+    both: usize,
+}
+
+/// Between the judge and the vote of metrics, under all kinds of reference.
+pub(super) fn disagreements(voices: &[Voice]) -> Vec<Disagreement> {
+    let voices: Vec<&Voice> = voices.iter().filter(|voice| matches!(voice.by, By::Judge | By::Vote)).collect();
+    let pairs = (0..voices.len()).flat_map(|a| (a + 1..voices.len()).map(move |b| (a, b)));
+    let of = |(a, b): (usize, usize)| {
+        let (a, b) = (voices[a], voices[b]);
+        let both = (0..a.says.len()).filter_map(|unit| Some((a.choice(unit)?, b.choice(unit)?)));
+        let differ: Vec<f64> = both.map(|(a, b)| f64::from(u8::from(a != b))).collect();
+        Disagreement { first: a.name(), second: b.name(), share: mean(differ.iter().copied()), both: differ.len() }
+    };
+    pairs.map(of).collect()
+}
+
+pub(super) fn disagreements_section(disagreements: &[Disagreement]) -> Section {
+    let mut section = Section::new("Different verdicts", ["first", "second", "share", "pairs"]);
+    for one in disagreements {
+        section.push([one.first.clone(), one.second.clone(), number(one.share), one.both.to_string()]);
+    }
+    section.note("The share of pairs decided by both on which they differ; a tie differs from a preference.");
+    section
+}
+
+/// Tokens that a kind of reference takes, per unit, as if each prompt were computed from scratch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Tokens {
+    reference: Reference,
+    revising: f64,
+    judging: f64,
+}
+
+/// Of each kind of reference. Tokens of references that serve several units are counted once.
+pub(super) fn tokens(asking: &Asking<'_>, verdicts: &[Verdict], references: &[Reference], shelf: &Shelf<'_>) -> Vec<Tokens> {
+    let units = asking.units.len().max(1) as f64;
+    let of = |&reference: &Reference| Tokens {
+        reference,
+        revising: revising(asking.units, shelf, reference) as f64 / units,
+        judging: asking.tokens(verdicts, reference, false) as f64 / units,
+    };
+    references.iter().map(of).collect()
+}
+
+fn revising(units: &[Unit], shelf: &Shelf<'_>, reference: Reference) -> usize {
+    let mut revisions: Vec<&Revision> = units.iter().flat_map(|unit| shelf.revisions(reference, *unit)).collect();
+    revisions.sort_unstable_by_key(|revision| revision.job);
+    revisions.dedup_by_key(|revision| revision.job);
+    revisions.iter().map(|revision| revision.prompt_tokens.unwrap_or(0) + revision.tokens).sum()
+}
+
+pub(super) fn tokens_section(tokens: &[Tokens], pairs: bool) -> Section {
+    let mut section = Section::new("Tokens", ["reference", "to make it", "to judge", "together"]);
+    for one in tokens {
+        let cells = [one.revising, one.judging, one.revising + one.judging].map(|tokens| format!("{tokens:.0}"));
+        section.push(std::iter::once(one.reference.to_string()).chain(cells));
+    }
+    let what = if pairs { "pair, judged in both orders" } else { "candidate and attribute" };
+    section.note(format!("Tokens of prompts and answers per {what}, as if nothing were shared."));
+    section
+}
+
+/// A way to spend tokens on a pair, and what comes of it (the paper's Table 6).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Spent {
+    way: &'static str,
+    #[serde(flatten)]
+    agreement: Agreement,
+    /// Per pair, in both orders.
+    tokens: f64,
+}
+
+/// One cycle without reference, three, and one revision with one judgement.
+pub(super) fn spent(samples: &[Sample], asking: &Asking<'_>, verdicts: &[Verdict], voices: &[Voice], tokens: &[Tokens]) -> Vec<Spent> {
+    let points = |says: &[Option<Settled>]| -> Vec<f64> {
+        let one = |(number, settled): (usize, &Option<Settled>)| {
+            Some(point(settled.as_ref()?.decided.choice()?, preferred(samples, asking.units[number])?))
+        };
+        says.iter().enumerate().filter_map(one).collect()
+    };
+    let of_judge = |reference: Reference| {
+        let voice = voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge).expect("it was asked for");
+        let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
+        (Agreement::of(&points(&voice.says)), tokens.revising + tokens.judging)
+    };
+    let (one, one_tokens) = of_judge(Reference::None);
+    let (adapted, adapted_tokens) = of_judge(Reference::Adapted);
+    let three = Agreement::of(&points(&asking.settle(verdicts, Reference::None, false, true)));
+    let three_tokens = asking.tokens(verdicts, Reference::None, true) as f64 / asking.units.len().max(1) as f64;
+    vec![
+        Spent { way: "one verdict without reference", agreement: one, tokens: one_tokens },
+        Spent { way: "the vote of three, at temperatures 0, 0.3 and 0.7", agreement: three, tokens: three_tokens },
+        Spent { way: "one revision and one verdict", agreement: adapted, tokens: adapted_tokens },
+    ]
+}
+
+pub(super) fn spent_section(spent: &[Spent]) -> Section {
+    let mut section = Section::new("Cost match", ["judge", "accuracy", "95 % interval", "tokens"]);
+    for one in spent {
+        let cells = [number(one.agreement.accuracy), percent(one.agreement.interval), format!("{:.0}", one.tokens)];
+        section.push(std::iter::once(one.way.to_owned()).chain(cells));
+    }
+    section.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");
+    section
+}

@@ -1,0 +1,217 @@
+//! The options of `reviseval`.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use probity_data::Sample;
+use probity_metrics::{Choice, Item, Need, choose};
+use serde::Serialize;
+
+use crate::MethodError;
+use crate::judge::{JudgingOptions, Mode, VerdictMode};
+use crate::question::word;
+use crate::revise::{Kind, ReviserOptions};
+
+/// What candidates are held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reference {
+    /// Nothing: the judge alone.
+    None,
+    /// The references that the data have.
+    Given,
+    /// The model's own answer to the task.
+    Direct,
+    /// A revision of what is judged.
+    Adapted,
+    /// A revision for each --aspect, and the vote of the verdicts.
+    Aspects,
+    /// One revision of both texts of a pair at once.
+    Both,
+    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts.
+    Each,
+    /// Paraphrases of the references that the data have, and the mean of the scores.
+    Diversified,
+}
+
+impl Reference {
+    /// How such references are made; `None` where they are not.
+    pub(super) fn kind(self) -> Option<Kind> {
+        match self {
+            Self::None | Self::Given => None,
+            Self::Direct => Some(Kind::Direct),
+            Self::Adapted => Some(Kind::Adapted),
+            Self::Aspects => Some(Kind::Aspects),
+            Self::Both => Some(Kind::Both),
+            Self::Each => Some(Kind::Each),
+            Self::Diversified => Some(Kind::Diversified),
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Given => "given",
+            other => other.kind().expect("all others are made").as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Options of `reviseval`.
+#[derive(Debug, Clone, clap::Args, Serialize)]
+pub struct RevisEvalParams {
+    /// What candidates are held against, with commas between them.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,direct,adapted", value_name = "KIND,…")]
+    pub reference: Vec<Reference>,
+    /// How the judge is asked.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub judging: JudgingOptions,
+    /// Another model that judges; --model then only makes the references.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub judge_model: Option<String>,
+    /// Ask no judge: metrics alone hold candidates against the references.
+    #[arg(long, conflicts_with_all = ["judge_model", "rate"])]
+    pub no_judge: bool,
+    /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair the better score is
+    /// preferred; several metrics vote.
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    pub metric: Vec<String>,
+    /// The encoder of bert-score, mover-score and blanc.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub encoder: Option<String>,
+    /// The sequence-to-sequence model of bart-score.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub seq2seq: Option<String>,
+    /// How references are made.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub reviser: ReviserOptions,
+    /// Longest reference, in tokens.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub revision_tokens: u32,
+    /// The metric by which references and candidates are alike, for the table of effectiveness.
+    #[arg(long, default_value = "rouge-l", value_name = "NAME[:KEY=VALUE,…]")]
+    pub similarity: String,
+    /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three: what a revision costs, spent
+    /// on the judge.
+    #[arg(long, conflicts_with = "no_judge")]
+    pub cost_match: bool,
+    /// Let the judge also rate each candidate and each reference by itself, without reference, by this attribute (correctness, say).
+    #[arg(long, value_parser = word, value_name = "NAME")]
+    pub rate: Option<String>,
+    /// Do not compare the result with the gold scores or preferences in the data.
+    #[arg(long)]
+    pub no_gold: bool,
+}
+
+/// What was read from the options.
+pub(super) struct Chosen {
+    pub(super) metrics: Vec<Choice>,
+    pub(super) similarity: Choice,
+}
+
+impl RevisEvalParams {
+    /// The kinds of references that are made.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        self.reference.iter().filter_map(|reference| reference.kind()).collect()
+    }
+
+    /// Reads the metrics, and refuses what contradicts itself or the samples.
+    pub(super) fn check(&self, samples: &[Sample]) -> Result<Chosen, MethodError> {
+        let references = &self.reference;
+        if let Some(twice) = references.iter().enumerate().find_map(|(i, r)| references[..i].contains(r).then_some(r)) {
+            return Err(MethodError::option(format!("--reference {twice}"), "given twice", "name each once"));
+        }
+        self.reviser.check(&self.kinds(), "--reference")?;
+        ReviserOptions::check_mode(&self.kinds(), self.judging.mode, "--reference")?;
+        let has_reference = |sample: &Sample| sample.references.iter().any(|text| !text.trim().is_empty());
+        let given = references.iter().find(|r| matches!(r, Reference::Given | Reference::Diversified));
+        if let Some(given) = given.filter(|_| !samples.iter().any(has_reference)) {
+            let why = "no sample has references";
+            return Err(MethodError::option(format!("--reference {given}"), why, "give the samples \"references\", or leave it out"));
+        }
+        if self.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() != 2) {
+            let why = "no sample has two candidates";
+            return Err(MethodError::option("--mode pairwise", why, "give the samples two candidates, or say --mode pointwise"));
+        }
+        self.check_judge()?;
+        let chosen = self.choices()?;
+        self.check_needs(&chosen, samples)?;
+        Ok(chosen)
+    }
+
+    fn check_judge(&self) -> Result<(), MethodError> {
+        let references = &self.reference;
+        if self.no_judge && (self.metric.is_empty() || self.kinds().is_empty()) {
+            let (why, hint) = if self.metric.is_empty() {
+                ("nothing is left to judge by", "name metrics with --metric")
+            } else {
+                ("no reference is made", "say --reference adapted; `probity metrics` scores against given references")
+            };
+            return Err(MethodError::option("--no-judge", why, hint));
+        }
+        if self.reviser.export_sets && (self.no_judge || self.judging.verdict == VerdictMode::Label) {
+            let why = "the sets are of verdicts that are written";
+            return Err(MethodError::option("--export-sets", why, "let a judge write; `probity revise --export-sets` has revisions alone"));
+        }
+        let paper = [Reference::None, Reference::Adapted].iter().all(|one| references.contains(one));
+        if self.reviser.export_sets && !paper {
+            let why = "the sets are of verdicts without reference and with a revision";
+            return Err(MethodError::option("--export-sets", why, "say --reference none,adapted"));
+        }
+        if self.cost_match && (!paper || self.judging.mode == Mode::Pointwise) {
+            let why = "it compares verdicts on pairs without reference with those on a revision";
+            return Err(MethodError::option("--cost-match", why, "say --mode pairwise --reference none,adapted"));
+        }
+        if self.cost_match && (self.judging.verdict != VerdictMode::Generate || self.judging.cycles > 1) {
+            return Err(MethodError::option("--cost-match", "its cycles are texts", "say --verdict generate, and leave --cycles out"));
+        }
+        Ok(())
+    }
+
+    fn choices(&self) -> Result<Chosen, MethodError> {
+        let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
+        let mut similarity = choose(&self.similarity)?;
+        if similarity.len() > 1 {
+            return Err(MethodError::option("--similarity", "one metric is enough", "leave it out for rouge-l"));
+        }
+        let similarity = similarity.remove(0);
+        for choice in metrics.iter().chain([&similarity]) {
+            if !choice.definition().needs().contains(&Need::References) {
+                let (option, why) = (format!("--metric {}", choice.label()), "it looks at no reference");
+                return Err(MethodError::option(option, why, "score by it with `probity metrics`"));
+            }
+        }
+        Ok(Chosen { metrics, similarity })
+    }
+
+    fn check_needs(&self, chosen: &Chosen, samples: &[Sample]) -> Result<(), MethodError> {
+        for choice in chosen.metrics.iter().chain([&chosen.similarity]) {
+            for need in choice.definition().needs() {
+                let bare = samples.iter().find(|sample| need.is_missing(&item(sample, "", vec![""])));
+                let hint = match need {
+                    Need::Encoder if self.encoder.is_none() => "name one with --encoder",
+                    Need::LanguageModel if self.seq2seq.is_none() => "name one with --seq2seq",
+                    Need::Source if bare.is_some() => need.hint(),
+                    _ => continue,
+                };
+                let of = bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
+                let why = format!("it needs {}{of}", need.what());
+                return Err(MethodError::option(format!("--metric {}", choice.label()), why, hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A candidate and what a metric holds it against; the sample's context is the source.
+pub(super) fn item<'a>(sample: &'a Sample, candidate: &'a str, references: Vec<&'a str>) -> Item<'a> {
+    Item { candidate, references, source: Some(sample.context.as_str()).filter(|context| !context.is_empty()) }
+}

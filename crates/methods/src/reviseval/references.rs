@@ -1,0 +1,103 @@
+//! Which references there are for what is judged.
+
+use std::collections::BTreeMap;
+
+use probity_data::Sample;
+
+use super::options::Reference;
+use crate::judge::Mode;
+use crate::revise::{Job, Made, Reviser, Revision};
+
+/// What is judged once: a pair, or a candidate, under one attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) item: usize,
+    pub(super) attribute: usize,
+    /// Position of the candidate, or of the pair's first.
+    pub(super) first: usize,
+    pub(super) second: Option<usize>,
+}
+
+impl Unit {
+    /// The candidates.
+    pub(super) fn candidates(self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.first).chain(self.second)
+    }
+}
+
+/// All units, item by item; samples that are no pair have none where pairs are judged.
+pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<Unit> {
+    let of_item = |item: usize, attribute: usize| match mode {
+        Mode::Pairwise if samples[item].candidates.len() != 2 => Vec::new(),
+        Mode::Pairwise => vec![Unit { item, attribute, first: 0, second: Some(1) }],
+        Mode::Pointwise => {
+            (0..samples[item].candidates.len()).map(|first| Unit { item, attribute, first, second: None }).collect::<Vec<_>>()
+        }
+    };
+    (0..samples.len()).flat_map(|item| (0..attributes).flat_map(move |attribute| of_item(item, attribute))).collect()
+}
+
+/// References that are shown, or scored against, together.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Together<'a> {
+    /// Tells it from others of its kind and unit: an aspect, a candidate's id, a number.
+    pub(super) tag: String,
+    pub(super) texts: Vec<&'a str>,
+}
+
+/// All references that were given or made.
+pub(super) struct Shelf<'a> {
+    samples: &'a [Sample],
+    reviser: &'a Reviser<'a>,
+    made: &'a Made,
+    /// Positions of revisions by set and item.
+    of: BTreeMap<(usize, usize), Vec<usize>>,
+}
+
+impl<'a> Shelf<'a> {
+    pub(super) fn new(reviser: &'a Reviser<'a>, made: &'a Made) -> Self {
+        let mut of: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+        for (index, revision) in made.revisions.iter().enumerate() {
+            of.entry((revision.job.set, revision.job.item)).or_default().push(index);
+        }
+        Self { samples: reviser.samples, reviser, made, of }
+    }
+
+    /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference there is one that
+    /// holds none.
+    pub(super) fn references(&self, reference: Reference, unit: Unit) -> Vec<Together<'a>> {
+        let one = |tag: String, texts: Vec<&'a str>| Together { tag, texts };
+        match reference {
+            Reference::None => vec![one(String::new(), Vec::new())],
+            Reference::Given => {
+                let texts: Vec<&str> = self.samples[unit.item].references.iter().map(String::as_str).collect();
+                let texts: Vec<&str> = texts.into_iter().filter(|text| !text.trim().is_empty()).collect();
+                if texts.is_empty() { Vec::new() } else { vec![one(String::new(), texts)] }
+            }
+            _ => {
+                let usable = self.revisions(reference, unit).filter(|revision| revision.is_usable(self.reviser.how.options.use_truncated));
+                usable.map(|revision| one(self.tag(&revision.job), vec![revision.text.as_str()])).collect()
+            }
+        }
+    }
+
+    /// All revisions of a kind for a unit, usable or not.
+    pub(super) fn revisions(&self, reference: Reference, unit: Unit) -> impl Iterator<Item = &'a Revision> {
+        let kind = reference.kind();
+        let sets: Vec<usize> = (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();
+        // Revisions for an attribute are in its place among those of their kind; all others serve every attribute.
+        let by_attribute = matches!(reference, Reference::Adapted | Reference::Both | Reference::Each) && sets.len() > 1;
+        let sets = if by_attribute { vec![sets[unit.attribute]] } else { sets };
+        let of_sets: Vec<usize> = sets.iter().flat_map(|set| self.of.get(&(*set, unit.item)).into_iter().flatten().copied()).collect();
+        let pair = unit.second.is_some();
+        let revisions = of_sets.into_iter().map(|index| &self.made.revisions[index]);
+        revisions.filter(move |revision| pair || revision.job.primary.is_none_or(|primary| primary == unit.first))
+    }
+
+    fn tag(&self, job: &Job) -> String {
+        let aspect = self.reviser.sets[job.set].focus.name.clone();
+        let candidate = job.primary.filter(|_| job.guidance.is_none()).map(|k| self.samples[job.item].candidates[k].id.clone());
+        let paraphrase = job.paraphrase.map(|(reference, number)| format!("{reference}#{number}"));
+        aspect.into_iter().chain(candidate).chain(paraphrase).collect::<Vec<_>>().join("/")
+    }
+}

@@ -1,0 +1,112 @@
+//! What metrics say under each kind of reference.
+
+use probity_data::Sample;
+use probity_lm::Outcome;
+use probity_metrics::{Choice as Chosen, Item, Metric, MetricError, Models, Score};
+use serde_json::{Value, json};
+
+use super::options::{Reference, item};
+use super::references::{Shelf, Together, Unit};
+use crate::MethodError;
+use crate::judge::{Choice, Decided};
+
+/// A metric that was chosen, ready to score.
+pub(super) struct Ready {
+    pub(super) choice: Chosen,
+    metric: Box<dyn Metric>,
+}
+
+/// Where one score belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    unit: usize,
+    candidate: usize,
+    /// The position among the unit's references.
+    reference: usize,
+}
+
+/// Scores of one metric under one kind of reference.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scored {
+    /// By unit and reference, of each of the unit's candidates, a higher score being better; empty where a unit has no reference.
+    by_unit: Vec<Vec<Vec<Option<f64>>>>,
+    lower_is_better: bool,
+}
+
+impl Ready {
+    pub(super) fn new(choice: &Chosen, models: &Models) -> Result<Self, MetricError> {
+        Ok(Self { metric: choice.build(models)?, choice: choice.clone() })
+    }
+
+    /// The name with options, and what a score depends on.
+    pub(super) fn described(&self) -> Value {
+        let item = Item { references: vec![""], ..Item::default() };
+        json!({ "metric": self.choice.label(), "signature": self.choice.signature(self.metric.item_settings(), &[item]) })
+    }
+
+    /// Scores each candidate of each unit against each of its references.
+    pub(super) fn score(&self, samples: &[Sample], units: &[Unit], shelf: &Shelf<'_>, reference: Reference) -> Result<Scored, MethodError> {
+        let held: Vec<Vec<Together<'_>>> = units.iter().map(|unit| shelf.references(reference, *unit)).collect();
+        let (mut places, mut items) = (Vec::new(), Vec::new());
+        for (number, (unit, held)) in units.iter().zip(&held).enumerate() {
+            let sample = &samples[unit.item];
+            for (position, together) in held.iter().enumerate() {
+                for (at, candidate) in unit.candidates().enumerate() {
+                    places.push(Place { unit: number, candidate: at, reference: position });
+                    items.push(item(sample, &sample.candidates[candidate].text, together.texts.clone()));
+                }
+            }
+        }
+        let candidates = |unit: &Unit| vec![None; unit.candidates().count()];
+        let mut by_unit: Vec<Vec<Vec<Option<f64>>>> =
+            units.iter().zip(&held).map(|(unit, held)| vec![candidates(unit); held.len()]).collect();
+        if !items.is_empty() {
+            let scores = self.metric.score(&items, &|_| Ok(()))?;
+            for (place, row) in places.into_iter().zip(scores.items) {
+                by_unit[place.unit][place.reference][place.candidate] = Score::value(row[0]);
+            }
+        }
+        Ok(Scored { by_unit, lower_is_better: self.choice.definition().lower_is_better() })
+    }
+}
+
+impl Scored {
+    /// The mean over a unit's references that have a score, by candidate.
+    pub(super) fn mean(&self, unit: usize) -> Vec<Option<f64>> {
+        let references = &self.by_unit[unit];
+        let of = |candidate: usize| crate::summary::mean(references.iter().filter_map(|scores| scores[candidate]));
+        (0..references.first().map_or(0, Vec::len)).map(of).collect()
+    }
+
+    /// The mean over all of a unit's scores.
+    pub(super) fn overall(&self, unit: usize) -> Option<f64> {
+        crate::summary::mean(self.mean(unit).into_iter().flatten())
+    }
+
+    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a voice, or (`averaged`) by the mean
+    /// over references; of a single text its mean score. `None` where there is no reference.
+    pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decided> {
+        let references = &self.by_unit[unit];
+        if references.is_empty() {
+            return None;
+        }
+        if !pair {
+            return Some(self.mean(unit)[0].map_or_else(|| Decided::none(Outcome::Empty), Decided::rated));
+        }
+        if averaged || references.len() == 1 {
+            return Some(self.preferred(&self.mean(unit)));
+        }
+        Some(Decided::vote(&references.iter().map(|scores| self.preferred(scores)).collect::<Vec<_>>()))
+    }
+
+    /// 1 if metric(y1, r*) > metric(y2, r*), a tie where they are equal; nothing where one is undefined.
+    fn preferred(&self, scores: &[Option<f64>]) -> Decided {
+        let [Some(first), Some(second)] = scores else { return Decided::none(Outcome::Empty) };
+        let (first, second) = if self.lower_is_better { (second, first) } else { (first, second) };
+        Decided::chosen(match first.total_cmp(second) {
+            std::cmp::Ordering::Greater => Choice::First,
+            std::cmp::Ordering::Less => Choice::Second,
+            std::cmp::Ordering::Equal => Choice::Tie,
+        })
+    }
+}

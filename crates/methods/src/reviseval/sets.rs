@@ -1,0 +1,86 @@
+//! Sets to train a reviser and a judge on, as chats (the paper's appendix C).
+
+use probity_data::Sample;
+use rand::Rng;
+
+use super::judged::Asking;
+use super::options::Reference;
+use super::references::Shelf;
+use super::voices::preferred;
+use crate::judge::{Judging, Verdict};
+use crate::pairs::rng_for;
+use crate::revise::Reviser;
+use crate::{MethodError, Run, Section, chats};
+
+/// What the sets are made from.
+pub(super) struct Sets<'s, 'a> {
+    pub(super) samples: &'a [Sample],
+    pub(super) asking: &'s Asking<'a>,
+    pub(super) verdicts: &'s [Verdict],
+    pub(super) seed: u64,
+}
+
+impl Sets<'_, '_> {
+    /// Writes three sets of the same units: revisions, verdicts without reference, and verdicts with a revision as reference; their sizes.
+    pub(super) fn write(
+        &self,
+        judge: &Judging<'_>,
+        reviser: &Reviser<'_>,
+        shelf: &Shelf<'_>,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<(&'static str, usize)>, MethodError> {
+        let asking = self.asking;
+        let chosen: Vec<usize> = (0..asking.asked.len()).filter(|index| self.is_chosen(*index)).collect();
+        let mut seen = vec![[false; 2]; asking.units.len()];
+        let mut right = vec![true; asking.units.len()];
+        for &index in &chosen {
+            let asked = &asking.asked[index];
+            seen[asked.unit][usize::from(asked.reference == Reference::Adapted)] = true;
+            right[asked.unit] &= self.is_right(index);
+        }
+        let units: Vec<usize> = (0..right.len()).filter(|unit| right[*unit] && seen[*unit] == [true, true]).collect();
+        let revisions = units.iter().flat_map(|unit| shelf.revisions(Reference::Adapted, asking.units[*unit]));
+        let revised = chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.text.clone())), run)?;
+        let mut written = vec![("set_reviser.jsonl", revised)];
+        for (table, file, reference) in [
+            ("set_judge", "set_judge.jsonl", Reference::None),
+            ("set_judge_with_reference", "set_judge_with_reference.jsonl", Reference::Adapted),
+        ] {
+            let of_set =
+                chosen.iter().filter(|index| asking.asked[**index].reference == reference && units.contains(&asking.asked[**index].unit));
+            let chat = |index: &usize| {
+                let text = self.verdicts[*index].answers.first()?.text.clone()?;
+                Some((judge.prompt(&asking.question(&asking.asked[*index])), text))
+            };
+            written.push((file, chats::write(table, of_set.filter_map(chat), run)?));
+        }
+        Ok(written)
+    }
+
+    /// Of the questions without reference and with a revision, a pair in the order that a seeded coin says.
+    fn is_chosen(&self, index: usize) -> bool {
+        let asked = &self.asking.asked[index];
+        let unit = self.asking.units[asked.unit];
+        let parts = ["set", self.samples[unit.item].id.as_str(), self.asking.attributes[unit.attribute].as_str()];
+        let turned = unit.second.is_some() && rng_for(self.seed, &parts).random::<bool>();
+        let wanted = matches!(asked.reference, Reference::None | Reference::Adapted) && asked.temperature.is_none();
+        wanted && asked.turned == turned
+    }
+
+    /// Whether the judge says what people prefer; where they were not asked, whether it says anything that can be read.
+    fn is_right(&self, index: usize) -> bool {
+        let (asked, decided) = (&self.asking.asked[index], &self.verdicts[index].decided);
+        let decided = if asked.turned { decided.turned() } else { decided.clone() };
+        let people = preferred(self.samples, self.asking.units[asked.unit]);
+        decided.says.is_some() && people.is_none_or(|people| decided.choice() == Some(people))
+    }
+}
+
+pub(super) fn section(written: &[(&'static str, usize)]) -> Section {
+    let mut section = Section::new("Sets to train on", ["file", "chats"]);
+    for (file, chats) in written {
+        section.push([(*file).to_owned(), chats.to_string()]);
+    }
+    section.note("Of units on which the judge agrees with people, without reference and with a revision.");
+    section
+}

@@ -1,0 +1,225 @@
+//! The tables of all voices: agreement with preferences, by subset, and with gold scores.
+
+use probity_data::Sample;
+use probity_lm::Outcome;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::options::Reference;
+use super::references::Unit;
+use super::voices::{Agreement, By, PairFigures, Voice, point, preferred, subsets};
+use crate::gold::{self, GoldUse};
+use crate::judge::{Choice, Decided, Settled, percent};
+use crate::summary::number;
+use crate::{Headline, MethodError, Run, Section};
+
+/// The table of all preferences.
+const PREFERENCES: &str = "preferences";
+/// The table of all scores of single candidates.
+const SCORES: &str = "scores";
+
+/// All that was said.
+pub(super) struct Tables<'a> {
+    pub(super) samples: &'a [Sample],
+    pub(super) units: &'a [Unit],
+    pub(super) attributes: &'a [String],
+    pub(super) voices: &'a [Voice],
+}
+
+/// What one says of a pair.
+#[derive(Serialize)]
+struct PreferenceRow<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    reference: Reference,
+    by: &'a By,
+    choice: Option<Choice>,
+    /// The better candidate; null for a tie, and where there is no verdict.
+    preferred: Option<&'a str>,
+    p: Option<f64>,
+    /// Whether the verdict changes with the order; null where there is none, or where no order is seen.
+    changed: Option<bool>,
+    #[serde(flatten)]
+    ended: Ended<'a>,
+}
+
+/// What one says of a candidate; `probity meta` reads such rows.
+#[derive(Serialize)]
+pub(super) struct ScoreRow<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    candidate: &'a str,
+    index: usize,
+    metric: String,
+    score: Option<f64>,
+    #[serde(flatten)]
+    ended: Ended<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Ended<'a> {
+    Had(&'a Outcome),
+    Not { outcome: &'static str },
+}
+
+const NO_REFERENCE: Ended<'static> = Ended::Not { outcome: "no_reference" };
+
+impl<'a> Tables<'a> {
+    fn is_of(&self, unit: usize, attribute: usize) -> bool {
+        self.units[unit].attribute == attribute
+    }
+
+    /// Writes what everyone says of each unit.
+    pub(super) fn write(&self, run: &mut Run<'_>) -> Result<(), MethodError> {
+        let pairs = self.units.iter().any(|unit| unit.second.is_some());
+        let table = if pairs { PREFERENCES } else { SCORES };
+        run.table(table, self.units.len() * self.voices.len())?;
+        for (number, unit) in self.units.iter().enumerate() {
+            for (position, voice) in self.voices.iter().enumerate() {
+                let index = number * self.voices.len() + position;
+                if pairs {
+                    run.row(table, index, &self.preference_row(number, *unit, voice))?;
+                } else {
+                    run.row(table, index, &self.score_row(number, *unit, voice))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn preference_row(&self, number: usize, unit: Unit, voice: &'a Voice) -> PreferenceRow<'a> {
+        let sample = &self.samples[unit.item];
+        let decided = voice.decided(number);
+        let choice = decided.and_then(Decided::choice);
+        let preferred = match choice {
+            Some(Choice::First) => Some(unit.first),
+            Some(Choice::Second) => unit.second,
+            Some(Choice::Tie) | None => None,
+        };
+        PreferenceRow {
+            item: &sample.id,
+            attribute: &self.attributes[unit.attribute],
+            reference: voice.reference,
+            by: &voice.by,
+            choice,
+            preferred: preferred.map(|k| sample.candidates[k].id.as_str()),
+            p: decided.and_then(Decided::p),
+            changed: voice.says[number].as_ref().and_then(Settled::turns),
+            ended: decided.map_or(NO_REFERENCE, |decided| Ended::Had(&decided.outcome)),
+        }
+    }
+
+    fn score_row(&self, number: usize, unit: Unit, voice: &'a Voice) -> ScoreRow<'a> {
+        let candidate = &self.samples[unit.item].candidates[unit.first];
+        let decided = voice.decided(number);
+        ScoreRow {
+            item: &self.samples[unit.item].id,
+            attribute: &self.attributes[unit.attribute],
+            candidate: &candidate.id,
+            index: unit.first,
+            metric: voice.name(),
+            score: decided.and_then(Decided::rating),
+            ended: decided.map_or(NO_REFERENCE, |decided| Ended::Had(&decided.outcome)),
+        }
+    }
+
+    /// Figures of every voice on pairs, by attribute.
+    pub(super) fn pairs(&self) -> Vec<PairFigures> {
+        let of = |(attribute, name): (usize, &String)| {
+            let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
+            self.voices.iter().map(|voice| PairFigures::of(voice, self.samples, self.units, &units, name)).collect::<Vec<_>>()
+        };
+        self.attributes.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Accuracy of every voice by subset; empty where ids tell of none.
+    pub(super) fn by_subset(&self) -> (Vec<Value>, Section) {
+        let subsets = subsets(self.samples);
+        let columns = ["reference", "by", "attribute"].into_iter().chain(subsets.iter().copied());
+        let mut section = Section::new("Accuracy by subset", columns);
+        let mut values = Vec::new();
+        if subsets.is_empty() {
+            return (values, section);
+        }
+        for (attribute, name) in self.attributes.iter().enumerate() {
+            for voice in self.voices {
+                let mut cells = vec![voice.reference.to_string(), voice.by.to_string(), name.clone()];
+                for subset in &subsets {
+                    let point = |unit: usize| {
+                        let sample = &self.samples[self.units[unit].item];
+                        let inside = self.is_of(unit, attribute) && sample.id.split_once('/').is_some_and(|(of, _)| of == *subset);
+                        inside.then(|| Some(point(voice.choice(unit)?, preferred(self.samples, self.units[unit])?))).flatten()
+                    };
+                    let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
+                    let agreement = Agreement::of(&points);
+                    cells.push(number(agreement.accuracy));
+                    values.push(json!({
+                        "reference": voice.reference, "by": voice.by, "attribute": name, "subset": subset, "agreement": agreement,
+                    }));
+                }
+                section.push(cells);
+            }
+        }
+        section.note("A subset is what stands before the first / of an item's id.");
+        (values, section)
+    }
+
+    /// Correlation of every voice's scores with gold, by attribute.
+    pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Section>, Vec<Headline>) {
+        let mut per_context = gold::section();
+        let mut pooled =
+            Section::new("Against gold, over all candidates", ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"]);
+        let (mut values, mut headline) = (Vec::new(), Vec::new());
+        for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
+            for voice in self.voices {
+                let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
+                for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
+                    scores[unit.item][unit.first] = voice.decided(number).and_then(Decided::rating);
+                }
+                let figures = gold::against(self.samples, one.attribute, &scores);
+                gold::push(&figures, one.attribute, &voice.name(), &mut per_context);
+                let all = [figures.kendall, figures.spearman, figures.pearson].map(|of| of.pooled.figure);
+                let cells = all.map(|figure| number(figure.coefficient)).into_iter().chain([all[0].n.to_string()]);
+                pooled.push([one.attribute.to_owned(), voice.name()].into_iter().chain(cells));
+                if voice.by == By::Judge {
+                    let value = figures.spearman.pooled.figure.coefficient;
+                    headline.push(Headline::new(format!("Spearman ({})", voice.reference), Some(one.attribute), value));
+                }
+                values.push(json!({ "reference": voice.reference, "by": voice.by, "attribute": one.attribute, "figures": figures }));
+            }
+        }
+        pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
+        (values, vec![pooled, per_context], headline)
+    }
+}
+
+/// One table of all voices on pairs.
+pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
+    let columns = [
+        "reference",
+        "by",
+        "attribute",
+        "accuracy",
+        "95 % interval",
+        "given order",
+        "turned",
+        "changed",
+        "95 % interval",
+        "ties",
+        "undecided",
+        "no reference",
+        "pairs",
+    ];
+    let mut section = Section::new("References and who judges with them", columns);
+    for one in figures {
+        let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
+        let changed = [number(one.changed.and_then(|c| c.figure.share)), percent(one.changed.and_then(|c| c.interval))];
+        let accuracy = [number(one.agreement.accuracy), percent(one.agreement.interval), number(one.given_order), number(one.turned_order)];
+        let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
+        section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
+    }
+    section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count. The judge sees both orders: its verdict is what they agree in, else a tie.");
+    section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
+    section
+}

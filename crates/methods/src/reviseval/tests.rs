@@ -1,0 +1,314 @@
+//! The whole against scripted models, with values worked out by hand.
+
+use probity_data::{Preference, Sample};
+use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
+use serde_json::{Value, json};
+
+use crate::testing::{generated, run, run_by, sample};
+use crate::{MemoryOutput, Summary};
+
+/// Pairs of qualities with a preference for the better.
+fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
+    let pair = |(k, qualities): (usize, &[f64; 2])| Sample {
+        preference: Some(Preference::Candidate(usize::from(qualities[0] < qualities[1]).to_string())),
+        ..sample(&format!("s{k}"), qualities)
+    };
+    qualities.iter().enumerate().map(pair).collect()
+}
+
+const FOUR: [[f64; 2]; 4] = [[2.0, 1.0], [1.0, 2.0], [2.0, 1.0], [1.0, 2.0]];
+
+/// The text in the block of that name.
+fn block<'p>(prompt: &'p str, name: &str) -> Option<&'p str> {
+    let (start, end) = (format!("[Start of {name}]\n"), format!("\n[End of {name}]"));
+    prompt.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map(|(text, _)| text)
+}
+
+fn quality(text: &str) -> f64 {
+    let value = text.split_once("quality=").and_then(|(_, rest)| rest.split_whitespace().next());
+    value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
+}
+
+/// Of a pair the reviser writes the better text; answers have nothing of either. The judge says the first without reference unless its answer
+/// is sampled, and the better one with a reference; it rates a text by its quality.
+fn answer(request: &GenerateRequest) -> GenerateResult {
+    let prompt = request.prompt.text();
+    let is_judge = prompt.contains("careful judge");
+    let better = |a: &str, b: &str| if quality(a) > quality(b) { (0, a.to_owned()) } else { (1, b.to_owned()) };
+    let text = match (block(&prompt, "Response A"), block(&prompt, "Response B"), block(&prompt, "response")) {
+        (Some(a), Some(b), _) => {
+            let knows = block(&prompt, "Reference").is_some() || request.sampling != Sampling::Greedy;
+            format!("So: [[{}]]", if knows { ["A", "B"][better(a, b).0] } else { "A" })
+        }
+        (_, _, Some(text)) if is_judge => format!("[[{}]]", quality(text)),
+        _ => match (block(&prompt, "response to Revise"), block(&prompt, "Other response")) {
+            (Some(text), Some(other)) => better(text, other).1,
+            (Some(text), None) => text.to_owned(),
+            _ => "something else entirely".to_owned(),
+        },
+    };
+    generated(&text)
+}
+
+fn model() -> ScriptedModel {
+    ScriptedModel::from_probabilities(|_| vec![]).with_generation(answer)
+}
+
+fn summary(args: &str, samples: &[Sample]) -> (Summary, MemoryOutput) {
+    let (result, output) = run(args, samples, &model());
+    (result.unwrap_or_else(|error| panic!("{args}: {error}")), output)
+}
+
+/// The figures of one voice.
+fn voice<'v>(summary: &'v Summary, reference: &str, by: &str) -> &'v Value {
+    let all = summary.values["pairs"].as_array().expect("a list");
+    all.iter().find(|one| one["reference"] == reference && one["by"] == by).unwrap_or_else(|| panic!("{reference}/{by} in {all:?}"))
+}
+
+fn near(value: &Value, expected: f64) -> bool {
+    value.as_f64().is_some_and(|value| (value - expected).abs() < 1e-12)
+}
+
+#[test]
+fn a_judge_who_looks_at_places_alone_is_told_from_one_who_has_a_reference() {
+    let (summary, output) = summary("reviseval --metric rouge-l,bleu --metric ter", &pairs(&FOUR));
+    let free = voice(&summary, "none", "judge");
+    // Always the one shown first: the orders never agree, so every pair is a tie; in the given order it is right twice.
+    assert_eq!((&free["ties"], &free["accuracy"], &free["given_order"]), (&json!(4), &json!(0.5), &json!(0.5)));
+    assert!(near(&free["changed"]["share"], 1.0), "{free:#}");
+    let adapted = voice(&summary, "adapted", "judge");
+    assert_eq!((&adapted["accuracy"], &adapted["ties"], &adapted["turned_order"]), (&json!(1.0), &json!(0), &json!(1.0)));
+    assert!(near(&adapted["changed"]["share"], 0.0));
+    for by in ["rouge-l", "bleu", "ter", "vote"] {
+        let metric = voice(&summary, "adapted", by);
+        assert_eq!((&metric["accuracy"], &metric["changed"]), (&json!(1.0), &Value::Null), "{by}: the better text is the reference");
+    }
+    let unlike = voice(&summary, "direct", "rouge-l");
+    assert_eq!((&unlike["accuracy"], &unlike["ties"]), (&json!(0.5), &json!(4)), "no word in common with either");
+    assert_eq!(output.rows("preferences").len(), 4 * (3 + 2 * 4));
+    assert_eq!(output.rows("verdicts").len(), 4 * 2 * 3);
+    assert_eq!(
+        summary.headline.iter().map(|one| (one.figure.as_ref(), one.value)).collect::<Vec<_>>(),
+        [("accuracy (none)", Some(0.5)), ("accuracy (direct)", Some(1.0)), ("accuracy (adapted)", Some(1.0)),]
+    );
+}
+
+#[test]
+fn disagreement_effectiveness_and_tokens_are_as_worked_out() {
+    let (summary, _) = summary("reviseval", &pairs(&FOUR));
+    let disagreement = &summary.values["disagreement"];
+    assert_eq!(disagreement[1], json!({"first": "none/judge", "second": "adapted/judge", "share": 1.0, "both": 4}));
+    assert_eq!(disagreement[2]["share"], 0.0, "direct and adapted");
+    let effects = summary.values["effectiveness"].as_array().expect("a list");
+    let adapted = effects.iter().find(|one| one["reference"] == "adapted" && one["group"] == "all").expect("adapted");
+    // One candidate is the reference; the other shares six of eight tokens with it.
+    assert!(near(&adapted["similarity"], f64::midpoint(1.0, 0.75)) && near(&adapted["effectiveness"], 2.0), "{adapted:#}");
+    assert_eq!(effects.len(), 2, "four pairs are too few for thirds");
+    // A prompt has 7 tokens and an answer one: one revision, two orders.
+    assert_eq!(summary.values["tokens"][2], json!({"reference": "adapted", "revising": 8.0, "judging": 16.0}));
+}
+
+#[test]
+fn thirds_by_similarity_partition_the_pairs() {
+    let six: Vec<[f64; 2]> = (0..7).map(|k| [f64::from(k), f64::from(k) + 1.0]).collect();
+    let (summary, _) = summary("reviseval --reference none,adapted", &pairs(&six));
+    let units: Vec<u64> =
+        summary.values["effectiveness"].as_array().expect("a list").iter().filter_map(|one| one["units"].as_u64()).collect();
+    assert_eq!(units, [7, 2, 2, 3]);
+}
+
+#[test]
+fn three_cycles_are_voted_on_and_cost_three_times_as_much() {
+    let (summary, output) = summary("reviseval --reference none,adapted --cost-match", &pairs(&FOUR));
+    let spent = summary.values["cost_match"].as_array().expect("a list");
+    let told: Vec<(f64, f64)> =
+        spent.iter().map(|one| (one["accuracy"].as_f64().expect("some"), one["tokens"].as_f64().expect("some"))).collect();
+    // Greedy it says the first; both sampled cycles know better.
+    assert_eq!(told, [(0.5, 16.0), (1.0, 48.0), (1.0, 24.0)]);
+    assert_eq!(voice(&summary, "none", "judge")["accuracy"], 0.5, "further cycles are no part of the first");
+    let cycles = output.rows("verdicts").iter().filter(|row| row["temperature"] == 0.7).count();
+    assert_eq!(cycles, 8);
+}
+
+#[test]
+fn candidates_and_references_are_rated_by_themselves() {
+    let (summary, output) = summary("reviseval --reference none,adapted --rate correctness", &pairs(&FOUR[..3]));
+    let ratings = summary.values["ratings"].as_array().expect("a list");
+    let told: Vec<(&str, f64)> =
+        ratings.iter().map(|one| (one["of"].as_str().expect("a name"), one["mean"].as_f64().expect("some"))).collect();
+    assert_eq!(told, [("candidate 1", 5.0 / 3.0), ("candidate 2", 4.0 / 3.0), ("adapted", 2.0)]);
+    assert_eq!(output.rows("ratings").len(), 9);
+}
+
+#[test]
+fn several_references_vote_and_paraphrases_are_averaged() {
+    let aspects = "reviseval --reference aspects --aspect depth --aspect accuracy --aspect tone=Kind. --metric rouge-l";
+    let by_aspect = |request: &GenerateRequest| {
+        let prompt = request.prompt.text();
+        let text = |name: &str| block(&prompt, name).filter(|_| prompt.contains("experienced editor"));
+        match (text("response to Revise"), text("Other response")) {
+            // For two aspects of three the text of candidate 1, which is the worse.
+            (Some(a), Some(b)) => {
+                let wanted = if prompt.contains("Kind.") { "text 0" } else { "text 1" };
+                generated(if a.ends_with(wanted) { a } else { b })
+            }
+            _ => answer(request),
+        }
+    };
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(by_aspect);
+    let samples = pairs(&FOUR[..1]);
+    let (result, output) = run(aspects, &samples, &model);
+    let summary = result.expect("runs");
+    assert_eq!(output.rows("verdicts").len(), 6, "three references in two orders");
+    assert_eq!(voice(&summary, "aspects", "rouge-l")["wrong"], 1, "two of three are nearer to candidate 1");
+    assert_eq!(voice(&summary, "aspects", "judge")["correct"], 1);
+
+    let mut given = pairs(&FOUR[..1]);
+    given[0].references = vec!["any".into()];
+    let paraphrase = |request: &GenerateRequest| match request.sampling {
+        // Sampled: of three paraphrases two are a word of candidate 0, and one is all of candidate 1.
+        Sampling::Random { .. } if request.id.ends_with("#2") => generated("quality=1 is the quality of text 1"),
+        Sampling::Random { .. } => generated("2"),
+        Sampling::Greedy => answer(request),
+    };
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(paraphrase);
+    let (result, _) = run("reviseval --reference diversified --diversify 3 --metric rouge-l --no-judge", &given, &model);
+    // Candidate 0: (2/9 + 2/9 + 3/4) / 3; candidate 1: (0 + 0 + 1) / 3.
+    assert_eq!(voice(&result.expect("runs"), "diversified", "rouge-l")["correct"], 1);
+}
+
+#[test]
+fn what_has_no_usable_reference_has_no_verdict_under_it() {
+    let cut = |request: &GenerateRequest| {
+        let prompt = request.prompt.text();
+        let revision = prompt.contains("experienced editor") && prompt.contains("context of s0");
+        if revision { GenerateResult { finish: Some(Finish::Length), ..generated("quality=2 is") } } else { answer(request) }
+    };
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(cut);
+    let mut samples = pairs(&FOUR);
+    samples[3].candidates.truncate(1);
+    samples[3].preference = None;
+    let (result, output) = run("reviseval --reference none,adapted --metric bleu", &samples, &model);
+    let summary = result.expect("runs");
+    for by in ["judge", "bleu"] {
+        let adapted = voice(&summary, "adapted", by);
+        assert_eq!((&adapted["pairs"], &adapted["decided"], &adapted["no_reference"]), (&json!(3), &json!(2), &json!(1)), "{by}");
+    }
+    let row = output.rows("preferences").into_iter().find(|row| row["item"] == "s0" && row["reference"] == "adapted").expect("a row");
+    assert_eq!((&row["outcome"], &row["choice"]), (&json!("no_reference"), &Value::Null));
+    assert_eq!(["truncated", "no_reference", "not_a_pair"].map(|name| summary.outcomes.get(name)), [1, 1, 1]);
+    let (used, _) = run("reviseval --reference none,adapted --use-truncated", &samples, &model);
+    assert_eq!(voice(&used.expect("runs"), "adapted", "judge")["decided"], 3);
+}
+
+#[test]
+fn unparsed_verdicts_are_counted_and_stand_for_nothing() {
+    let mute = |request: &GenerateRequest| {
+        let text = request.prompt.text();
+        if text.contains("careful judge") && text.contains("context of s1") { generated("I cannot say.") } else { answer(request) }
+    };
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(mute);
+    let summary = run("reviseval --reference adapted", &pairs(&FOUR), &model).0.expect("runs");
+    let adapted = voice(&summary, "adapted", "judge");
+    assert_eq!((&adapted["undecided"], &adapted["decided"], &adapted["correct"]), (&json!(1), &json!(3), &json!(3)));
+    assert_eq!(summary.outcomes.get("unparsed"), 2);
+}
+
+#[test]
+fn candidates_by_themselves_are_held_against_their_own_revisions() {
+    let samples = [sample("a", &[1.0, 3.0, 2.0]), sample("b", &[2.0, 4.0])];
+    let (summary, output) =
+        summary("reviseval --mode pointwise --attribute coherence --reference none,direct,adapted --metric rouge-l", &samples);
+    let gold = summary.values["gold"].as_array().expect("a list");
+    assert_eq!(gold.len(), 5, "three by the judge, two by the metric");
+    let judge = gold.iter().find(|one| one["reference"] == "adapted" && one["by"] == "judge").expect("there");
+    assert!(near(&judge["figures"]["kendall"]["pooled"]["coefficient"], 1.0), "{judge:#}");
+    let scores: Vec<&Value> = output.rows("scores").into_iter().filter(|row| row["metric"] == "adapted/rouge-l").collect();
+    assert!(scores.len() == 5 && scores.iter().all(|row| near(&row["score"], 1.0)), "each is its own revision: {scores:?}");
+    let revisions = output.rows("revisions");
+    assert_eq!(revisions.iter().filter(|row| row["kind"] == "adapted").count(), 5);
+    assert_eq!(revisions.iter().filter(|row| row["kind"] == "direct").count(), 2, "one answer for all candidates of a sample");
+}
+
+#[test]
+fn each_attribute_has_revisions_of_its_own() {
+    let samples = [sample("a", &[1.0, 3.0])];
+    let args = "reviseval --mode pointwise --attribute coherence --attribute fluency --no-gold --reference adapted";
+    let (_, output) = summary(args, &samples);
+    let aspects: Vec<&Value> = output.rows("revisions").iter().map(|row| &row["aspect"]).collect();
+    assert_eq!(aspects, ["coherence", "coherence", "fluency", "fluency"]);
+    let references = output.rows("verdicts").len();
+    assert_eq!(references, 4, "one reference for each candidate and attribute");
+}
+
+#[test]
+fn another_model_may_judge() {
+    let reviser = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|request| {
+        assert!(!request.prompt.text().contains("careful judge"), "the reviser is no judge");
+        answer(request)
+    });
+    let judge = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|request| {
+        assert!(request.prompt.text().contains("careful judge"), "the judge is no reviser");
+        answer(request)
+    });
+    let mut output = MemoryOutput::default();
+    let others: [&dyn LanguageModel; 1] = [&judge];
+    let summary = run_by("reviseval --judge-model other --rate quality", &pairs(&FOUR), &reviser, &others, &mut output).expect("runs");
+    assert_eq!(voice(&summary, "adapted", "judge")["accuracy"], 1.0);
+}
+
+#[test]
+fn subsets_are_told_apart_by_their_ids() {
+    let mut samples = pairs(&FOUR);
+    for (sample, id) in samples.iter_mut().zip(["x/1", "y/1", "x/2", "y/2"]) {
+        id.clone_into(&mut sample.id);
+    }
+    let (summary, _) = summary("reviseval --reference none,adapted --verdict generate", &samples);
+    let subsets = summary.values["subsets"].as_array().expect("a list");
+    let accuracy = |reference: &str, subset: &str| {
+        let one = subsets.iter().find(|one| one["reference"] == reference && one["subset"] == subset).expect("there");
+        (one["agreement"]["accuracy"].as_f64(), one["agreement"]["tied"].as_u64())
+    };
+    assert_eq!((accuracy("none", "x"), accuracy("adapted", "y")), ((Some(0.5), Some(2)), (Some(1.0), Some(0))));
+}
+
+#[test]
+fn sets_hold_what_the_judge_and_people_agree_on() {
+    let args = "reviseval --reference none,adapted --export-sets";
+    let (summary, output) = summary(args, &pairs(&[FOUR, FOUR, FOUR].concat()));
+    // Without reference the judge says the one shown first: it is right where the coin shows the better one first.
+    let judged = output.rows("set_judge");
+    assert!((1..12).contains(&judged.len()), "{}", judged.len());
+    assert_eq!((output.rows("set_reviser").len(), output.rows("set_judge_with_reference").len()), (judged.len(), judged.len()));
+    for row in &judged {
+        let messages = row["messages"].as_array().expect("a list");
+        assert_eq!(messages.iter().map(|one| one["role"].as_str().expect("a role")).collect::<Vec<_>>(), ["system", "user", "assistant"]);
+        assert_eq!(messages[2]["content"], "So: [[A]]");
+        let shown = messages[1]["content"].as_str().expect("text");
+        assert!(quality(block(shown, "Response A").expect("shown")) > quality(block(shown, "Response B").expect("shown")));
+    }
+    assert_eq!(summary.values["sets"][1], json!(["set_judge.jsonl", judged.len()]));
+}
+
+#[test]
+fn options_that_contradict_each_other_or_the_data_are_refused() {
+    for (args, part) in [
+        ("reviseval --reference none,none", "given twice"),
+        ("reviseval --reference given", "no sample has references"),
+        ("reviseval --no-judge", "--metric"),
+        ("reviseval --no-judge --metric bleu --reference none", "probity metrics"),
+        ("reviseval --metric blanc", "looks at no reference"),
+        ("reviseval --metric bert-score", "--encoder"),
+        ("reviseval --metric bart-score", "--seq2seq"),
+        ("reviseval --metric bleuu", "did you mean `bleu`"),
+        ("reviseval --reference none --cost-match", "none,adapted"),
+        ("reviseval --cost-match --verdict label", "--verdict generate"),
+        ("reviseval --mode pointwise --attribute coherence --reference both", "--mode pairwise"),
+        ("reviseval --similarity bleu,ter", "one metric"),
+        ("reviseval --aspect depth", "--reference aspects"),
+        ("reviseval --export-sets --reference adapted", "none,adapted"),
+    ] {
+        let error = run(args, &pairs(&FOUR), &model()).0.expect_err(args).to_string();
+        assert!(error.contains(part), "{args}: {error}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Everyone who has a say: the judge, each metric and their vote, under each kind of reference.
+
+use std::fmt;
+
+use probity_data::{Preference, Sample};
+use probity_stats::{Estimate, Interval};
+use serde::{Serialize, Serializer};
+
+use super::options::Reference;
+use super::references::Unit;
+use crate::judge::{Choice, Decided, Settled, interval};
+use crate::summary::mean;
+
+/// Who says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum By {
+    Judge,
+    Metric(String),
+    /// The majority of the metrics.
+    Vote,
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Judge => f.write_str("judge"),
+            Self::Metric(label) => f.write_str(label),
+            Self::Vote => f.write_str("vote"),
+        }
+    }
+}
+
+impl Serialize for By {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// All that is said by one under one kind of reference.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Voice {
+    pub(super) reference: Reference,
+    pub(super) by: By,
+    /// By unit; absent where there was no reference.
+    pub(super) says: Vec<Option<Settled>>,
+}
+
+impl Voice {
+    /// Of one who does not see an order.
+    pub(super) fn without_order(reference: Reference, by: By, says: Vec<Option<Decided>>) -> Self {
+        let settled = |decided: Decided| Settled { decided, orders: [None, None] };
+        Self { reference, by, says: says.into_iter().map(|decided| decided.map(settled)).collect() }
+    }
+
+    /// The majority of these voices, unit by unit.
+    pub(super) fn vote(reference: Reference, voices: &[Self]) -> Self {
+        let of = |unit: usize| {
+            let says: Vec<Decided> = voices.iter().filter_map(|voice| voice.decided(unit).cloned()).collect();
+            (!says.is_empty()).then(|| Decided::vote(&says))
+        };
+        let units = voices.first().map_or(0, |voice| voice.says.len());
+        Self::without_order(reference, By::Vote, (0..units).map(of).collect())
+    }
+
+    pub(super) fn decided(&self, unit: usize) -> Option<&Decided> {
+        self.says[unit].as_ref().map(|settled| &settled.decided)
+    }
+
+    pub(super) fn choice(&self, unit: usize) -> Option<Choice> {
+        self.decided(unit)?.choice()
+    }
+
+    /// `adapted/bleu`.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.reference, self.by)
+    }
+}
+
+/// Which of a pair people preferred; `None` for a tie, and where they were not asked.
+pub(super) fn preferred(samples: &[Sample], unit: Unit) -> Option<Choice> {
+    let sample = &samples[unit.item];
+    let Some(Preference::Candidate(id)) = &sample.preference else { return None };
+    let better = sample.candidates.iter().position(|candidate| &candidate.id == id)?;
+    Some(if better == unit.first { Choice::First } else { Choice::Second })
+}
+
+/// 1 for the preferred one, 0 for the other, 0.5 for a tie.
+pub(super) fn point(choice: Choice, preferred: Choice) -> f64 {
+    match choice {
+        Choice::Tie => 0.5,
+        choice => f64::from(u8::from(choice == preferred)),
+    }
+}
+
+/// Agreement with preferences. A tie counts as half; what was not decided does not count and is told.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Agreement {
+    pub(super) accuracy: Option<f64>,
+    pub(super) interval: Option<Interval>,
+    pub(super) correct: usize,
+    pub(super) tied: usize,
+    pub(super) wrong: usize,
+}
+
+impl Agreement {
+    pub(super) fn of(points: &[f64]) -> Self {
+        let count = |value: f64| points.iter().filter(|point| **point == value).count();
+        Self {
+            accuracy: mean(points.iter().copied()),
+            interval: interval(points),
+            correct: count(1.0),
+            tied: count(0.5),
+            wrong: count(0.0),
+        }
+    }
+}
+
+/// A share with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Share {
+    pub(super) share: Option<f64>,
+}
+
+/// Figures of one voice on pairs, for one attribute.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PairFigures {
+    pub(super) reference: Reference,
+    pub(super) by: By,
+    pub(super) attribute: String,
+    /// Pairs.
+    pub(super) pairs: usize,
+    pub(super) decided: usize,
+    /// Verdicts for neither.
+    pub(super) ties: usize,
+    /// Pairs without a verdict although there was a reference.
+    pub(super) undecided: usize,
+    pub(super) no_reference: usize,
+    #[serde(flatten)]
+    pub(super) agreement: Agreement,
+    /// Accuracy of the verdicts in the order of the data, and turned; absent for who sees no order.
+    pub(super) given_order: Option<f64>,
+    pub(super) turned_order: Option<f64>,
+    /// The share of pairs decided in both orders whose verdict changes.
+    pub(super) changed: Option<Estimate<Share>>,
+}
+
+impl PairFigures {
+    /// Over `units`, positions of pairs of one attribute.
+    pub(super) fn of(voice: &Voice, samples: &[Sample], all: &[Unit], units: &[usize], attribute: &str) -> Self {
+        let points = |choice: &dyn Fn(usize) -> Option<Choice>| -> Vec<f64> {
+            units.iter().filter_map(|&unit| Some(point(choice(unit)?, preferred(samples, all[unit])?))).collect()
+        };
+        let order = |k: usize| {
+            let choice = |unit: usize| voice.says[unit].as_ref()?.orders[k].as_ref()?.choice();
+            mean(points(&choice))
+        };
+        let turns: Vec<f64> =
+            units.iter().filter_map(|unit| voice.says[*unit].as_ref()?.turns()).map(|turns| f64::from(u8::from(turns))).collect();
+        let has = |is: &dyn Fn(usize) -> bool| units.iter().filter(|unit| is(**unit)).count();
+        Self {
+            reference: voice.reference,
+            by: voice.by.clone(),
+            attribute: attribute.to_owned(),
+            pairs: units.len(),
+            decided: has(&|unit| voice.choice(unit).is_some()),
+            ties: has(&|unit| voice.choice(unit) == Some(Choice::Tie)),
+            undecided: has(&|unit| voice.says[unit].is_some() && voice.choice(unit).is_none()),
+            no_reference: has(&|unit| voice.says[unit].is_none()),
+            agreement: Agreement::of(&points(&|unit| voice.choice(unit))),
+            given_order: order(0),
+            turned_order: order(1),
+            changed: (!turns.is_empty())
+                .then(|| Estimate { figure: Share { share: mean(turns.iter().copied()) }, interval: interval(&turns) }),
+        }
+    }
+}
+
+/// What stands before the first `/` of an item's id, where every id has one and there are several such beginnings.
+pub(super) fn subsets(samples: &[Sample]) -> Vec<&str> {
+    let beginnings: Option<Vec<&str>> = samples.iter().map(|sample| sample.id.split_once('/').map(|(subset, _)| subset)).collect();
+    let mut all: Vec<&str> = Vec::new();
+    for subset in beginnings.unwrap_or_default() {
+        if !all.contains(&subset) {
+            all.push(subset);
+        }
+    }
+    if all.len() > 1 && all.len() < samples.len() { all } else { Vec::new() }
+}
