@@ -75,7 +75,7 @@ mod tests {
                 (1..=labels.labels().len()).map(|k| 0.5_f64.powi(k as i32)).collect()
             })
             .with_generation(|request| {
-                let revise = request.prompt.text().contains("to Revise]");
+                let revise = request.prompt.text().contains("[Start of New");
                 generated(if revise {
                     " the quality of text\n"
                 } else if request.max_tokens < 9 {

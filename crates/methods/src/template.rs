@@ -159,18 +159,30 @@ impl Layout {
 }
 
 impl Rendered {
-    /// A chat whose last answer begins with the prefix; or the same as plain text, turns apart by an empty line.
-    pub(crate) fn prompt(self, layout: &Layout) -> Prompt {
+    /// What ends an answer that the template begins with a mark of its own: `[End of …]` for `[Start of …]`.
+    pub(crate) fn stop(&self) -> Option<String> {
+        let (_, begun) = self.turns.last().filter(|(role, _)| *role == Role::Assistant)?;
+        let block = begun.lines().last()?.strip_prefix("[Start of ")?.strip_suffix(']')?;
+        Some(format!("[End of {block}]"))
+    }
+
+    /// A chat whose last answer begins with the prefix, and with the template's last turn where that is the assistant's; or the same as plain
+    /// text, turns apart by an empty line.
+    pub(crate) fn prompt(mut self, layout: &Layout) -> Prompt {
         let prefix = layout.answer_prefix.as_str();
+        let begins = match self.turns.pop_if(|(role, _)| *role == Role::Assistant) {
+            Some((_, begun)) => format!("{prefix}\n{begun}\n").trim_start().to_owned(),
+            None => prefix.to_owned(),
+        };
         let answer = |text: &str| if prefix.is_empty() { text.to_owned() } else { format!("{prefix} {text}") };
         let turns = self.turns.into_iter().map(|(role, text)| if role == Role::Assistant { (role, answer(&text)) } else { (role, text) });
         if layout.chat {
             let messages = turns.map(|(role, text)| Message::new(role, text)).collect();
-            return Prompt::Chat { messages, answer_prefix: prefix.to_owned() };
+            return Prompt::Chat { messages, answer_prefix: begins };
         }
         let mut parts: Vec<String> = turns.map(|(_, text)| text).collect();
-        if !prefix.is_empty() {
-            parts.push(prefix.to_owned());
+        if !begins.is_empty() {
+            parts.push(begins);
         }
         Prompt::Text(parts.join("\n\n"))
     }
@@ -457,5 +469,18 @@ mod tests {
         assert_eq!(rendered.clone().prompt(&layout), Prompt::Chat { messages, answer_prefix: "Answer:".into() });
         let plain = Layout { chat: false, answer_prefix: String::new(), guarded: "Answer:" };
         assert_eq!(rendered.prompt(&plain), Prompt::Text("Q1\n\nYes\n\nQ2".into()));
+    }
+
+    #[test]
+    fn a_last_turn_of_the_assistant_begins_the_answer_and_its_mark_is_closed_by_another() {
+        let template = load("{# user #}\n{{ text }}\n{# assistant #}\n[Start of {{ noun }}]\n").expect("valid");
+        let rendered = template.render("s", &[("text", "Q")]).expect("renders");
+        assert_eq!(rendered.stop().as_deref(), Some("[End of Summary]"));
+        let layout = |chat, prefix: &str| Layout { chat, answer_prefix: prefix.into(), guarded: "Answer:" };
+        let messages = vec![Message::new(Role::User, "Q")];
+        let begun = Prompt::Chat { messages, answer_prefix: "[Start of Summary]\n".into() };
+        assert_eq!(rendered.clone().prompt(&layout(true, "")), begun);
+        assert_eq!(rendered.prompt(&layout(false, "Answer:")), Prompt::Text("Q\n\nAnswer:\n[Start of Summary]\n".into()));
+        assert_eq!(load("{{ text }}").expect("valid").render("s", &[("text", "Q")]).expect("renders").stop(), None);
     }
 }

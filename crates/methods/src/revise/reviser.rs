@@ -266,7 +266,10 @@ impl<'a> Reviser<'a> {
         for part in focus.name.iter().cloned().chain(candidate).chain(job.paraphrase.map(|(k, n)| format!("{k}#{n}"))) {
             id = format!("{id}/{part}");
         }
-        let request = GenerateRequest::greedy(id, self.prompt(job), self.how.max_tokens as usize);
+        let rendered = self.render(job).expect("it could be rendered before");
+        let stop = rendered.stop().into_iter().collect();
+        let request =
+            GenerateRequest { stop, ..GenerateRequest::greedy(id, rendered.prompt(&self.how.layout), self.how.max_tokens as usize) };
         match job.paraphrase {
             None => request,
             Some((reference, number)) => {

@@ -41,7 +41,7 @@ fn answer(request: &GenerateRequest) -> GenerateResult {
             format!("So: [[{}]]", if knows { ["A", "B"][better(a, b).0] } else { "A" })
         }
         (_, _, Some(text)) if is_judge => format!("[[{}]]", quality(text)),
-        _ => match (block(&prompt, "response to Revise"), block(&prompt, "Other response")) {
+        _ => match (block(&prompt, "Draft"), block(&prompt, "Other response")) {
             (Some(text), Some(other)) => better(text, other).1,
             (Some(text), None) => text.to_owned(),
             _ => "something else entirely".to_owned(),
@@ -145,8 +145,8 @@ fn several_references_vote_and_paraphrases_are_averaged() {
     let aspects = "reviseval --reference aspects --aspect depth --aspect accuracy --aspect tone=Kind. --metric rouge-l";
     let by_aspect = |request: &GenerateRequest| {
         let prompt = request.prompt.text();
-        let text = |name: &str| block(&prompt, name).filter(|_| prompt.contains("experienced editor"));
-        match (text("response to Revise"), text("Other response")) {
+        let text = |name: &str| block(&prompt, name).filter(|_| prompt.contains("[Start of Draft]"));
+        match (text("Draft"), text("Other response")) {
             // For two aspects of three the text of candidate 1, which is the worse.
             (Some(a), Some(b)) => {
                 let wanted = if prompt.contains("Kind.") { "text 0" } else { "text 1" };
@@ -181,7 +181,7 @@ fn several_references_vote_and_paraphrases_are_averaged() {
 fn what_has_no_usable_reference_has_no_verdict_under_it() {
     let cut = |request: &GenerateRequest| {
         let prompt = request.prompt.text();
-        let revision = prompt.contains("experienced editor") && prompt.contains("context of s0");
+        let revision = prompt.contains("[Start of Draft]") && prompt.contains("context of s0");
         if revision { GenerateResult { finish: Some(Finish::Length), ..generated("quality=2 is") } } else { answer(request) }
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(cut);
