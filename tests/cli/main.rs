@@ -8,6 +8,7 @@ mod dry_run;
 mod encoder_decoder;
 mod generate;
 mod inspection;
+mod judge;
 mod logprobs;
 mod meta;
 mod methods;

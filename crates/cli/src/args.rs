@@ -8,7 +8,9 @@ use probity_methods::{DynMethod, methods};
 use crate::exit::Done;
 use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
-use crate::{data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, recipe, reference, report, show};
+use crate::{
+    data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe, reference, report, show,
+};
 
 /// Judge generated text with a language model on your own machine.
 ///
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     /// List, get, inspect and verify models
     #[command(subcommand)]
     Model(model::ModelCommand),
+    /// List, show and export the prompts that ship with probity
+    #[command(subcommand, long_about = prompts::LONG_ABOUT)]
+    Prompts(prompts::PromptsCommand),
     /// Ask for label or token log-probabilities: the raw interface
     #[command(long_about = logprobs::LONG_ABOUT)]
     Logprobs(RawArgs),
@@ -162,6 +167,7 @@ impl Invocation {
             Command::Run(command) => command.run(global, arguments),
             Command::Recipe(command) => command.run(global),
             Command::Model(command) => command.run(global),
+            Command::Prompts(command) => command.run(global),
             Command::Logprobs(args) => args.run::<logprobs::RequestLine>(global, arguments),
             Command::Generate(args) => args.run::<generate::GenerateLine>(global, arguments),
             Command::VerifyDeterminism(args) => args.run(global),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use probity_data::Sample;
-use probity_lm::{LanguageModel, LmError};
+use probity_lm::{LanguageModel, LmError, ModelDescription};
 use probity_methods::{MethodError, Run};
 use probity_runtime::hub::{Located, locate};
 use probity_runtime::weights::fingerprint;
@@ -23,6 +23,8 @@ use crate::problems::Problems;
 pub(crate) struct Ready<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) samples: Rc<[Sample]>,
+    /// Further models that its method asks.
+    pub(crate) others: Vec<Other>,
     /// What the manifest says of them.
     pub(crate) data: Value,
     /// Its folder holds the finished run of this very stage, which may stay as it is.
@@ -33,13 +35,26 @@ pub(crate) struct Ready<'a> {
 pub(crate) struct Checker<'a> {
     plan: &'a Plan,
     data: Vec<(&'a DataArgs, Option<Data>)>,
-    models: Vec<(&'a ModelArgs, Option<Rc<Files>>)>,
+    models: Vec<(ModelArgs, Option<Rc<Files>>)>,
     /// Absolute.
     folders: Vec<(&'a Stage, PathBuf)>,
 }
 
 /// Samples, and what the manifest says of them.
 type Data = (Rc<[Sample]>, Value);
+
+/// A model that a method asks besides the one of the command.
+pub(crate) struct Other {
+    pub(crate) args: ModelArgs,
+    files: Rc<Files>,
+}
+
+impl Ready<'_> {
+    /// What the manifest says of the further models; their files are hashed for it.
+    pub(crate) fn other_descriptions(&self) -> anyhow::Result<Vec<ModelDescription>> {
+        self.others.iter().map(|other| describe(&other.args, &other.files)).collect()
+    }
+}
 
 /// A model's files.
 struct Files {
@@ -55,20 +70,22 @@ impl<'a> Checker<'a> {
     /// The stage, where nothing is wrong with it.
     pub(crate) fn check(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Ready<'a>> {
         let data = self.data(stage, problems);
-        let model = self.model(stage, problems);
+        let model = self.model(stage, &stage.args.model, Some("model"), problems);
+        let others = self.others(stage, problems);
         let earlier = self.folder(stage, problems);
-        let ((samples, data), model) = (data?, model?);
-        let rehearsed = rehearse(stage, &samples, &model.rehearsal);
+        let ((samples, data), model, others) = (data?, model?, others?);
+        let rehearsed = rehearse(stage, &samples, &model.rehearsal, &others);
         let rehearsed = rehearsed.map_err(|error| refuse(problems, stage, option_of(&error).as_deref(), &error));
         let (Ok(()), Ok(earlier)) = (rehearsed, earlier) else { return None };
-        let finished = match self.finished(stage, earlier.as_ref(), &data, &model) {
-            Ok(finished) => finished,
+        let mut ready = Ready { stage, samples, others, data, finished: false };
+        match self.finished(&ready, earlier.as_ref(), &model) {
+            Ok(finished) => ready.finished = finished,
             Err(error) => {
                 refuse(problems, stage, Some("out"), error.as_ref());
                 return None;
             }
-        };
-        Some(Ready { stage, samples, data, finished })
+        }
+        Some(ready)
     }
 
     fn data(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Data> {
@@ -86,19 +103,28 @@ impl<'a> Checker<'a> {
         read
     }
 
-    fn model(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Rc<Files>> {
-        let args = &stage.args.model;
-        if let Some((_, known)) = self.models.iter().find(|(known, _)| *known == args) {
+    /// The models that the method asks besides; `None` where something is wrong with one.
+    fn others(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Vec<Other>> {
+        let named = stage.method.other_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
+        let args = |model: String| ModelArgs { model, ..stage.args.model.clone() };
+        // All of them are looked for, so that all problems are told.
+        let all: Vec<Option<Other>> =
+            named.into_iter().map(args).map(|args| self.model(stage, &args, None, problems).map(|files| Other { args, files })).collect();
+        all.into_iter().collect()
+    }
+
+    fn model(&mut self, stage: &'a Stage, args: &ModelArgs, option: Option<&str>, problems: &mut Problems) -> Option<Rc<Files>> {
+        if let Some((_, known)) = self.models.iter().find(|(known, _)| known == args) {
             return known.clone();
         }
         let mut open = || {
-            let located = locate(&args.model).map_err(|error| refuse(problems, stage, Some("model"), &error)).ok()?;
+            let located = locate(&args.model).map_err(|error| refuse(problems, stage, option, &error)).ok()?;
             let rehearsal = Rehearsal::open(&located, args.options.load_options());
-            let rehearsal = rehearsal.map_err(|error| refuse(problems, stage, Some("model"), &error)).ok()?;
+            let rehearsal = rehearsal.map_err(|error| refuse(problems, stage, option, &error)).ok()?;
             Some(Rc::new(Files { located, rehearsal }))
         };
         let files = open();
-        self.models.push((args, files.clone()));
+        self.models.push((args.clone(), files.clone()));
         files
     }
 
@@ -122,16 +148,17 @@ impl<'a> Checker<'a> {
 
     /// Whether a stage of a recipe that is resumed needs nothing; an error where its folder holds another run. A model's files are hashed
     /// for it, which is far quicker than loading the model.
-    fn finished(&self, stage: &Stage, earlier: Option<&Manifest>, data: &Value, model: &Files) -> anyhow::Result<bool> {
+    fn finished(&self, ready: &Ready<'_>, earlier: Option<&Manifest>, model: &Files) -> anyhow::Result<bool> {
+        let Ready { stage, data, .. } = ready;
         let (Some(_), Some(earlier), Some(out), true) = (&stage.origin, earlier, &stage.args.out, stage.args.keep.resume) else {
             return Ok(false);
         };
         let options = stage.args.model.options.load_options();
-        let checkpoint = model.rehearsal.checkpoint();
-        let description = checkpoint.describe(&model.located, options, fingerprint(&checkpoint.files)?);
+        let (description, others) = (describe(&stage.args.model, model)?, ready.other_descriptions()?);
         let params = stage.method.params_in_force(&stage.matches)?;
         let command = stage.method.name();
-        let about = About { command, arguments: &self.plan.arguments, params: &params, data, model: &description, options };
+        let about =
+            About { command, arguments: &self.plan.arguments, params: &params, data, model: &description, others: &others, options };
         if let Some(what) = about.info().difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
@@ -160,9 +187,16 @@ fn refuse(problems: &mut Problems, stage: &Stage, option: Option<&str>, error: &
     problems.of(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
 }
 
+/// What a loaded model says of itself, from its files alone.
+fn describe(args: &ModelArgs, files: &Files) -> anyhow::Result<ModelDescription> {
+    let checkpoint = files.rehearsal.checkpoint();
+    Ok(checkpoint.describe(&files.located, args.options.load_options(), fingerprint(&checkpoint.files)?))
+}
+
 /// Runs the method up to its first question.
-fn rehearse(stage: &Stage, samples: &[Sample], model: &dyn LanguageModel) -> Result<(), MethodError> {
-    match stage.method.run(&stage.matches, samples, &mut Run::new(model, &mut Nowhere)) {
+fn rehearse(stage: &Stage, samples: &[Sample], model: &dyn LanguageModel, others: &[Other]) -> Result<(), MethodError> {
+    let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
+    match stage.method.run(&stage.matches, samples, &mut Run::new(model, &mut Nowhere).with_other_models(&others)) {
         Err(MethodError::Output(reached)) if reached.is::<Rehearsed>() => Ok(()),
         ended => ended.map(drop),
     }

@@ -1,5 +1,6 @@
 //! `probity demo`: the first thing a stranger runs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,22 +52,29 @@ impl DemoArgs {
             get(known, self.source, global)?;
         }
         let samples = samples()?;
-        let mut reporter = Reporter::new(global);
-        let model = self.options.load(&self.model, &mut reporter)?;
+        let reporter = RefCell::new(Reporter::new(global));
+        let model = self.options.load(&self.model, &mut reporter.borrow_mut())?;
         let compare = method("compare").context("the method `compare` is not registered")?;
         let matches = compare.command().try_get_matches_from(["compare", "--attribute", ATTRIBUTE])?;
         let data = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
         let params = compare.params_in_force(&matches)?;
         let arguments = &typed(arguments);
-        let about =
-            About { command: "demo", arguments, params: &params, data: &data, model: model.description(), options: model.options() };
+        let about = About {
+            command: "demo",
+            arguments,
+            params: &params,
+            data: &data,
+            model: model.description(),
+            others: &[],
+            options: model.options(),
+        };
         let mut folder = RunFolder::create(&self.out, Existing::Replace, about.info())?;
         interrupt::catch(global.progress);
         let result = (|| {
             let answers = folder.answers()?;
             let recorded = Recorded::new(&model, &answer_settings(model.options()), Some(&answers), None)?;
-            self.compare(compare, &matches, &samples, &recorded, &mut folder, &mut reporter)?;
-            Self::likelihoods(&samples, &recorded, &mut folder, &mut reporter)?;
+            self.compare(compare, &matches, &samples, &recorded, &mut folder, &reporter)?;
+            Self::likelihoods(&samples, &recorded, &mut folder, &mut reporter.borrow_mut())?;
             Ok(recorded.finish()?)
         })();
         close(folder, result)?;
@@ -82,7 +90,7 @@ impl DemoArgs {
         samples: &[Sample],
         model: &dyn LanguageModel,
         folder: &mut RunFolder,
-        reporter: &mut Reporter,
+        reporter: &RefCell<Reporter>,
     ) -> anyhow::Result<()> {
         print(&format!(
             "1. Which summary is better? {} texts with four candidates each, every pair in both orders.\n\
@@ -90,7 +98,7 @@ impl DemoArgs {
              wrong, and the good one with its words shuffled. The \"gold\" scores say just that; they are no human judgement.\n",
             samples.len()
         ))?;
-        let summary = execute(compare, matches, samples, model, folder, reporter)?;
+        let summary = execute(compare, matches, samples, (model, &[]), folder, reporter)?;
         show(&summary)?;
         let scores = rows(folder.path(), "scores")?;
         print(&format!("\nRanking, best first\n{}", ranking(samples, &scores)))?;

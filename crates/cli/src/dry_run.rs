@@ -1,13 +1,14 @@
 //! `--dry-run`: what a run would cost, by asking a model that plans instead of answering.
 
-use clap::ArgMatches;
 use probity_data::Sample;
-use probity_lm::SinkError;
-use probity_methods::{DynMethod, Output, Run};
+use probity_lm::{LanguageModel, SinkError};
+use probity_methods::{Output, Run};
 use probity_runtime::{Model, Plan, Planner};
 use serde_json::Value;
 
+use crate::check::Ready;
 use crate::compute::in_force;
+use crate::plan::Stage;
 use crate::progress::{Reporter, seconds_text};
 use crate::terminal::{print, size, thousands};
 
@@ -26,17 +27,18 @@ impl Output for Nowhere {
     fn progress(&mut self, _: usize, _: usize) {}
 }
 
-/// Plans a method's run and prints what it would cost.
-pub(crate) fn method(
-    method: &dyn DynMethod,
-    matches: &ArgMatches,
-    samples: &[Sample],
-    model: &Model,
-    reporter: &Reporter,
-) -> anyhow::Result<()> {
+/// Plans a stage's run and prints what it would cost. Questions to other models are counted as if this one were asked.
+pub(crate) fn method(ready: &Ready<'_>, samples: &[Sample], model: &Model, reporter: &Reporter) -> anyhow::Result<()> {
     let planner = Planner::new(model);
-    method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere))?;
-    show(model, &planner.into_plan(), reporter)
+    let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
+    let Stage { method, matches, .. } = ready.stage;
+    method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere).with_other_models(&others))?;
+    show(model, &planner.into_plan(), reporter)?;
+    if !ready.others.is_empty() {
+        let name = &model.description().name;
+        print(&format!("the questions to {} more are counted as if {name} were asked", thousands(ready.others.len() as u64)))?;
+    }
+    Ok(())
 }
 
 /// Measures the machine and prints the plan.

@@ -25,10 +25,12 @@ mod output;
 mod plan;
 mod problems;
 mod progress;
+mod prompts;
 mod raw;
 mod recipe;
 mod reference;
 mod report;
+mod shelf;
 mod show;
 mod terminal;
 

@@ -160,6 +160,7 @@ impl MetaArgs {
             arguments_in_force: json!({"method": method, "data": hashed(gold)}),
             versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             model: Value::Null,
+            other_models: Vec::new(),
             seeds: BTreeMap::from([("seed".to_owned(), self.seed)]),
             recipe: None,
         }

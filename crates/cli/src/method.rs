@@ -1,5 +1,6 @@
 //! Running a method of the registry into a run folder.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,8 @@ pub(crate) struct About<'a> {
     pub(crate) params: &'a Value,
     pub(crate) data: &'a Value,
     pub(crate) model: &'a ModelDescription,
+    /// Further models that the method asks.
+    pub(crate) others: &'a [ModelDescription],
     pub(crate) options: LoadOptions,
 }
 
@@ -132,25 +135,26 @@ impl About<'_> {
             arguments_in_force: json!({"method": self.params, "model": in_force(self.options), "data": self.data}),
             versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
             model: json!(self.model),
+            other_models: self.others.iter().map(|other| json!(other)).collect(),
             seeds: seeds.into_iter().collect(),
             recipe: None,
         }
     }
 }
 
-/// Runs the method; its rows are in the folder when this returns, also after an error.
+/// Runs the method on a model, and others where it asks for them; its rows are in the folder when this returns, also after an error.
 pub(crate) fn execute(
     method: &dyn DynMethod,
     matches: &ArgMatches,
     samples: &[Sample],
-    model: &dyn LanguageModel,
+    (model, others): (&dyn LanguageModel, &[&dyn LanguageModel]),
     folder: &mut RunFolder,
-    reporter: &mut Reporter,
+    reporter: &RefCell<Reporter>,
 ) -> anyhow::Result<Summary> {
     folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
     let mut output = FolderOutput { folder, tables: Vec::new(), reporter, name: method.name() };
-    let result = method.run(matches, samples, &mut Run::new(model, &mut output));
-    output.reporter.finish();
+    let result = method.run(matches, samples, &mut Run::new(model, &mut output).with_other_models(others));
+    output.reporter.borrow_mut().finish();
     let tables = std::mem::take(&mut output.tables);
     let summary = result?;
     for (_, table) in tables {
@@ -231,7 +235,7 @@ pub(crate) fn section_text(section: &Section) -> String {
 struct FolderOutput<'a> {
     folder: &'a mut RunFolder,
     tables: Vec<(&'static str, TableWriter)>,
-    reporter: &'a mut Reporter,
+    reporter: &'a RefCell<Reporter>,
     name: &'static str,
 }
 
@@ -246,14 +250,14 @@ impl Output for FolderOutput<'_> {
         let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
         writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
         if let Some(outcome) = row["outcome"].as_str() {
-            self.reporter.outcome(outcome);
+            self.reporter.borrow_mut().outcome(outcome);
         }
         // After the row is in: what was finished is kept.
         Ok(interrupt::check()?)
     }
 
     fn progress(&mut self, done: usize, total: usize) {
-        self.reporter.questions(self.name, done, Some(total));
+        self.reporter.borrow_mut().questions(self.name, done, Some(total));
     }
 }
 

@@ -1,19 +1,19 @@
 //! What is to be run: a method, data, a model and a folder, once for a command line and once for each stage of a recipe.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, FromArgMatches};
-use probity_lm::LanguageModel;
+use probity_lm::{LanguageModel, ModelDescription};
 use probity_methods::{DynMethod, Headline, Outcomes, Summary};
-use probity_runtime::Model;
+use probity_runtime::LoadOptions;
 use probity_store::{RecipeMark, Recorded, RunFolder, RunInfo, SUMMARY};
 
 use serde::Deserialize;
 
 use crate::args::Global;
 use crate::check::{Checker, Ready};
-use crate::compute::ModelArgs;
 use crate::dry_run;
 use crate::exit::{Done, closed_pipe, message};
 use crate::interrupt::{self, was_interrupted};
@@ -21,6 +21,7 @@ use crate::method::{About, RunArgs, answer_settings, close, execute, shared_answ
 use crate::problems::{Lines, Problems};
 use crate::progress::Reporter;
 use crate::report::ReportOptions;
+use crate::shelf::{Shelf, Shelved};
 use crate::terminal::{print, table, thousands, visible_line};
 
 /// A method with its options, over data, asked of a model, into a folder.
@@ -125,12 +126,6 @@ impl Conclusion {
     }
 }
 
-/// A model that is loaded, or why it cannot be.
-struct Loaded {
-    args: ModelArgs,
-    model: Result<Model, String>,
-}
-
 impl Plan {
     /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written.
     pub(crate) fn check(&self) -> anyhow::Result<Vec<Ready<'_>>> {
@@ -143,30 +138,30 @@ impl Plan {
 
     /// Checks all stages, then runs them, those of one model one after another. A stage of a recipe that fails does not stop the others.
     pub(crate) fn run(&self, global: Global) -> anyhow::Result<Done> {
-        let reporter = &mut Reporter::new(global);
+        let reporter = &RefCell::new(Reporter::new(global));
         let mut ready = self.check()?;
         interrupt::catch(global.progress);
         by_model(&mut ready);
-        let mut loaded = None;
+        let shelf = Shelf::new(reporter);
         let mut ended = Vec::with_capacity(ready.len());
         for ready in ready {
             let stage = ready.stage;
-            let end = match self.run_stage(&ready, &mut loaded, reporter) {
+            let end = match self.run_stage(&ready, &shelf, reporter) {
                 Err(error) if self.recipe.is_some() && !was_interrupted(&error) && !error.chain().any(closed_pipe) => {
                     let told = message(error.as_ref());
-                    reporter.error(&format!("error: run `{}`: {}", stage.name(), told.strip_prefix("error: ").unwrap_or(&told)));
+                    reporter.borrow().error(&format!("error: run `{}`: {}", stage.name(), told.strip_prefix("error: ").unwrap_or(&told)));
                     Ended::Failed
                 }
                 end => end.inspect_err(|error| {
                     if was_interrupted(error) && !stage.args.keep.no_store && !stage.args.ask.dry_run {
-                        reporter.say("the same command with --resume goes on from here");
+                        reporter.borrow().say("the same command with --resume goes on from here");
                     }
                 })?,
             };
             ended.push((stage, end));
         }
         let done = self.conclude(&ended)?;
-        self.report(&ended, reporter)?;
+        self.report(&ended, &reporter.borrow())?;
         Ok(done)
     }
 
@@ -180,22 +175,23 @@ impl Plan {
         }
     }
 
-    fn run_stage(&self, ready: &Ready<'_>, loaded: &mut Option<Loaded>, reporter: &mut Reporter) -> anyhow::Result<Ended> {
+    fn run_stage(&self, ready: &Ready<'_>, shelf: &Shelf<'_>, reporter: &RefCell<Reporter>) -> anyhow::Result<Ended> {
         let Ready { stage, samples, .. } = ready;
         let args = &stage.args;
         if let Some(out) = args.out.as_ref().filter(|_| ready.finished) {
             return Ok(Ended::Before(Conclusion::read(out)?));
         }
         interrupt::check()?;
-        let model = model(loaded, &args.model, reporter)?;
+        let (description, options) = shelf.with(&args.model, |model| (model.description().clone(), model.options()))?;
         if self.recipe.is_some() {
             print(&format!("\n── {} ──", visible_line(stage.name())))?;
         }
         let Some(out) = args.out.as_ref().filter(|_| !args.ask.dry_run) else {
-            dry_run::method(stage.method, &stage.matches, samples, model, reporter)?;
+            shelf.with(&args.model, |model| dry_run::method(ready, samples, model, &reporter.borrow()))??;
             return Ok(Ended::Planned);
         };
-        let Summary { outcomes, headline, .. } = self.judge(ready, model, out, reporter)?;
+        let Summary { outcomes, headline, .. } = self.judge(ready, shelf, (description, options), reporter)?;
+        let reporter = reporter.borrow();
         reporter.say(&format!("results are in {}", out.display()));
         let unscored = outcomes.unscored();
         if unscored > 0 {
@@ -206,21 +202,35 @@ impl Plan {
     }
 
     /// Fills the run folder, and shows the summary.
-    fn judge(&self, ready: &Ready<'_>, model: &Model, out: &Path, reporter: &mut Reporter) -> anyhow::Result<Summary> {
+    fn judge(
+        &self,
+        ready: &Ready<'_>,
+        shelf: &Shelf<'_>,
+        (description, options): (ModelDescription, LoadOptions),
+        reporter: &RefCell<Reporter>,
+    ) -> anyhow::Result<Summary> {
         let Ready { stage: Stage { method, matches, args, .. }, samples, data, .. } = ready;
-        let (params, options) = (method.params_in_force(matches)?, model.options());
+        let params = method.params_in_force(matches)?;
+        let others = ready.other_descriptions()?;
         let command = method.name();
-        let about = About { command, arguments: &self.arguments, params: &params, data, model: model.description(), options };
+        let about = About { command, arguments: &self.arguments, params: &params, data, model: &description, others: &others, options };
         let info = RunInfo { recipe: ready.stage.mark(), ..about.info() };
+        let out = args.out.as_ref().expect("a run that is no dry one has a folder");
         let mut folder = RunFolder::create(out, args.keep.existing(), info)?;
+        let model = Shelved::new(shelf, args.model.clone(), description);
+        let others: Vec<Shelved<'_>> =
+            ready.others.iter().zip(others).map(|(other, about)| Shelved::new(shelf, other.args.clone(), about)).collect();
         let mut judge = || {
             let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
             let shared = shared_answers(args.keep.cache.as_deref())?;
-            let recorded = Recorded::new(model, &answer_settings(options), own.as_ref(), shared.as_ref())?;
-            let summary = execute(*method, matches, samples, &recorded, &mut folder, reporter)?;
+            let settings = answer_settings(options);
+            let recorded = Recorded::new(&model, &settings, own.as_ref(), shared.as_ref())?;
+            let others = others.iter().map(|other| recorded.beside(other, &settings)).collect::<Result<Vec<_>, _>>()?;
+            let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
+            let summary = execute(*method, matches, samples, (&recorded, &others), &mut folder, reporter)?;
             recorded.finish()?;
             if recorded.found() > 0 {
-                reporter.say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
+                reporter.borrow().say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
             }
             Ok(summary)
         };
@@ -257,21 +267,4 @@ fn by_model(ready: &mut Vec<Ready<'_>>) {
         sorted.insert(place, stage);
     }
     *ready = sorted;
-}
-
-/// The model, loaded unless it is the one that is loaded; the other is let go first.
-fn model<'m>(loaded: &'m mut Option<Loaded>, args: &ModelArgs, reporter: &mut Reporter) -> anyhow::Result<&'m Model> {
-    if loaded.as_ref().is_none_or(|loaded| !loaded.args.has_weights_of(args)) {
-        *loaded = None;
-        let model = args.load(reporter).map_err(|error| message(error.as_ref()));
-        *loaded = Some(Loaded { args: args.clone(), model });
-    }
-    let loaded = loaded.as_mut().expect("just filled");
-    if loaded.args != *args {
-        if let Ok(model) = &mut loaded.model {
-            model.run_with(args.options.load_options())?;
-        }
-        loaded.args = args.clone();
-    }
-    loaded.model.as_ref().map_err(|told| anyhow::anyhow!("{}", told.strip_prefix("error: ").unwrap_or(told)))
 }

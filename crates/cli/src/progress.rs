@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -76,28 +76,43 @@ struct Step {
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
-    tokens: Option<Tokens>,
+    tokens: Arc<Watched>,
     /// How many answers ended how, where something is to be said about them.
     noted: BTreeMap<String, u64>,
     warned: bool,
 }
 
-/// A model's tokens since a step began.
-#[derive(Clone)]
+/// The tokens of the model that a step asks, which may be loaded after it began.
+#[derive(Default)]
+struct Watched(Mutex<Option<Tokens>>);
+
+impl Watched {
+    fn watch(&self, tokens: Option<Tokens>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
+    }
+
+    /// See [`Tokens::rate_and_left`].
+    fn rate_and_left(&self, total: u64) -> Option<(f64, f64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.rate_and_left(total)
+    }
+}
+
+/// A model's tokens since a step began to ask it.
 struct Tokens {
     progress: Arc<Progress>,
     computed: u64,
     taken: u64,
+    since: Instant,
 }
 
 impl Tokens {
     fn new(progress: &Arc<Progress>) -> Self {
-        Self { progress: progress.clone(), computed: progress.computed(), taken: progress.taken() }
+        Self { progress: progress.clone(), computed: progress.computed(), taken: progress.taken(), since: Instant::now() }
     }
 
     /// Tokens per second, and the seconds that are left of `total` questions; `None` before anything was computed.
-    fn rate_and_left(&self, seconds: f64, total: u64) -> Option<(f64, f64)> {
-        let rate = (self.progress.computed() - self.computed) as f64 / seconds;
+    fn rate_and_left(&self, total: u64) -> Option<(f64, f64)> {
+        let rate = (self.progress.computed() - self.computed) as f64 / self.since.elapsed().as_secs_f64();
         let unseen = total.saturating_sub(self.progress.taken() - self.taken);
         (rate > 0.0).then(|| (rate, self.progress.left(unseen) as f64 / rate))
     }
@@ -126,6 +141,9 @@ impl Reporter {
     /// Rates and times are told by the tokens of this model from now on: questions cost too different amounts.
     pub(crate) fn watch(&mut self, progress: &Arc<Progress>) {
         self.tokens = Some(progress.clone());
+        if let Some(step) = self.step.as_ref().filter(|step| step.unit == Unit::Questions) {
+            step.tokens.watch(Some(Tokens::new(progress)));
+        }
     }
 
     /// A line for the user. Errors and warnings are not hushed by `--quiet`; this is.
@@ -221,7 +239,8 @@ impl Reporter {
     fn start(&mut self, what: &str, unit: Unit, total: Option<u64>) {
         self.finish();
         let now = Instant::now();
-        let tokens = self.tokens.as_ref().filter(|_| unit == Unit::Questions).map(Tokens::new);
+        let tokens = Arc::new(Watched::default());
+        tokens.watch(self.tokens.as_ref().filter(|_| unit == Unit::Questions).map(Tokens::new));
         let bar = (self.how == How::Bar && !self.quiet).then(|| bar(what, unit, total, tokens.clone()));
         if self.how == How::Lines && (unit == Unit::Bytes || total.is_some()) {
             let amount = match (unit, total) {
@@ -266,7 +285,7 @@ impl Drop for Reporter {
     }
 }
 
-fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Option<Tokens>) -> ProgressBar {
+fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Arc<Watched>) -> ProgressBar {
     let template = match (unit, total) {
         (Unit::Bytes, Some(_)) => "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
         (_, Some(_)) => "{msg} {bar:30} {human_pos}/{human_len} {rate}",
@@ -275,8 +294,7 @@ fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Option<Tokens>) -> Pr
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.with_key("rate", move |state: &ProgressState, text: &mut dyn fmt::Write| {
-            let by_tokens = tokens.as_ref().and_then(|t| t.rate_and_left(state.elapsed().as_secs_f64(), state.len().unwrap_or(0)));
-            let _ = match by_tokens {
+            let _ = match tokens.rate_and_left(state.len().unwrap_or(0)) {
                 Some((rate, left)) => write!(text, "{rate:.0} tokens/s, {} left", seconds_text(left)),
                 None => write!(text, "{:.1}/s", state.per_sec()),
             };
@@ -312,7 +330,7 @@ impl Step {
     /// The same for programs; what is not known is null.
     fn event(&self, event: &str) -> Value {
         let seconds = self.started.elapsed().as_secs_f64();
-        let by_tokens = self.tokens.as_ref().and_then(|tokens| tokens.rate_and_left(seconds, self.total.unwrap_or(0)));
+        let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
         json!({
             "event": event,
             "what": self.what,
@@ -332,7 +350,7 @@ impl Step {
         let rate = self.done as f64 / seconds.max(1e-9);
         let count = |n: u64| if self.unit == Unit::Bytes { size(n) } else { thousands(n) };
         let of = self.total.map(|total| format!(" of {}", count(total))).unwrap_or_default();
-        let by_tokens = self.tokens.as_ref().and_then(|tokens| tokens.rate_and_left(seconds, self.total.unwrap_or(0)));
+        let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
         let speed = match by_tokens {
             Some((tokens, _)) => format!(", {tokens:.0} tokens/s"),
             None if self.unit != Unit::Bytes => format!(", {rate:.1}/s"),

@@ -17,19 +17,22 @@ use serde_json::json;
 pub use options::{ComparativeParams, Debias, Decide, LabelWords};
 
 use crate::attributes::Words;
+use crate::builtin::{Builtin, DataSlot};
 use crate::gold::{self, GoldUse};
 use crate::pairs::Pairs;
 use crate::question::{MATERIAL, capitalised, word_settings};
 use crate::summary::number;
-use crate::template::{Builtin, DataSlot, Layout, Template, TemplateError};
+use crate::template::{Layout, Template, TemplateError};
 use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
 use figures::CellFigures;
 use judge::{Judge, Judged};
 
 const TEMPLATES: &[Builtin] = &[
-    Builtin { name: "1", source: include_str!("prompts/compare_1.j2") },
-    Builtin { name: "2", source: include_str!("prompts/compare_2.j2") },
+    Builtin { name: "1", source: include_str!("prompts/compare_1.j2"), data: DATA },
+    Builtin { name: "2", source: include_str!("prompts/compare_2.j2"), data: DATA },
 ];
+
+const DATA: &[DataSlot] = &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
 
 /// The table of all scores.
 const SCORES: &str = "scores";
@@ -62,6 +65,8 @@ and `summary.json`. A candidate without text is not shown to the model; a sample
 Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the slots context, \
 instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. Lines of the data that \
 read like lines of the template, or hold one of its delimiters in brackets, are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
 
     fn run(params: &ComparativeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;
@@ -123,8 +128,7 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
     settings.insert("name_b", name(label_b));
     settings.insert("label_a", label_a.clone());
     settings.insert("label_b", label_b.clone());
-    let slots = [DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
-    params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), &slots, layout)).collect()
+    params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
 }
 
 fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {

@@ -1,17 +1,31 @@
 //! G-Eval (Liu et al. 2023): a rating as the expectation over rating labels.
 
+use std::collections::BTreeMap;
+
 use probity_data::Sample;
-use probity_lm::LabelAnswer;
+use probity_lm::{Finish, GenerateRequest, GenerateResult, LabelAnswer, Outcome};
 use serde::Serialize;
 
 use crate::attributes::Words;
+use crate::builtin::Builtin;
 use crate::pointwise::{Asking, Pointwise, Reading};
-use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
+use crate::question::{LayoutOptions, RATED, SubjectOptions, criteria, short_hash, text_or_file, word_settings};
+use crate::run::write_row;
 use crate::scale::Scale;
-use crate::template::{Builtin, DataSlot, Template};
+use crate::template::{Layout, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
-const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/g_eval_1.j2") }];
+/// The rating's prompt, then that of the steps.
+const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "1", source: include_str!("prompts/g_eval_1.j2"), data: RATED },
+    Builtin { name: "steps", source: include_str!("prompts/g_eval_steps.j2"), data: &[] },
+];
+
+/// The table of generated steps.
+const STEPS: &str = "steps";
+
+/// What `--steps` says for steps by the model.
+const GENERATE: &str = "generate";
 
 /// Options of G-Eval.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -23,9 +37,15 @@ pub struct GEvalParams {
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
     #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
     pub criteria: Option<String>,
-    /// How the rater should proceed, or @FILE.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    /// How the rater should proceed, or @FILE; `generate` lets the model itself write the steps, once for each attribute.
+    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE|generate")]
     pub steps: Option<String>,
+    /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
+    #[arg(long, default_value = "steps", value_name = "NAME|FILE")]
+    pub steps_template: String,
+    /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub steps_tokens: u32,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
     #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
     pub scale: Scale,
@@ -52,34 +72,41 @@ The model is shown the criterion, the source and one candidate and asked for a w
 ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, G-Eval, without its sampling). Where \
 the digits of one rating begin another (1 and 10), P(k) includes that the answer ends there; on other scales it does not.
 
+The prompt tells the rater how to proceed: in steps of ours, in steps that are given with --steps, or with --steps generate in steps that \
+the model writes for the criterion before it rates anything, as in the paper. They are kept in `steps.jsonl`, and their hash is part of the \
+signature; steps that are empty or not finished end the run.
+
 The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say something else; such \
 scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the scale of human raters.
 
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
     fn run(params: &GEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
         let words = params.subject.words()?;
         let labels = params.scale.labels()?;
-        let mut templates = Vec::new();
-        let (mut meanings, mut steps) = (Vec::new(), Vec::new());
-        for words in &words {
-            let settings = settings(params, words)?;
-            let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
-            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
-            templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
-            meanings.push(settings["criteria"].clone());
-            steps.push(settings["steps"].clone());
+        let mut settings = words.iter().map(|words| settings(params, words)).collect::<Result<Vec<_>, _>>()?;
+        let mut templates = load(params, &settings, &layout)?;
+        let writer = if params.steps.as_deref() == Some(GENERATE) { Some(StepsWriter::new(params, &settings, &layout)?) } else { None };
+        if let Some(writer) = &writer {
+            for (settings, steps) in settings.iter_mut().zip(writer.write(run)?) {
+                settings.insert("steps", steps);
+            }
+            templates = load(params, &settings, &layout)?;
         }
+        let hash = |name: &str| short_hash(settings.iter().map(|settings| settings[name].as_str()));
         let signature = params
             .subject
             .sign(Signature::new(Self::NAME, run.model()))
             .with("scale", &params.scale)
-            .with("criteria", &short_hash(meanings.iter().map(String::as_str)))
-            .with("steps", &short_hash(steps.iter().map(String::as_str)))
+            .with("criteria", &hash("criteria"))
+            .with("steps", &hash("steps"))
             .with("termination", &format!("{:?}", labels.termination()))
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
+        let signature = writer.iter().fold(signature, |signature, writer| writer.sign(signature));
         let min = params.scale.min;
         let read = move |answer: &LabelAnswer| expectation(answer, min);
         let pointwise = Pointwise {
@@ -96,11 +123,103 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
     }
 }
 
-fn settings(params: &GEvalParams, words: &Words) -> Result<std::collections::BTreeMap<&'static str, String>, MethodError> {
+/// By attribute, then by `--template`.
+fn load(params: &GEvalParams, settings: &[Settings], layout: &Layout) -> Result<Vec<Vec<Template>>, MethodError> {
+    let load = |settings: &Settings| {
+        let load = |choice: &String| Ok(Template::load(choice, &TEMPLATES[..1], settings.clone(), layout)?);
+        params.template.iter().map(load).collect()
+    };
+    settings.iter().map(load).collect()
+}
+
+/// Has the model write the steps of each attribute.
+struct StepsWriter<'a> {
+    params: &'a GEvalParams,
+    templates: Vec<Template>,
+    layout: Layout,
+}
+
+/// What the model wrote for one attribute.
+#[derive(Serialize)]
+struct StepsRow<'a> {
+    attribute: &'a str,
+    steps: &'a str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    finish: Option<Finish>,
+    prompt_tokens: usize,
+    tokens: usize,
+}
+
+impl<'a> StepsWriter<'a> {
+    fn new(params: &'a GEvalParams, settings: &[Settings], layout: &Layout) -> Result<Self, MethodError> {
+        // The answer is a list, not a score.
+        let answer_prefix = if layout.chat { String::new() } else { "Steps:".to_owned() };
+        let layout = Layout { answer_prefix, ..layout.clone() };
+        let load = |settings: &Settings| {
+            let mut settings = settings.clone();
+            settings.remove("steps");
+            Ok(Template::load(&params.steps_template, &TEMPLATES[1..], settings, &layout)?)
+        };
+        let templates = settings.iter().map(load).collect::<Result<Vec<_>, MethodError>>()?;
+        Ok(Self { params, templates, layout })
+    }
+
+    fn sign(&self, signature: Signature) -> Signature {
+        let signature = signature.with("steps-by", "model").with("steps-tokens", &self.params.steps_tokens);
+        self.templates.iter().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+    }
+
+    /// The steps of each attribute, decoded greedily; an error where they are empty or not finished.
+    fn write(&self, run: &mut Run<'_>) -> Result<Vec<String>, MethodError> {
+        let attributes = &self.params.subject.attribute;
+        let request = |(attribute, template): (&String, &Template)| {
+            let prompt = template.render(STEPS, &[])?.prompt(&self.layout);
+            Ok(GenerateRequest::greedy(format!("{STEPS}/{attribute}"), prompt, self.params.steps_tokens as usize))
+        };
+        let requests = attributes.iter().zip(&self.templates).map(request).collect::<Result<Vec<_>, MethodError>>()?;
+        run.table(STEPS, attributes.len())?;
+        let mut results: Vec<Option<GenerateResult>> = vec![None; requests.len()];
+        run.generate(requests.into_iter(), |index, result, output| {
+            let GenerateResult { outcome, finish, prompt_tokens, .. } = &result;
+            let (finish, prompt_tokens, tokens) = (*finish, *prompt_tokens, result.token_ids.len());
+            let row = StepsRow { attribute: &attributes[index], steps: result.text.trim(), outcome, finish, prompt_tokens, tokens };
+            write_row(output, STEPS, index, &row)?;
+            results[index] = Some(result);
+            Ok(())
+        })?;
+        let results = results.into_iter().map(|result| result.expect("each is answered"));
+        attributes.iter().zip(results).map(|(attribute, result)| self.read(attribute, &result)).collect()
+    }
+
+    fn read(&self, attribute: &str, result: &GenerateResult) -> Result<String, MethodError> {
+        let tokens = self.params.steps_tokens;
+        let (why, hint) = match (&result.outcome, result.finish) {
+            // Nothing was asked: a dry run, which has no steps and needs none.
+            (Outcome::Empty, None) => return Ok(String::new()),
+            (Outcome::TooLong { tokens_needed, limit }, _) => {
+                (format!("the prompt with its answer needs {tokens_needed} tokens, and {limit} would fit"), "lower --steps-tokens")
+            }
+            (Outcome::NotFinite { why }, _) => (why.clone(), "give the steps yourself: --steps TEXT"),
+            (_, Some(Finish::Length)) => (
+                format!("the model had not finished them after {tokens} tokens"),
+                "raise --steps-tokens, or give the steps yourself: --steps TEXT",
+            ),
+            _ if result.text.trim().is_empty() => ("the model wrote nothing".to_owned(), "give the steps yourself: --steps TEXT"),
+            _ => return Ok(result.text.trim().to_owned()),
+        };
+        Err(MethodError::option("--steps generate", format!("no steps for `{attribute}`: {why}"), hint))
+    }
+}
+
+/// What a prompt says besides data.
+type Settings = BTreeMap<&'static str, String>;
+
+fn settings(params: &GEvalParams, words: &Words) -> Result<Settings, MethodError> {
     let criteria = criteria(params.criteria.as_deref(), words, params.subject.attribute.len())?;
     let steps = match &params.steps {
-        Some(steps) => text_or_file("--steps", steps)?,
-        None => default_steps(words, &params.subject.noun),
+        Some(steps) if steps != GENERATE => text_or_file("--steps", steps)?,
+        _ => default_steps(words, &params.subject.noun),
     };
     let mut settings = word_settings(words, &params.subject.noun);
     settings.insert("criteria", criteria);
@@ -128,10 +247,10 @@ fn expectation(answer: &LabelAnswer, min: u32) -> Reading {
 
 #[cfg(test)]
 mod tests {
-    use probity_lm::{Ask, ScriptedModel, Termination};
+    use probity_lm::{Ask, Finish, GenerateResult, ScriptedModel, Termination};
 
     use super::Scale;
-    use crate::testing::{qualities, run, sample};
+    use crate::testing::{generated, qualities, run, sample};
 
     /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
     fn rater(total: f64) -> ScriptedModel {
@@ -181,6 +300,43 @@ mod tests {
         let lines = ["", " --criteria one", " --criteria two", " --steps one", " --steps two"].map(signature);
         assert!((1..lines.len()).all(|k| !lines[..k].contains(&lines[k])), "{lines:#?}");
         assert_eq!(signature(" --steps one"), lines[3]);
+    }
+
+    #[test]
+    fn steps_are_generated_once_per_attribute_and_shown_to_the_rater() {
+        let model = |steps: &'static str| {
+            ScriptedModel::from_probabilities(|request| {
+                assert!(request.prompt.text().contains("How to proceed:\n1. Look.\n2. Rate.\n"), "{}", request.prompt.text());
+                vec![0.2; 5]
+            })
+            .with_generation(move |request| {
+                let text = request.prompt.text();
+                assert!(text.contains("Criterion: coherence.") != text.contains("Criterion: fluency."), "{text}");
+                generated(steps)
+            })
+        };
+        let args = "g-eval --no-gold --attribute coherence --attribute fluency --steps generate";
+        let (result, output) = run(args, &[sample("a", &[1.0, 2.0])], &model(" 1. Look.\n2. Rate.\n"));
+        let signature = result.expect("runs").signature;
+        assert_eq!((output.rows("steps").len(), output.rows("scores").len()), (2, 4));
+        assert_eq!(output.rows("steps")[1]["steps"], "1. Look.\n2. Rate.");
+        assert_eq!((signature.settings["steps-by"].as_str(), signature.templates.len()), ("model", 2));
+        let (result, _) = run("g-eval --no-gold --attribute coherence", &[], &model(""));
+        assert!(result.is_err(), "no samples");
+    }
+
+    #[test]
+    fn steps_that_are_no_steps_end_the_run() {
+        let error = |result: GenerateResult| {
+            let model = ScriptedModel::from_probabilities(|_| panic!("nothing is rated")).with_generation(move |_| result.clone());
+            let (result, output) = run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
+            assert_eq!(output.rows("steps").len(), 1, "what was written is kept");
+            result.expect_err("no steps").to_string()
+        };
+        assert!(error(generated(" ")).contains("wrote nothing"));
+        assert!(error(GenerateResult { finish: Some(Finish::Length), ..generated("1. Look and") }).contains("after 512 tokens"));
+        let outcome = probity_lm::Outcome::TooLong { tokens_needed: 600, limit: 256 };
+        assert!(error(GenerateResult::without_text(outcome, 88)).contains("--steps-tokens"));
     }
 
     #[test]

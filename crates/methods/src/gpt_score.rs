@@ -5,12 +5,13 @@ use probity_data::Sample;
 use probity_lm::{ContinuationAnswer, Outcome};
 use serde::Serialize;
 
+use crate::builtin::Builtin;
 use crate::pointwise::{Asking, Pointwise};
 use crate::question::{MATERIAL, SubjectOptions, word_settings};
-use crate::template::{Builtin, Layout, Template};
+use crate::template::{Layout, Template};
 use crate::{Method, MethodError, Report, Run, Signature};
 
-const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2") }];
+const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2"), data: &MATERIAL }];
 
 /// Options of `GPTScore`.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -58,12 +59,14 @@ one source, not across sources, and not across models.
 
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
 
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
     fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = Layout { chat: false, answer_prefix: String::new(), guarded: "" };
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
             let settings = word_settings(words, &params.subject.noun);
-            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &MATERIAL, &layout);
+            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
         let (name, unit) = match params.reduce {

@@ -6,12 +6,15 @@
 //! file and one line.
 
 mod attributes;
+mod builtin;
 mod chats;
 mod comparative;
 mod error;
 mod g_eval;
 mod gold;
 mod gpt_score;
+#[cfg(test)]
+mod hostile;
 mod judge;
 mod method;
 mod pairs;
@@ -30,6 +33,7 @@ mod template;
 #[cfg(test)]
 mod testing;
 
+pub use builtin::Builtin;
 pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords};
 pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};

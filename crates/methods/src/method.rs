@@ -7,7 +7,7 @@ use probity_data::Sample;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{MethodError, Report, Run, Summary};
+use crate::{Builtin, MethodError, Report, Run, Summary};
 
 /// The models that a method's metrics are made with, as the user named them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,6 +28,9 @@ pub trait Method {
     const ABOUT: &'static str;
     /// What is computed, from which paper, and what the numbers mean.
     const LONG_ABOUT: &'static str;
+
+    /// The prompts that ship with it, each of which the user can put a file in the place of.
+    const PROMPTS: &'static [Builtin] = &[];
 
     /// The further models that the method asks, as the user named them; [`Run::other_models`] holds them in this order.
     fn other_models(_: &Self::Params) -> Vec<String> {
@@ -55,6 +58,8 @@ pub trait DynMethod: Sync {
     fn command(&self) -> Command;
     /// The options with defaults filled in, for the manifest.
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError>;
+    /// [`Method::PROMPTS`].
+    fn prompts(&self) -> &'static [Builtin];
     /// [`Method::other_models`] of these options.
     fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError>;
     /// [`Method::metric_models`] of these options.
@@ -91,6 +96,10 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError> {
         let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
         Ok(serde_json::to_value(params).expect("options are plain values under string keys"))
+    }
+
+    fn prompts(&self) -> &'static [Builtin] {
+        M::PROMPTS
     }
 
     fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError> {

@@ -5,17 +5,20 @@ use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet, Outcome};
 use serde::Serialize;
 
+use crate::builtin::{Builtin, DataSlot};
 use crate::pointwise::{Asking, Other, Pointwise, Reading};
 use crate::question::{LayoutOptions, word};
-use crate::template::{Builtin, DataSlot, Template};
+use crate::template::Template;
 use crate::{Method, MethodError, Report, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[
-    Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2") },
-    Builtin { name: "meaning", source: include_str!("prompts/pluie_meaning.j2") },
-    Builtin { name: "indirect", source: include_str!("prompts/pluie_indirect.j2") },
-    Builtin { name: "few-shot-direct", source: include_str!("prompts/pluie_few_shot_direct.j2") },
+    Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2"), data: DATA },
+    Builtin { name: "meaning", source: include_str!("prompts/pluie_meaning.j2"), data: DATA },
+    Builtin { name: "indirect", source: include_str!("prompts/pluie_indirect.j2"), data: DATA },
+    Builtin { name: "few-shot-direct", source: include_str!("prompts/pluie_few_shot_direct.j2"), data: DATA },
 ];
+
+const DATA: &[DataSlot] = &[DataSlot::required("candidate"), DataSlot::required("other")];
 
 /// Options of `ParaPLUIE`.
 #[derive(Debug, Clone, clap::Args, Serialize)]
@@ -74,13 +77,14 @@ other wording can be given.
 
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
 
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
     fn run(params: &ParaPluieParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
         let settings = std::collections::BTreeMap::from([("yes", yes), ("no", no)]);
-        let slots = [DataSlot::required("candidate"), DataSlot::required("other")];
-        let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
+        let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
         let other = match params.against {
             Against::Context => Other::Context,

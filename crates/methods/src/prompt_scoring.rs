@@ -4,15 +4,18 @@ use probity_data::Sample;
 use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits};
 use serde::Serialize;
 
+use crate::builtin::Builtin;
 use crate::pairs::seed_for;
 use crate::pointwise::{Asking, Pointwise};
-use crate::question::{LayoutOptions, MATERIAL, SubjectOptions, word_settings};
+use crate::question::{LayoutOptions, RATED, SubjectOptions, word_settings};
 use crate::scale::Scale;
-use crate::template::{Builtin, DataSlot, Template};
+use crate::template::Template;
 use crate::{Method, MethodError, Report, Run, Signature};
 
-const TEMPLATES: &[Builtin] =
-    &[Builtin { name: "1", source: include_str!("prompts/score_1.j2") }, Builtin { name: "2", source: include_str!("prompts/score_2.j2") }];
+const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "1", source: include_str!("prompts/score_1.j2"), data: RATED },
+    Builtin { name: "2", source: include_str!("prompts/score_2.j2"), data: RATED },
+];
 
 /// Of `--samples`, as in the paper.
 const TEMPERATURE: f64 = 1.0;
@@ -66,15 +69,16 @@ probabilities instead.
 
 Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `summary.json`.";
 
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
     fn run(params: &PromptScoringParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let layout = params.layout.layout(run.model().description(), "Score:")?;
-        let slots = [DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
         let mut templates = Vec::new();
         for words in &params.subject.words()? {
             let mut settings = word_settings(words, &params.subject.noun);
             settings.insert("min", params.scale.min.to_string());
             settings.insert("max", params.scale.max.to_string());
-            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &slots, &layout);
+            let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
             templates.push(params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?);
         }
         let scale = params.scale;

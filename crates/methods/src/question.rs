@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::MethodError;
 use crate::attributes::{self, Words, words};
+use crate::builtin::DataSlot;
 use crate::summary::Signature;
-use crate::template::{DataSlot, Layout};
+use crate::template::Layout;
 
 /// How prompts are put to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
@@ -104,6 +105,9 @@ impl LayoutOptions {
 
 /// The data slots that any template about a sample may use.
 pub(crate) const MATERIAL: [DataSlot; 2] = [DataSlot::optional("context"), DataSlot::optional("instruction")];
+
+/// The data slots of a prompt about one candidate.
+pub(crate) const RATED: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1]];
 
 /// The values of [`MATERIAL`] for a sample.
 pub(crate) fn material(sample: &Sample) -> [(&'static str, &str); 2] {

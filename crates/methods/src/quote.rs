@@ -4,8 +4,8 @@
 //! close its block and write instructions, or a verdict, of its own. [`Scaffold::quote`] puts `> ` before each line of a text that reads like
 //! one of the scaffold's, and changes nothing else, so the line is still there to be judged and no longer passes for the template's.
 //!
-//! Reading alike is generous: case, spacing, accents, compatibility forms (`［`), Markdown decoration and invisible characters don't count, and
-//! all line breaks of Unicode do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them,
+//! Reading alike is generous: case, spacing, accents, compatibility forms (`［`), look-alikes from other alphabets, Markdown decoration and
+//! invisible characters don't count, and all line breaks of Unicode do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them,
 //! with brackets of any kind; other lines of the scaffold are looked for as whole lines, and what ends in a colon or a slot as the beginning of
 //! one.
 //!
@@ -94,7 +94,10 @@ impl Scaffold {
     }
 
     fn begins_with_verdict(&self, text: &str) -> bool {
-        let said: String = fold(text).skip_while(|c| c.is_whitespace()).take(LONGEST_VERDICT + 1).collect();
+        let text = text.trim_start_matches(|c: char| c.is_whitespace() || is_invisible(c));
+        // There may be very many brackets, so no more is looked at than may matter.
+        let end = text.char_indices().nth(4 * LONGEST_VERDICT).map_or(text.len(), |(at, _)| at);
+        let said: String = fold(&text[..end]).take(LONGEST_VERDICT + 1).collect();
         let ends = |after: &str| !after.starts_with(char::is_alphanumeric);
         self.verdicts.iter().any(|verdict| said.strip_prefix(verdict.as_str()).is_some_and(ends))
     }
@@ -185,10 +188,31 @@ fn opens_square(c: char) -> bool {
     matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
 }
 
-/// The characters of a text without their dress: compatibility forms, accents, case, decoration and what is invisible.
+/// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that look the same (Unicode
+/// Technical Standard 39), decoration and what is invisible.
 fn fold(text: &str) -> impl Iterator<Item = char> {
-    let plain = text.nfkd().flat_map(char::to_lowercase);
-    plain.filter(|c| !is_combining_mark(*c) && !is_invisible(*c) && !matches!(c, '*' | '_' | '`' | '#'))
+    // Most texts are plain, and decomposing takes its time.
+    let bare: Box<dyn Iterator<Item = char>> = if text.is_ascii() {
+        Box::new(text.chars())
+    } else {
+        Box::new(text.nfkd().filter(|c| !is_combining_mark(*c) && !is_invisible(*c)).map(look))
+    };
+    bare.filter(|c| !matches!(c, '*' | '_' | '`' | '#')).flat_map(char::to_lowercase).map(|c| match c {
+        // Small l, the digit one and i are one: capitals of other alphabets are taken for any of them.
+        'l' | '1' => 'i',
+        '0' => 'o',
+        other => other,
+    })
+}
+
+/// The ASCII character, or the first of all, that looks like this one; what looks like several stays itself.
+fn look(c: char) -> char {
+    if c.is_ascii() {
+        return c;
+    }
+    let mut buffer = [0; 4];
+    let mut like = unicode_security::skeleton(c.encode_utf8(&mut buffer));
+    like.next().filter(|_| like.next().is_none()).unwrap_or(c)
 }
 
 /// A line without what doesn't change how it reads: dress and spacing.

@@ -15,6 +15,7 @@ pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
 pub(crate) use reviser::{Job, Made, Reviser, Revising, Revision};
 pub(crate) use rows::{Tally, revisions_section, row};
 
+use crate::Builtin;
 use crate::attributes::words;
 use crate::judge::Mode;
 use crate::run::write_row;
@@ -56,6 +57,8 @@ With --export-sets `set_reviser.jsonl` has the prompts and the usable references
 
 Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, diversified. A file of your own is a Jinja template with the slots \
 instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
+
+    const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
     fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let options = &params.reviser;

@@ -13,43 +13,8 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use probity_lm::{Message, Prompt, Role};
 use sha2::{Digest, Sha256};
 
+use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::quote::Scaffold;
-
-/// A template that ships with probity.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Builtin {
-    /// The name to give to `--template`.
-    pub(crate) name: &'static str,
-    /// The file's content.
-    pub(crate) source: &'static str,
-}
-
-/// A slot for text from data.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DataSlot {
-    pub(crate) name: &'static str,
-    /// The template must use it; otherwise it may be absent from a sample, and the template says `{% if name %}`.
-    pub(crate) required: bool,
-    /// It holds a list of texts, at most [`MAX_LIST`], and the template says `{% for one in name %}`.
-    list: bool,
-}
-
-/// The most texts that a list may hold: the lines around so many are guarded.
-pub(crate) const MAX_LIST: usize = 32;
-
-impl DataSlot {
-    pub(crate) const fn required(name: &'static str) -> Self {
-        Self { name, required: true, list: false }
-    }
-
-    pub(crate) const fn optional(name: &'static str) -> Self {
-        Self { name, required: false, list: false }
-    }
-
-    pub(crate) const fn list(name: &'static str) -> Self {
-        Self { name, required: false, list: true }
-    }
-}
 
 /// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +92,7 @@ pub(crate) struct Template {
     env: Environment<'static>,
     turns: Vec<(Role, String)>,
     settings: BTreeMap<&'static str, String>,
-    data_slots: Vec<DataSlot>,
+    data_slots: &'static [DataSlot],
     used: BTreeSet<String>,
     scaffold: Scaffold,
 }
@@ -192,16 +157,17 @@ impl Rendered {
 const MARK: char = '\u{f8ff}';
 
 impl Template {
-    /// Loads a built-in template by name or a file by path, and checks its slots against what will be filled. Lines of data that read like
+    /// Loads a built-in template by name or a file by path, which has the slots of the first of `builtins`, and checks its slots against what
+    /// will be filled. Lines of data that read like
     /// one of the template's lines or like the layout's answer prefix will be quoted.
     pub(crate) fn load(
         choice: &str,
         builtins: &[Builtin],
         settings: BTreeMap<&'static str, String>,
-        data_slots: &[DataSlot],
         layout: &Layout,
     ) -> Result<Self, TemplateError> {
-        let source = match builtins.iter().find(|b| b.name == choice) {
+        let builtin = builtins.iter().find(|b| b.name == choice);
+        let source = match builtin {
             Some(builtin) => builtin.source.to_owned(),
             None => std::fs::read_to_string(choice).map_err(|source| TemplateError::Unknown {
                 choice: choice.to_owned(),
@@ -215,7 +181,7 @@ impl Template {
             env: environment(),
             turns: Vec::new(),
             settings,
-            data_slots: data_slots.to_vec(),
+            data_slots: builtin.or(builtins.first()).map_or(&[], |builtin| builtin.data),
             used: BTreeSet::new(),
             scaffold: Scaffold::default(),
         };
@@ -275,19 +241,9 @@ impl Template {
     }
 
     fn parse(&mut self, source: &str) -> Result<(), TemplateError> {
-        for (start, role, text) in split_turns(source) {
-            let key = start.to_string();
-            self.env.add_template_owned(key.clone(), text).map_err(|error| TemplateError::Syntax {
-                template: self.name.clone(),
-                line: start + error.line().unwrap_or(1),
-                why: error.detail().map_or_else(|| error.kind().to_string(), str::to_owned),
-            })?;
-            self.turns.push((role, key));
-        }
-        let globals: BTreeSet<String> = self.env.globals().map(|(name, _)| name.to_owned()).collect();
-        for (_, template) in self.env.templates() {
-            self.used.extend(template.undeclared_variables(false).into_iter().filter(|name| !globals.contains(name)));
-        }
+        let (env, turns) = parse(source).map_err(|(line, why)| TemplateError::Syntax { template: self.name.clone(), line, why })?;
+        self.used = used(&env);
+        (self.env, self.turns) = (env, turns);
         Ok(())
     }
 
@@ -363,6 +319,31 @@ fn environment() -> Environment<'static> {
     env
 }
 
+/// The turns of a source by their keys in an environment; or the line of a mistake and what it is.
+fn parse(source: &str) -> Result<(Environment<'static>, Vec<(Role, String)>), (usize, String)> {
+    let mut env = environment();
+    let mut turns = Vec::new();
+    for (start, role, text) in split_turns(source) {
+        let key = start.to_string();
+        env.add_template_owned(key.clone(), text)
+            .map_err(|error| (start + error.line().unwrap_or(1), error.detail().map_or_else(|| error.kind().to_string(), str::to_owned)))?;
+        turns.push((role, key));
+    }
+    Ok((env, turns))
+}
+
+/// The slots that the templates of an environment use.
+fn used(env: &Environment<'_>) -> BTreeSet<String> {
+    let globals: BTreeSet<String> = env.globals().map(|(name, _)| name.to_owned()).collect();
+    let slots = env.templates().flat_map(|(_, template)| template.undeclared_variables(false));
+    slots.filter(|name| !globals.contains(name)).collect()
+}
+
+/// The slots of a template; `None` where it is not valid.
+pub(crate) fn variables(source: &str) -> Option<BTreeSet<String>> {
+    parse(source).ok().map(|(env, _)| used(&env))
+}
+
 /// Lines of the source before each turn, its role and its text.
 fn split_turns(source: &str) -> Vec<(usize, Role, String)> {
     let mut turns = vec![(0, Role::User, String::new())];
@@ -397,12 +378,12 @@ fn is_comment(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const SLOTS: [DataSlot; 2] = [DataSlot::required("text"), DataSlot::optional("context")];
+    const SLOTS: &[DataSlot] = &[DataSlot::required("text"), DataSlot::optional("context")];
 
     fn load(source: &'static str) -> Result<Template, TemplateError> {
         let settings = BTreeMap::from([("noun", "Summary".to_owned())]);
         let layout = Layout { chat: true, answer_prefix: "Answer:".into(), guarded: "Answer:" };
-        Template::load("t", &[Builtin { name: "t", source }], settings, &SLOTS, &layout)
+        Template::load("t", &[Builtin { name: "t", source, data: SLOTS }], settings, &layout)
     }
 
     fn text(template: &Template, data: &[(&'static str, &str)]) -> String {
@@ -438,7 +419,7 @@ mod tests {
     #[test]
     fn an_unknown_choice_lists_the_built_in_names() {
         let layout = Layout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
-        let error = Template::load("nowhere.j2", &[Builtin { name: "direct", source: "" }], BTreeMap::new(), &[], &layout);
+        let error = Template::load("nowhere.j2", &[Builtin { name: "direct", source: "", data: &[] }], BTreeMap::new(), &layout);
         assert!(error.err().expect("unknown").to_string().contains("`direct`"));
     }
 

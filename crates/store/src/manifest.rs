@@ -28,6 +28,9 @@ pub struct RunInfo {
     pub versions: BTreeMap<String, String>,
     /// The model's description with its fingerprint; null where there is none.
     pub model: Value,
+    /// The same of further models that were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_models: Vec<Value>,
     /// Seeds by what they are for.
     pub seeds: BTreeMap<String, u64>,
     /// The recipe that the run is a stage of; absent where there is none.
@@ -68,6 +71,7 @@ impl RunInfo {
                 "command": info.command,
                 "versions": info.versions,
                 "model": info.model,
+                "other_models": info.other_models,
                 "seeds": info.seeds,
                 "arguments": info.arguments_in_force,
             })

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
@@ -19,8 +20,8 @@ pub struct Recorded<'a> {
     /// Answers that runs share.
     shared: Option<Place<'a>>,
     /// Requests of the lists before.
-    asked: Cell<usize>,
-    found: Cell<usize>,
+    asked: Rc<Cell<usize>>,
+    found: Rc<Cell<usize>>,
 }
 
 /// Where answers are kept, and the model's entry there.
@@ -46,7 +47,15 @@ impl<'a> Recorded<'a> {
     ) -> Result<Self, StoreError> {
         let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
         let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
-        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Cell::new(0), found: Cell::new(0) })
+        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Rc::default() })
+    }
+
+    /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the others in the order in which
+    /// they are asked. [`Recorded::found`] and [`Recorded::finish`] are about all of them together.
+    pub fn beside(&self, model: &'a dyn LanguageModel, settings: &str) -> Result<Self, StoreError> {
+        let answers = |place: &Option<Place<'a>>| place.as_ref().map(|place| place.answers);
+        let other = Self::new(model, settings, answers(&self.own), answers(&self.shared))?;
+        Ok(Self { asked: self.asked.clone(), found: self.found.clone(), ..other })
     }
 
     /// How many answers were found so far.
@@ -157,8 +166,6 @@ impl LanguageModel for Recorded<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use probity_lm::{Ask, LabelSet, Outcome, Prompt, ScriptedModel};
 
     use super::*;

@@ -148,6 +148,7 @@ fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, models: &Value
         arguments_in_force: json!({"metrics": options?, "data": material.described, "models": models}),
         versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         model: Value::Null,
+        other_models: Vec::new(),
         seeds: BTreeMap::new(),
         recipe: None,
     })

@@ -8,16 +8,21 @@ use probity_lm::{
 use super::options::{JudgingOptions, Mode, VerdictMode};
 use super::verdict::{MARKER, Offered, Verdict};
 use crate::attributes::Words;
+use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;
 use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
-use crate::template::{Builtin, DataSlot, Layout, MAX_LIST, Rendered, Template};
+use crate::template::{Layout, Rendered, Template};
 use crate::{MethodError, Output, Run, Signature};
 
 /// The judge's prompts, by mode.
 pub(crate) const TEMPLATES: &[Builtin] = &[
-    Builtin { name: "pairwise", source: include_str!("../prompts/judge_pairwise.j2") },
-    Builtin { name: "pointwise", source: include_str!("../prompts/judge_pointwise.j2") },
+    Builtin { name: "pairwise", source: include_str!("../prompts/judge_pairwise.j2"), data: PAIR },
+    Builtin { name: "pointwise", source: include_str!("../prompts/judge_pointwise.j2"), data: SINGLE },
 ];
+
+const REFERENCES: DataSlot = DataSlot::list("references");
+const PAIR: &[DataSlot] = &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1], REFERENCES];
+const SINGLE: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1], REFERENCES];
 
 /// A text that is judged, and what rows call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,8 @@ pub(crate) struct Judging<'m> {
     texts: Vec<[String; 2]>,
     /// Every answer is sampled at this temperature, also where there is one cycle.
     sampled: Option<f64>,
+    /// Tells its requests from another judge's.
+    voice: String,
 }
 
 impl<'m> Judging<'m> {
@@ -84,6 +91,7 @@ impl<'m> Judging<'m> {
             templates: Vec::with_capacity(words.len()),
             texts: Vec::with_capacity(words.len()),
             sampled: None,
+            voice: String::new(),
         };
         for one in &words {
             judging.load(one, words.len())?;
@@ -97,21 +105,19 @@ impl<'m> Judging<'m> {
         let rubric = options.rubric.as_ref().map_or_else(|| Ok(options.default_rubric()), |rubric| text_or_file("--rubric", rubric))?;
         let rationale = if options.verdict == VerdictMode::Label { "" } else { "yes" };
         let mut settings = word_settings(words, &options.noun);
+        let of_mode = if options.mode == Mode::Pairwise { &TEMPLATES[..1] } else { &TEMPLATES[1..] };
         settings.extend([("criteria", criteria.clone()), ("rubric", rubric.clone()), ("rationale", rationale.to_owned())]);
-        let mut slots = vec![MATERIAL[0], MATERIAL[1], DataSlot::list("references")];
         match options.mode {
             Mode::Pairwise => {
                 let name = |letter: &str| format!("{} {letter}", capitalised(&options.noun));
                 let ties = if options.ties { "yes" } else { "" };
                 settings.extend([("name_a", name("A")), ("name_b", name("B")), ("ties", ties.to_owned())]);
-                slots.extend([DataSlot::required("candidate_a"), DataSlot::required("candidate_b")]);
             }
             Mode::Pointwise => {
                 settings.extend([("min", options.scale.min.to_string()), ("max", options.scale.max.to_string())]);
-                slots.push(DataSlot::required("candidate"));
             }
         }
-        let template = Template::load(options.template(), TEMPLATES, settings, &slots, &self.layout)?;
+        let template = Template::load(options.template(), of_mode, settings, &self.layout)?;
         self.templates.push(template.guarding_verdicts(&self.offered.names()));
         self.texts.push([criteria, rubric]);
         Ok(())
@@ -121,6 +127,11 @@ impl<'m> Judging<'m> {
     #[must_use]
     pub(crate) fn sampling_at(self, temperature: f64) -> Self {
         Self { sampled: Some(temperature), ..self }
+    }
+
+    /// The same, with requests that are named after it: where another judge is asked the same.
+    pub(crate) fn called(self, voice: String) -> Self {
+        Self { voice, ..self }
     }
 
     /// The judge's model.
@@ -213,7 +224,7 @@ impl<'m> Judging<'m> {
     }
 
     fn label_request(&self, question: &Question<'_>) -> ScoreRequest {
-        ScoreRequest { id: self.id(question), prompt: self.prompt(question), ask: Ask::Labels(self.labels.clone()) }
+        ScoreRequest { id: self.id(question) + &self.voice, prompt: self.prompt(question), ask: Ask::Labels(self.labels.clone()) }
     }
 
     fn text_request(&self, question: &Question<'_>, cycle: usize) -> GenerateRequest {
@@ -229,9 +240,11 @@ impl<'m> Judging<'m> {
             request.sampling = Sampling::Random { temperature, limits: SamplingLimits::default(), seed };
             request.id = format!("{}#{cycle}", request.id);
         }
+        request.id.push_str(&self.voice);
         request
     }
 
+    /// What seeds depend on, and most of a request's id.
     fn id(&self, question: &Question<'_>) -> String {
         let names: Vec<&str> = question.shown.iter().map(|shown| shown.name).collect();
         let tag = if question.tag.is_empty() { String::new() } else { format!("/{}", question.tag) };

@@ -5,12 +5,13 @@ use probity_data::Sample;
 use probity_lm::LanguageModel;
 use serde::Serialize;
 
-use super::judging::Judging;
+use super::judging::{Judging, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
 use super::plan::{Plan, Settled, one_of};
 use super::report::{Told, Verdicts};
 use super::rows;
 use super::verdict::Decided;
+use crate::builtin::Builtin;
 use crate::gold;
 use crate::run::write_row;
 use crate::{Method, MethodError, Report, Run, Signature};
@@ -109,6 +110,8 @@ pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, cand
 Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references (a list), candidate_a and \
 candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, and name_a, name_b, ties or min, max.";
 
+    const PROMPTS: &'static [Builtin] = TEMPLATES;
+
     fn other_models(params: &JudgeParams) -> Vec<String> {
         params.panel.clone()
     }
@@ -117,7 +120,11 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
         check(params, samples)?;
         let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;
         let models: Vec<&dyn LanguageModel> = std::iter::once(run.model()).chain(run.other_models().iter().copied()).collect();
-        let judges = models.iter().map(|model| Judging::new(&params.judging, *model)).collect::<Result<Vec<_>, _>>()?;
+        let mut judges = Vec::with_capacity(models.len());
+        for (number, model) in models.iter().enumerate() {
+            let judge = Judging::new(&params.judging, *model)?;
+            judges.push(if number == 0 { judge } else { judge.called(format!("@{}", number + 1)) });
+        }
         let plan = Plan::new(params, samples);
         let mut verdicts =
             Verdicts { params, samples, plan, names: names(&models), settled: Vec::new(), panel: Vec::new(), told: Vec::new() };

@@ -13,6 +13,9 @@ mod rows;
 mod tests;
 mod verdict;
 
+#[cfg(test)]
+pub(crate) use verdict::last_verdict;
+
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};
 pub use options::{JudgingOptions, Mode, VerdictMode};
 

@@ -299,11 +299,11 @@ fn probabilities(labels: &LabelAnswer) -> Map<String, Value> {
 
 /// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is no verdict, and neither
 /// is an earlier one: whoever says something else last has taken it back.
-pub(super) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, String> {
+pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, String> {
     if text.trim().is_empty() {
         return Err("nothing was generated".to_owned());
     }
-    let inside = |at: usize| text[at + MARKER.len()..].split_once("]]").map(|(said, _)| said.trim());
+    let inside = |at: usize| text[at + MARKER.len()..].split_once("]]").map(|(said, _)| said.trim_matches([' ', '\t']));
     let Some(said) = text.rmatch_indices(MARKER).find_map(|(at, _)| inside(at)) else {
         return Err("the text holds no [[…]]".to_owned());
     };
@@ -334,6 +334,7 @@ mod tests {
             ("[[A]] [[D]]", Err("[[D]]")),
             ("[[a]]", Err("[[a]]")),
             ("[[А]]", Err("not offered")),
+            ("[[\nA]]", Err("not offered")),
             ("[A]", Err("no [[…]]")),
             ("[[A", Err("no [[…]]")),
             ("［［A］］", Err("no [[…]]")),

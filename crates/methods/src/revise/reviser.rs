@@ -9,27 +9,28 @@ use serde::Serialize;
 
 use super::options::{Focus, Kind, ReviserOptions};
 use super::similarity::{Measures, Similarity};
+use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
-use crate::template::{Builtin, DataSlot, Layout, Rendered, Template, TemplateError};
+use crate::template::{Layout, Rendered, Template, TemplateError};
 use crate::{MethodError, Output, Run, Signature};
 
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
 
-/// The built-in template of each kind; of `adapted` and `aspects` in pairs.
-const TEMPLATES: [(Kind, Builtin); 6] = [
-    (Kind::Adapted, Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2") }),
-    (Kind::Aspects, Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2") }),
-    (Kind::Each, ALONE),
-    (Kind::Both, Builtin { name: "both", source: include_str!("../prompts/revise_both.j2") }),
-    (Kind::Direct, Builtin { name: "direct", source: include_str!("../prompts/revise_direct.j2") }),
-    (Kind::Diversified, Builtin { name: "diversified", source: include_str!("../prompts/revise_diversified.j2") }),
+/// The prompts, by what is shown: a text with another as guidance, a text by itself, both texts, none, a given reference.
+pub(super) const TEMPLATES: &[Builtin] = &[
+    Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2"), data: GUIDED },
+    Builtin { name: "alone", source: include_str!("../prompts/revise_alone.j2"), data: ALONE },
+    Builtin { name: "both", source: include_str!("../prompts/revise_both.j2"), data: GUIDED },
+    Builtin { name: "direct", source: include_str!("../prompts/revise_direct.j2"), data: &MATERIAL },
+    Builtin { name: "diversified", source: include_str!("../prompts/revise_diversified.j2"), data: PARAPHRASED },
 ];
 
-/// The template of one text by itself.
-const ALONE: Builtin = Builtin { name: "alone", source: include_str!("../prompts/revise_alone.j2") };
+const GUIDED: &[DataSlot] = &[DataSlot::required("response"), DataSlot::required("guidance"), MATERIAL[0], MATERIAL[1]];
+const ALONE: &[DataSlot] = &[DataSlot::required("response"), MATERIAL[0], MATERIAL[1]];
+const PARAPHRASED: &[DataSlot] = &[DataSlot::required("reference"), MATERIAL[0], MATERIAL[1]];
 
 /// References of one kind, for one attribute or aspect.
 pub(crate) struct Set {
@@ -312,18 +313,16 @@ fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, Metho
         let option = format!("--reviser-template {kind}={}", first.file);
         return Err(MethodError::option(option, "this kind is given twice", "give one template for each kind"));
     }
-    let alone = how.mode == Mode::Pointwise && matches!(kind, Kind::Adapted | Kind::Aspects);
-    let builtin = TEMPLATES.iter().find(|(of, _)| *of == kind).map(|(_, builtin)| *builtin).expect("each kind has a template");
-    let builtin = if alone { ALONE } else { builtin };
-    let slots = match kind {
-        Kind::Direct => MATERIAL.to_vec(),
-        Kind::Diversified => [DataSlot::required("reference")].into_iter().chain(MATERIAL).collect(),
-        Kind::Each => [DataSlot::required("response")].into_iter().chain(MATERIAL).collect(),
-        _ if alone => [DataSlot::required("response")].into_iter().chain(MATERIAL).collect(),
-        _ => [DataSlot::required("response"), DataSlot::required("guidance")].into_iter().chain(MATERIAL).collect(),
+    let name = match kind {
+        Kind::Adapted | Kind::Aspects if how.mode == Mode::Pairwise => "adapted",
+        Kind::Adapted | Kind::Aspects | Kind::Each => "alone",
+        Kind::Both => "both",
+        Kind::Direct => "direct",
+        Kind::Diversified => "diversified",
     };
+    let builtin = TEMPLATES.iter().find(|builtin| builtin.name == name).expect("each kind has a template");
     let settings =
         BTreeMap::from([("noun", how.noun.to_owned()), ("comparative", focus.comparative.clone()), ("criteria", focus.criteria.clone())]);
     let choice = own.first().map_or(builtin.name, |own| own.file.as_str());
-    Ok(Template::load(choice, &[builtin], settings, &slots, &how.layout)?)
+    Ok(Template::load(choice, &[*builtin], settings, &how.layout)?)
 }

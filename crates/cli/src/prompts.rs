@@ -1,0 +1,183 @@
+//! `probity prompts`: the prompts that ship with probity, to be read and to be made one's own.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use probity_methods::{Builtin, methods};
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::exit::Done;
+use crate::progress::Reporter;
+use crate::terminal::print;
+
+/// How the help goes on.
+pub(crate) const LONG_ABOUT: &str = "\
+List, show and export the prompts that ship with probity
+
+A prompt is a Jinja template. Its slots are settings (noun, attribute …), which come from the command line, or data (context, candidates …), \
+which come from the samples. Each has the name of its method and its own: judge/pairwise. The hash is in the signature of every score.
+
+To make one your own, export it, change the copy, and give its path in the place of the name: --template my/judge/pairwise.j2. Lines of data that \
+read like lines of a prompt are quoted whichever prompt it is.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PromptsCommand {
+    /// List all prompts with their slots and hashes
+    List(ListArgs),
+    /// Print a prompt as it is
+    Show(ShowArgs),
+    /// Write all prompts into a folder, one for each method
+    Export(ExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Of this method alone
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The prompt's name: METHOD/NAME from `probity prompts list`
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The folder; made where it is not there
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Of this method alone
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+    /// Replace files that are there
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl PromptsCommand {
+    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+        match self {
+            Self::List(args) => {
+                for shipped in of_method(args.method.as_deref())? {
+                    print(&if args.json { shipped.json().to_string() } else { shipped.text() })?;
+                }
+            }
+            Self::Show(args) => print(known(&args.name)?.prompt.source().trim_end_matches('\n'))?,
+            Self::Export(args) => args.run(global)?,
+        }
+        Ok(Done::Success)
+    }
+}
+
+/// A prompt and its method.
+struct Shipped {
+    method: &'static str,
+    prompt: &'static Builtin,
+}
+
+impl Shipped {
+    /// `judge/pairwise`.
+    fn id(&self) -> String {
+        format!("{}/{}", self.method, self.prompt.name())
+    }
+
+    fn json(&self) -> Value {
+        let Self { method, prompt } = self;
+        json!({
+            "id": self.id(), "method": method, "name": prompt.name(), "about": prompt.about(), "settings": prompt.settings(),
+            "data": prompt.data_slots(), "sha256": prompt.sha256(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let listed = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let data: Vec<String> = self.prompt.data_slots().into_iter().map(str::to_owned).collect();
+        let about = self.prompt.about();
+        let (settings, about) = (listed(&self.prompt.settings()), about.lines().next().unwrap_or_default());
+        let lines = [
+            self.id(),
+            format!("  {about}"),
+            format!("  settings  {settings}"),
+            format!("  data      {}", listed(&data)),
+            format!("  sha256    {}\n", self.prompt.sha256()),
+        ];
+        lines.join("\n")
+    }
+}
+
+fn all() -> Vec<Shipped> {
+    let of_method = |method: &&'static dyn probity_methods::DynMethod| {
+        let name = method.name();
+        method.prompts().iter().map(move |prompt| Shipped { method: name, prompt })
+    };
+    methods().iter().flat_map(of_method).collect()
+}
+
+fn of_method(method: Option<&str>) -> anyhow::Result<Vec<Shipped>> {
+    let Some(method) = method else { return Ok(all()) };
+    let of_method: Vec<Shipped> = all().into_iter().filter(|shipped| shipped.method == method).collect();
+    if of_method.is_empty() {
+        let mut names: Vec<&str> = all().iter().map(|shipped| shipped.method).collect();
+        names.dedup();
+        return Err(unknown("method with prompts", method, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()));
+    }
+    Ok(of_method)
+}
+
+/// The prompt of that name; without its method where no other has the name.
+fn known(name: &str) -> anyhow::Result<Shipped> {
+    let mut named: Vec<Shipped> = all().into_iter().filter(|shipped| shipped.id() == name || shipped.prompt.name() == name).collect();
+    match (named.pop(), named.is_empty()) {
+        (Some(shipped), true) => Ok(shipped),
+        (Some(last), false) => {
+            let ids: Vec<String> = named.iter().chain([&last]).map(Shipped::id).collect();
+            anyhow::bail!("several methods have a prompt `{name}`: {}\n\nhint: probity prompts show {}", ids.join(", "), ids[0])
+        }
+        (None, _) => Err(unknown("prompt", name, &all().iter().map(Shipped::id).collect::<Vec<_>>())),
+    }
+}
+
+fn unknown(what: &str, name: &str, known: &[String]) -> anyhow::Error {
+    let nearest = probity_lm::nearest(name, known.iter().map(String::as_str));
+    let suggestion = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
+    anyhow::anyhow!("`{name}` is no {what}{suggestion}\n  there are: {}\n\nhint: probity prompts list", known.join(", "))
+}
+
+impl ExportArgs {
+    fn run(&self, global: Global) -> anyhow::Result<()> {
+        let files: Vec<(PathBuf, Shipped)> = of_method(self.method.as_deref())?
+            .into_iter()
+            .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
+            .collect();
+        // Nothing is written where something is in the way.
+        let in_the_way = files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
+        if let Some(path) = in_the_way {
+            anyhow::bail!("{} is there already\n\nhint: choose another folder, or replace what is there with --overwrite", path.display());
+        }
+        for (path, shipped) in &files {
+            write(path, shipped.prompt.source(), self.overwrite).with_context(|| format!("cannot write {}", path.display()))?;
+            print(&path.display().to_string())?;
+        }
+        let reporter = Reporter::new(global);
+        reporter.say("change a copy and give its path in the place of the prompt's name, such as --template FILE");
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().ok_or(ErrorKind::InvalidInput)?)?;
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let mut file = if overwrite { options.create(true).truncate(true).open(path)? } else { options.create_new(true).open(path)? };
+    file.write_all(text.as_bytes())
+}

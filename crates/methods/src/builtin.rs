@@ -1,0 +1,128 @@
+//! Prompts that ship with probity.
+
+use sha2::{Digest, Sha256};
+
+use crate::template::variables;
+
+/// The most texts that a list may hold: the lines around so many are guarded.
+pub(crate) const MAX_LIST: usize = 32;
+
+/// A slot for text from data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DataSlot {
+    pub(crate) name: &'static str,
+    /// The template must use it; otherwise it may be absent from a sample, and the template says `{% if name %}`.
+    pub(crate) required: bool,
+    /// It holds a list of texts, at most [`MAX_LIST`], and the template says `{% for one in name %}`.
+    pub(crate) list: bool,
+}
+
+impl DataSlot {
+    pub(crate) const fn required(name: &'static str) -> Self {
+        Self { name, required: true, list: false }
+    }
+
+    pub(crate) const fn optional(name: &'static str) -> Self {
+        Self { name, required: false, list: false }
+    }
+
+    pub(crate) const fn list(name: &'static str) -> Self {
+        Self { name, required: false, list: true }
+    }
+}
+
+/// A prompt that ships with probity, which a file of the user's can take the place of.
+#[derive(Debug, Clone, Copy)]
+pub struct Builtin {
+    pub(crate) name: &'static str,
+    pub(crate) source: &'static str,
+    /// What is filled in from data; all else are settings. A file in its place has the same.
+    pub(crate) data: &'static [DataSlot],
+}
+
+impl Builtin {
+    /// The name, as it is given on the command line.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The file: a Jinja template that begins with a comment about itself.
+    pub fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// SHA-256 of the file, in hex, as in signatures.
+    pub fn sha256(&self) -> String {
+        format!("{:x}", Sha256::digest(self.source.as_bytes()))
+    }
+
+    /// What the file's first comment says, each line without its indentation.
+    pub fn about(&self) -> String {
+        let comment = self.source.split_once("{#").and_then(|(_, rest)| rest.split_once("#}")).map_or("", |(comment, _)| comment);
+        comment.trim().lines().map(str::trim).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The slots that hold texts from data, in the order of their names.
+    pub fn data_slots(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.data.iter().map(|slot| slot.name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The slots that this file has for settings, in the order of their names.
+    pub fn settings(&self) -> Vec<String> {
+        let used = variables(self.source).unwrap_or_default();
+        used.into_iter().filter(|name| self.data.iter().all(|slot| slot.name != name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::methods;
+    use crate::template::{Layout, Template};
+
+    #[test]
+    fn every_prompt_is_documented_and_loads_and_a_file_can_take_its_place() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let layout = Layout { chat: true, answer_prefix: String::new(), guarded: "Answer:" };
+        for method in methods() {
+            for (number, prompt) in method.prompts().iter().enumerate() {
+                let place = format!("{}/{}", method.name(), prompt.name);
+                assert!(prompt.source.starts_with("{#") && prompt.about().len() > 40, "{place}");
+                let words = prompt.about().replace(['.', ',', ':', ';', '(', ')'], " ");
+                let told = |slot: &str| words.split_whitespace().any(|word| word == slot) || words.contains("Slots as in");
+                assert!(prompt.settings().iter().all(|slot| told(slot)), "{place} does not tell of its settings {:?}", prompt.settings());
+                let used = variables(prompt.source).expect("valid");
+                let mut shown = prompt.data.iter().filter(|slot| used.contains(slot.name));
+                assert!(shown.all(|slot| told(slot.name)), "{place} does not tell of its data");
+                assert_eq!(prompt.sha256().len(), 64);
+                assert!(
+                    method.prompts()[..number].iter().all(|other| other.name != prompt.name && other.source != prompt.source),
+                    "{place}"
+                );
+                let settings: BTreeMap<&'static str, String> =
+                    prompt.settings().into_iter().map(|name| (&*Box::leak(name.clone().into_boxed_str()), name)).collect();
+                let shipped = Template::load(prompt.name, &[*prompt], settings.clone(), &layout).expect("loads");
+                let path = folder.path().join("own.j2");
+                std::fs::write(&path, prompt.source.replace("{#", "{# of my own;")).expect("written");
+                let path = path.display().to_string();
+                let own = Template::load(&path, &[*prompt], settings, &layout).unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert!(shipped.sha256() == prompt.sha256() && own.sha256() != prompt.sha256(), "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_prompts_folder_ships() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/prompts");
+        let shipped: Vec<&str> = methods().iter().flat_map(|method| method.prompts()).map(Builtin::source).collect();
+        for file in std::fs::read_dir(folder).expect("the folder") {
+            let path = file.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("a text");
+            assert!(shipped.contains(&text.as_str()), "{} is no method's", path.display());
+        }
+    }
+}
