@@ -17,4 +17,5 @@ mod models;
 mod recipe;
 mod report;
 mod resume;
+mod reviseval;
 mod surface;
