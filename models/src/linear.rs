@@ -175,9 +175,9 @@ impl Linear {
 /// The storage types of a checkpoint by their share of bytes, largest first: `Q4_1, Q8_0, F32`.
 pub fn weight_types(source: &dyn WeightSource) -> Vec<(WeightType, usize)> {
     let mut bytes: Vec<(WeightType, usize)> = WeightType::ALL.iter().map(|t| (*t, 0)).collect();
-    for raw in source.names().iter().filter_map(|name| source.tensor(name).ok()) {
-        if let Some((_, sum)) = bytes.iter_mut().find(|(t, _)| *t == raw.weight_type) {
-            *sum += raw.bytes.len();
+    for (weight_type, len) in source.names().iter().filter_map(|name| source.stored(name).ok()) {
+        if let Some((_, sum)) = bytes.iter_mut().find(|(t, _)| *t == weight_type) {
+            *sum += len;
         }
     }
     bytes.retain(|(_, sum)| *sum > 0);

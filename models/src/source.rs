@@ -95,6 +95,11 @@ pub trait WeightSource {
     /// The tensor of that name.
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError>;
 
+    /// The type and bytes of that tensor, without more work than that takes.
+    fn stored(&self, name: &str) -> Result<(WeightType, usize), SourceError> {
+        self.tensor(name).map(|tensor| (tensor.weight_type, tensor.bytes.len()))
+    }
+
     /// Whether there is one.
     fn contains(&self, name: &str) -> bool;
 

@@ -108,7 +108,7 @@ pub(crate) enum Command {
 /// A command line that was understood.
 pub(crate) enum Invocation {
     /// A command of [`Command`].
-    Command(Cli),
+    Command(Box<Cli>),
     /// A method of the registry.
     Method {
         /// Which one.
@@ -145,7 +145,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     {
         return Ok(Invocation::Method { method: *method, matches: sub.clone() });
     }
-    Cli::from_arg_matches(&matches).map(Invocation::Command)
+    Cli::from_arg_matches(&matches).map(|cli| Invocation::Command(Box::new(cli)))
 }
 
 impl Invocation {
@@ -161,7 +161,7 @@ impl Invocation {
     pub(crate) fn run(self, arguments: &[OsString]) -> anyhow::Result<Done> {
         let Cli { global, command } = match self {
             Self::Method { method, matches } => return method::run(method, &matches, arguments),
-            Self::Command(cli) => cli,
+            Self::Command(cli) => *cli,
         };
         match command {
             Command::Run(command) => command.run(global, arguments),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use probity_data::Sample;
 use probity_lm::{LanguageModel, LmError, ModelDescription};
 use probity_methods::{MethodError, Run};
-use probity_runtime::hub::{Located, locate};
+use probity_runtime::hub::Located;
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Rehearsal, Rehearsed};
 use probity_store::{Manifest, RunFolder, Status, StoreError};
@@ -118,7 +118,7 @@ impl<'a> Checker<'a> {
             return known.clone();
         }
         let mut open = || {
-            let located = locate(&args.model).map_err(|error| refuse(problems, stage, option, &error)).ok()?;
+            let located = args.located().map_err(|error| refuse(problems, stage, option, &error)).ok()?;
             let rehearsal = Rehearsal::open(&located, args.options.load_options());
             let rehearsal = rehearsal.map_err(|error| refuse(problems, stage, option, &error)).ok()?;
             Some(Rc::new(Files { located, rehearsal }))

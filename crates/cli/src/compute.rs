@@ -1,11 +1,12 @@
 //! Loading the model that a command asks.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use probity_lm::{DEFAULT_MIN_MASS, LanguageModel, ModelDescription, Precision};
-use probity_runtime::hub::locate;
+use probity_runtime::hub::{LocateError, Located, locate};
 use probity_runtime::{DeviceChoice, Drafting, Isa, LoadOptions, Model};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,6 +22,10 @@ pub(crate) struct ModelArgs {
     /// local cache
     #[arg(long, value_name = "NAME|PATH")]
     pub(crate) model: String,
+    /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers that it changes are held
+    /// as 32-bit floats
+    #[arg(long, value_name = "DIR")]
+    pub(crate) adapter: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) options: ModelOptions,
 }
@@ -145,12 +150,18 @@ fn probability(text: &str) -> Result<f64, String> {
 impl ModelArgs {
     /// Finds and loads the model, and says what it is.
     pub(crate) fn load(&self, reporter: &mut Reporter) -> anyhow::Result<Model> {
-        self.options.load(&self.model, reporter)
+        self.options.load_located(&self.located()?, reporter)
+    }
+
+    /// Finds the model.
+    pub(crate) fn located(&self) -> Result<Located, LocateError> {
+        Ok(locate(&self.model)?.with_adapter(self.adapter.clone()))
     }
 
     /// Whether a model that was loaded for `other` can be [run](Model::run_with) for this one.
     pub(crate) fn has_weights_of(&self, other: &Self) -> bool {
-        let weights = |args: &Self| (args.model.clone(), args.options.precision, args.options.device, args.options.isa);
+        let weights =
+            |args: &Self| (args.model.clone(), args.adapter.clone(), args.options.precision, args.options.device, args.options.isa);
         weights(self) == weights(other)
     }
 }
@@ -175,9 +186,12 @@ impl ModelOptions {
 
     /// Finds and loads a model, and says what it is.
     pub(crate) fn load(&self, name: &str, reporter: &mut Reporter) -> anyhow::Result<Model> {
+        self.load_located(&locate(name)?, reporter)
+    }
+
+    fn load_located(&self, located: &Located, reporter: &mut Reporter) -> anyhow::Result<Model> {
         let started = Instant::now();
-        let located = locate(name)?;
-        let model = Model::load(&located, self.load_options())?;
+        let model = Model::load(located, self.load_options())?;
         reporter.watch(model.progress());
         let about = model.description();
         reporter.say(&loaded_text(about, started));
@@ -198,7 +212,8 @@ impl ModelOptions {
 
 /// What was loaded, and how long it took.
 pub(crate) fn loaded_text(about: &ModelDescription, started: Instant) -> String {
-    let ModelDescription { name, architecture, weights, precision, device, .. } = about;
+    let ModelDescription { name, adapter, architecture, weights, precision, device, .. } = about;
+    let name = adapter.as_ref().map_or_else(|| name.clone(), |adapter| format!("{name} with {adapter}"));
     let (precision, seconds) = (precision.as_str(), seconds_text(started.elapsed().as_secs_f64()));
     format!("{name}: {architecture}, {weights}, {precision} precision on {device}, loaded in {seconds}")
 }

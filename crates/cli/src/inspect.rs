@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use probity_runtime::hub::{Format, Located, Origin, locate};
-use probity_runtime::weights::{GgufFile, SafetensorsFiles};
+use probity_runtime::weights::{Adapter, GgufFile, SafetensorsFiles};
 use probity_runtime::{Checkpoint, DeviceChoice, gguf_config};
 use serde_json::Value;
 
@@ -18,6 +18,9 @@ use crate::terminal::{print, size, table, thousands, visible};
 pub(crate) struct InspectArgs {
     /// A known name, a path, or a hub name in the local cache
     model: String,
+    /// An adapter to look at with it: a folder with PEFT's files
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
@@ -44,7 +47,8 @@ struct Tensor {
 
 impl InspectArgs {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let located = locate(&self.model)?;
+        let located = locate(&self.model)?.with_adapter(self.adapter);
+        let adapter = located.adapter.as_deref().map(Adapter::open).transpose()?;
         let inspection = match located.format {
             Format::Gguf => inspect_gguf(&located.path)?,
             Format::Safetensors => inspect_folder(&located.path)?,
@@ -54,7 +58,7 @@ impl InspectArgs {
             Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
         };
         let runs = Checkpoint::open(&located).and_then(asked).map_err(|error| error.to_string());
-        Ok(print(inspection.text(&located, &runs, self.tensors).trim_end())?)
+        Ok(print(inspection.text(&located, adapter.as_ref(), &runs, self.tensors).trim_end())?)
     }
 }
 
@@ -120,7 +124,7 @@ fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
 }
 
 impl Inspection {
-    fn text(&self, located: &Located, runs: &Runs, all_tensors: bool) -> String {
+    fn text(&self, located: &Located, adapter: Option<&Adapter>, runs: &Runs, all_tensors: bool) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<14} {}", visible(&value));
@@ -135,6 +139,11 @@ impl Inspection {
         for path in &self.files {
             let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
             line("file", format!("{}  {}", path.display(), size(bytes)));
+        }
+        if let Some(adapter) = adapter {
+            let (rank, scale) = adapter.rank_and_scale();
+            line("adapter", format!("of rank {rank} times {scale}, changes {} tensors, which are then F32", adapter.changed().count()));
+            adapter.files().iter().for_each(|path| line("file", path.display().to_string()));
         }
         line("architecture", self.architecture());
         let parameters: usize = self.tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();

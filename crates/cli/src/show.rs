@@ -11,7 +11,7 @@ use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
 };
 use probity_runtime::encoder::Encoder;
-use probity_runtime::hub::locate;
+use probity_runtime::hub::{LocateError, Located, locate};
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, LoadOptions, Model};
 use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES, sample_of};
@@ -83,7 +83,7 @@ impl ShowArgs {
     fn question(&self, asked: &Asked, manifest: &Manifest) -> anyhow::Result<String> {
         let name = self.model_name(manifest);
         let open = || -> anyhow::Result<Checkpoint> {
-            let checkpoint = Checkpoint::open(&locate(name)?)?;
+            let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
             let found = fingerprint(&checkpoint.files)?;
             anyhow::ensure!(manifest.info.model["fingerprint"] == found.as_str(), "`{name}` is another model now than that of the run");
             Ok(checkpoint)
@@ -104,6 +104,10 @@ impl ShowArgs {
         self.model.as_deref().or_else(|| manifest.info.model["name"].as_str()).unwrap_or_default()
     }
 
+    fn located(&self, manifest: &Manifest) -> Result<Located, LocateError> {
+        Ok(locate(self.model_name(manifest))?.with_adapter(manifest.info.model["adapter"].as_str().map(PathBuf::from)))
+    }
+
     /// The run's model, computing as it did.
     fn load(&self, manifest: &Manifest) -> anyhow::Result<Model> {
         let of_run = |name: &str| manifest.info.arguments_in_force["model"][name].clone();
@@ -114,7 +118,7 @@ impl ShowArgs {
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
             ..defaults
         };
-        let model = Model::load(&locate(self.model_name(manifest))?, options)?;
+        let model = Model::load(&self.located(manifest)?, options)?;
         let same = manifest.info.model["fingerprint"] == model.description().fingerprint.as_str();
         anyhow::ensure!(
             same,

@@ -38,6 +38,9 @@ impl Precision {
 pub struct ModelDescription {
     /// As the user named it.
     pub name: String,
+    /// The folder of the low-rank adapter that was put into its weights, as the user named it; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// `llama`, `mistral`, `qwen2` …
     pub architecture: String,
     /// SHA-256 over weights, configuration, tokenizer and chat template, in hex.

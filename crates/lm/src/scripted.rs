@@ -47,6 +47,7 @@ impl ScriptedModel {
     pub fn from_results(score: impl Fn(&ScoreRequest) -> ScoreResult + 'static) -> Self {
         let description = ModelDescription {
             name: "scripted".into(),
+            adapter: None,
             architecture: "scripted".into(),
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,

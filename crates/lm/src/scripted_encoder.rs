@@ -33,6 +33,7 @@ impl ScriptedEncoder {
     ) -> Self {
         let description = ModelDescription {
             name: "scripted".into(),
+            adapter: None,
             architecture: "scripted".into(),
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probity_kernels::RopeLayout;
 use probity_lm::Precision;
 use probity_models::{
     Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource, load_decoder_on,
@@ -15,7 +16,7 @@ use crate::encoder::Encoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{Format, Located};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-use crate::weights::{GgufFile, SafetensorsFiles, WeightsError, check_finite};
+use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum LoadError {
     /// A tensor is missing or has another shape.
     #[error(transparent)]
     Tensor(#[from] SourceError),
+    /// An adapter cannot be put into it.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
     /// Its configuration cannot be read.
     #[error("{}: {why}\n\nhint: download the file again", path.display())]
     ConfigFile {
@@ -159,7 +163,7 @@ impl Checkpoint {
     /// Opens the model's files.
     pub fn open(located: &Located) -> Result<Self, LoadError> {
         let path = located.path.as_path();
-        let (config_json, source, tokenizer, files): (_, Box<dyn WeightSource + Sync>, _, _) = match located.format {
+        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Sync>, _, _) = match located.format {
             Format::Gguf => {
                 let file = GgufFile::open(path)?;
                 if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
@@ -179,6 +183,16 @@ impl Checkpoint {
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
         if tokenizer.vocab_size() > config.vocab_size() {
             return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size() });
+        }
+        if let Some(folder) = &located.adapter {
+            let adapter = Adapter::open(folder)?;
+            files.extend(adapter.files());
+            // In llama.cpp's order the elements that are rotated together lie side by side.
+            let pairs = match &config {
+                ModelConfig::Decoder(config) if config.rope_layout == RopeLayout::Interleaved => Some(config.head_dim),
+                _ => None,
+            };
+            source = Box::new(adapter.onto(source, pairs)?);
         }
         let encoder = match &config {
             // As in training: the start token, then what the tokenizer puts before a text.

@@ -1,8 +1,11 @@
 //! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
 
-use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink, SinkError, Usage};
+use probity_lm::{
+    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink, SinkError, Usage,
+};
 
 use crate::Model;
+use crate::constraint::{Constrained, Grammars};
 use crate::encoder::EncodedContinuation;
 use crate::engine::behind::Behind;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
@@ -54,16 +57,18 @@ impl Model {
             prompts.push(prompt);
         }
         let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
-        let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends() };
+        let constrain = |constraint: &Constraint| self.constrain(constraint);
+        let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
         let mut done = |prompt: usize, generated: Generated, behind: &mut Behind<'_>| -> Result<(), WalkError<SinkError>> {
             let (place, request) = &requests[prompt];
-            let outcome = match generated.finish {
-                Some(_) => Outcome::Scored,
-                None => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+            let outcome = match (generated.finish, &generated.strayed) {
+                (Some(_), _) => Outcome::Scored,
+                (None, Some(why)) => Outcome::Unparsed { why: why.clone() },
+                (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
             };
             let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
             let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
-            let Generated { token_ids, text, finish, accepted: accepted_drafts } = generated;
+            let Generated { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
             let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
             sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing }).map_err(WalkError::Visitor)
         };
@@ -73,8 +78,8 @@ impl Model {
     /// A generation request in tokens, with its outcome where there is nothing to generate.
     fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
         let wrong = |why: &str| LmError::Request { id: request.id.clone(), why: why.to_owned() };
-        if request.constraint.is_some() {
-            return Err(wrong("texts cannot be constrained yet"));
+        if let Some(constraint) = &request.constraint {
+            self.constrain(constraint).map_err(|why| wrong(&why))?;
         }
         if request.max_tokens == 0 {
             return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
@@ -92,7 +97,13 @@ impl Model {
         let max_tokens = request.max_tokens.min(context.saturating_sub(before));
         // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the machine.
         let outcome = if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
-        Ok((TokenPrompt { tokens, source, max_tokens, stop: request.stop.clone(), sampling: request.sampling }, outcome))
+        let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
+        Ok((TokenPrompt { tokens, source, max_tokens, stop, sampling, constraint }, outcome))
+    }
+
+    /// Begins a text under a constraint, or says why it is none for this model.
+    fn constrain(&self, constraint: &Constraint) -> Result<Constrained, String> {
+        self.grammars.get_or_init(|| Grammars::new(self.encoder().tokenizer())).as_ref().map_err(Clone::clone)?.start(constraint)
     }
 }
 

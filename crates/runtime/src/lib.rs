@@ -2,6 +2,7 @@
 
 pub mod chat;
 mod checkpoint;
+mod constraint;
 mod continue_text;
 pub mod encoder;
 mod engine;

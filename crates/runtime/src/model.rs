@@ -1,6 +1,6 @@
 //! The language-model contract on a decoder and its tokenizer.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use candle_core::Tensor;
 use probity_kernels::Isa;
@@ -12,6 +12,7 @@ use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan
 
 use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
+use crate::constraint::Grammars;
 use crate::encoder::Encoder;
 use crate::engine::scheduler::Limits;
 use crate::engine::token_scores::Schedule;
@@ -130,6 +131,7 @@ impl Checkpoint {
     pub fn describe(&self, located: &Located, options: LoadOptions, fingerprint: String) -> ModelDescription {
         ModelDescription {
             name: located.name.clone(),
+            adapter: located.adapter.as_ref().map(|folder| folder.display().to_string()),
             architecture: self.architecture().to_owned(),
             fingerprint,
             precision: options.precision_in_force(),
@@ -146,6 +148,8 @@ pub struct Model {
     decoder: Pooled,
     encoder: Encoder,
     description: ModelDescription,
+    /// Made when the first text is constrained.
+    pub(crate) grammars: OnceLock<Result<Grammars, String>>,
     options: LoadOptions,
     token_limit: usize,
     weight_bytes: u64,
@@ -196,7 +200,8 @@ impl Model {
         let decoder = threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
-        let mut model = Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options };
+        let mut model =
+            Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options, grammars: OnceLock::new() };
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }

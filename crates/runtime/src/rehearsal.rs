@@ -4,6 +4,7 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, Usage,
 };
 
+use crate::constraint::Grammars;
 use crate::hub::Located;
 use crate::score::{check, encode_error};
 use crate::{Checkpoint, LoadError, LoadOptions};
@@ -53,6 +54,11 @@ impl LanguageModel for Rehearsal {
     fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
         if let Some(request) = requests.next() {
             self.checkpoint.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
+            if let Some(constraint) = &request.constraint {
+                let grammars = Grammars::new(self.checkpoint.encoder.tokenizer());
+                let started = grammars.and_then(|grammars| grammars.start(constraint));
+                started.map_err(|why| LmError::Request { id: request.id.clone(), why })?;
+            }
         }
         Err(LmError::Sink(Box::new(Rehearsed)))
     }

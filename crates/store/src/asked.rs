@@ -172,8 +172,8 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
     let read = || {
         let answer = AnyAnswer::read(&kind, &answer)?;
         if kind == GenerateRequest::KIND {
-            let mut content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
-            let prompt: Prompt = serde_json::from_value(content.swap_remove(0))?;
+            let content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
+            let prompt: Prompt = serde_json::from_value(content.into_iter().next().unwrap_or_default())?;
             return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });
         }
         let (prompt, kind, asked): (Prompt, String, serde_json::Value) = serde_json::from_str(&question)?;

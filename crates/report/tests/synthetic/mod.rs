@@ -178,6 +178,7 @@ impl Shape {
         let answers = Answers::open(&folder.join("answers.sqlite"))?;
         let description = ModelDescription {
             name: self.name("model", 0),
+            adapter: None,
             architecture: "llama".into(),
             fingerprint: "00".repeat(32),
             precision: Precision::Exact,

@@ -1,11 +1,12 @@
 //! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified on the way.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, Storage, Tensor};
-use probity_lm::{Finish, Sampling, Usage};
+use probity_lm::{Constraint, Finish, Sampling, Usage};
 use probity_models::{Decoder, HeadRow, KvSpan, PackedSegment};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -18,6 +19,7 @@ use super::token_scores::Schedule;
 use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, walk};
 use crate::Drafting;
+use crate::constraint::Constrained;
 
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
@@ -33,13 +35,16 @@ pub(crate) struct TokenPrompt {
     pub(crate) max_tokens: usize,
     pub(crate) stop: Vec<String>,
     pub(crate) sampling: Sampling,
+    pub(crate) constraint: Option<Constraint>,
 }
 
-/// What was generated; `finish` is absent where the model's logits were not finite.
+/// What was generated; `finish` is absent where the model's logits were not finite, or the text could not be kept within its constraint.
 pub(crate) struct Generated {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
+    /// Why it could not be kept within its constraint, where it could not.
+    pub(crate) strayed: Option<String>,
     /// Tokens of the text that were guessed.
     pub(crate) accepted: usize,
 }
@@ -48,6 +53,8 @@ pub(crate) struct Generated {
 pub(crate) struct Vocabulary<'a> {
     pub(crate) decode: &'a dyn Fn(&[u32]) -> String,
     pub(crate) ends: &'a [u32],
+    /// Begins a text under a constraint.
+    pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<Constrained, String>,
 }
 
 /// A prompt that is being continued.
@@ -55,6 +62,9 @@ struct Decoding<'a> {
     prompt: &'a TokenPrompt,
     index: usize,
     random: Option<ChaCha8Rng>,
+    constrained: Option<Constrained>,
+    /// Why it cannot be kept within its constraint.
+    strayed: Option<String>,
     path: Vec<Arc<KvSpan>>,
     /// How many spans of the path are the prompt's.
     prompt_spans: usize,
@@ -72,12 +82,15 @@ enum Row<'r> {
 }
 
 impl<'a> Decoding<'a> {
-    fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>) -> Self {
+    fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>, vocabulary: &Vocabulary<'_>) -> Self {
         let random = match prompt.sampling {
             Sampling::Greedy => None,
             Sampling::Random { seed, .. } => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
-        Self { prompt, index, random, prompt_spans: path.len(), path, tokens: prompt.tokens.clone(), accepted: 0 }
+        let constrained = prompt.constraint.as_ref().map(vocabulary.constrain).transpose();
+        let (constrained, strayed) = constrained.map_or_else(|why| (None, Some(why)), |constrained| (constrained, None));
+        let (prompt_spans, tokens) = (path.len(), prompt.tokens.clone());
+        Self { prompt, index, random, constrained, strayed, prompt_spans, path, tokens, accepted: 0 }
     }
 
     fn generated(&self) -> &[u32] {
@@ -86,22 +99,37 @@ impl<'a> Decoding<'a> {
 
     /// Whether it needs whole rows of logits.
     fn needs_logits(&self) -> bool {
-        self.random.is_some()
+        self.random.is_some() || self.constrained.is_some()
     }
 
-    /// The next token; absent where the logits are not finite.
+    /// The logits of what may come next: minus infinity for all that may not.
+    fn within<'r>(&mut self, logits: &'r [f32]) -> Result<Cow<'r, [f32]>, String> {
+        let Some(constrained) = &mut self.constrained else { return Ok(Cow::Borrowed(logits)) };
+        let allowed = constrained.allowed()?;
+        let masked = logits.iter().enumerate().map(|(id, logit)| if allowed.contains(id as u32) { *logit } else { f32::NEG_INFINITY });
+        Ok(Cow::Owned(masked.collect()))
+    }
+
+    /// The next token; absent where the logits are not finite, or the text has strayed.
     fn choose(&mut self, row: &Row<'_>) -> Option<u32> {
+        if self.strayed.is_some() {
+            return None;
+        }
         match row {
             Row::Head(row) => row.normaliser.is_finite().then_some(row.greedy),
             Row::Logits(logits) => {
-                let max = logits.iter().fold(f32::NEG_INFINITY, |max, logit| if *logit <= max { max } else { *logit });
-                if !max.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+                if logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+                    return None;
+                }
+                let logits = self.within(logits).map_err(|why| self.strayed = Some(why)).ok()?;
+                let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                if max == f32::NEG_INFINITY {
                     return None;
                 }
                 let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) else {
                     return logits.iter().position(|logit| *logit == max).map(|id| id as u32);
                 };
-                Some(sample(logits, temperature, limits, random.random()))
+                Some(sample(&logits, temperature, limits, random.random()))
             }
         }
     }
@@ -123,15 +151,22 @@ impl<'a> Decoding<'a> {
         None
     }
 
-    /// Goes on with the next token, absent where the logits were not finite; the result where that ends the text.
+    /// Goes on with the next token, absent where there is none; the result where that ends the text.
     fn push(&mut self, token: Option<u32>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
         let Some(token) = token else { return Some(self.end(vocabulary, None)) };
         if vocabulary.ends.contains(&token) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
         self.tokens.push(token);
+        if let Some(Err(why)) = self.constrained.as_mut().map(|constrained| constrained.advance(token)) {
+            self.strayed = Some(why);
+            return Some(self.end(vocabulary, None));
+        }
         if let Some(text) = self.text_before_stop(vocabulary) {
             return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) });
+        }
+        if self.constrained.as_ref().is_some_and(Constrained::is_finished) {
+            return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
         }
         (self.generated().len() >= self.prompt.max_tokens).then(|| self.end(vocabulary, Some(Finish::Length)))
     }
@@ -154,7 +189,7 @@ impl<'a> Decoding<'a> {
 
     fn end(&self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
         let token_ids = self.generated().to_vec();
-        Generated { text: (vocabulary.decode)(&token_ids), token_ids, finish, accepted: self.accepted }
+        Generated { text: (vocabulary.decode)(&token_ids), token_ids, finish, strayed: self.strayed.clone(), accepted: self.accepted }
     }
 
     /// Keeps of a new span what was computed of tokens that stand, and joins short spans once they are long enough together.
@@ -254,7 +289,7 @@ impl<'a, E> Generation<'a, '_, E> {
             for (row, node) in ended.enumerate() {
                 let path = computed.path(node);
                 texts.extend(tree.node(node).ends.iter().map(|end| Passed {
-                    text: Decoding::new(first + end, &prompts[*end], path.clone()),
+                    text: Decoding::new(first + end, &prompts[*end], path.clone(), self.vocabulary),
                     draft: Draft::default(),
                     rows: row..row + 1,
                     span: None,

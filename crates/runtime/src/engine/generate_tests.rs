@@ -39,7 +39,7 @@ fn ids(value: &Value) -> Vec<u32> {
 /// The golden prompt of a model, to be continued by so many tokens.
 fn prompt(golden: &Value, max_tokens: usize, sampling: Sampling) -> TokenPrompt {
     let (source, tokens) = (ids(&golden["source"]), ids(&golden["prompt"]));
-    TokenPrompt { source: source.len(), tokens: [source, tokens].concat(), max_tokens, stop: Vec::new(), sampling }
+    TokenPrompt { source: source.len(), tokens: [source, tokens].concat(), max_tokens, stop: Vec::new(), sampling, constraint: None }
 }
 
 /// Texts whose characters are the tokens' ids, so that every text has its stop sequences.
@@ -51,10 +51,16 @@ fn texts(model: &dyn Decoder, prompts: &[TokenPrompt], ends: &[u32], drafting: D
     let mut texts: Vec<Option<Generated>> = prompts.iter().map(|_| None).collect();
     let limits = Limits { tokens, cache: u64::MAX };
     let schedule = Schedule { limits, share_prefixes: true, drafting, side_by_side: 128, progress: &Progress::default() };
-    let usage = generate(model, prompts, &Vocabulary { decode: &letters, ends }, schedule, &mut |index, generated, _| {
-        assert!(texts[index].replace(generated).is_none(), "each text once");
-        Ok::<(), WalkError<std::convert::Infallible>>(())
-    });
+    let usage = generate(
+        model,
+        prompts,
+        &Vocabulary { decode: &letters, ends, constrain: &|_| Err("no constraints here".into()) },
+        schedule,
+        &mut |index, generated, _| {
+            assert!(texts[index].replace(generated).is_none(), "each text once");
+            Ok::<(), WalkError<std::convert::Infallible>>(())
+        },
+    );
     (texts.into_iter().map(|text| text.expect("each prompt is continued")).collect(), usage.expect("runs"))
 }
 

@@ -53,10 +53,10 @@ pub(super) fn known(name: &str) -> Option<PathBuf> {
 }
 
 /// Tensors of a golden file, by name.
-struct Tensors(Vec<u8>);
+pub(super) struct Tensors(Vec<u8>);
 
 impl Tensors {
-    fn open(path: &Path) -> Self {
+    pub(super) fn open(path: &Path) -> Self {
         Self(std::fs::read(path).expect("goldens are part of the repository"))
     }
 
@@ -65,11 +65,11 @@ impl Tensors {
         tensors.tensor(name).expect("a golden of that name").data().chunks_exact(size).map(of).collect()
     }
 
-    fn ids(&self, name: &str) -> Vec<u32> {
+    pub(super) fn ids(&self, name: &str) -> Vec<u32> {
         self.get(name, |b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32, 8)
     }
 
-    fn floats(&self, name: &str) -> Vec<f32> {
+    pub(super) fn floats(&self, name: &str) -> Vec<f32> {
         self.get(name, |b| f32::from_le_bytes(b.try_into().expect("4 bytes")), 4)
     }
 }

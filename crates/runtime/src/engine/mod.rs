@@ -10,6 +10,8 @@ pub(crate) mod tree;
 pub(crate) mod walk;
 
 #[cfg(test)]
+mod adapter_tests;
+#[cfg(test)]
 mod counting_tests;
 #[cfg(test)]
 mod device_tests;

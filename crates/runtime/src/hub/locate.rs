@@ -77,6 +77,16 @@ pub struct Located {
     pub format: Format,
     /// Where it was found.
     pub origin: Origin,
+    /// The folder of a low-rank adapter that is put into its weights.
+    pub adapter: Option<PathBuf>,
+}
+
+impl Located {
+    /// The model with the adapter in this folder, where there is one.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Option<PathBuf>) -> Self {
+        Self { adapter, ..self }
+    }
 }
 
 /// Why there is no such model here.
@@ -189,7 +199,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
     let path = Path::new(name_or_path);
     if !name_or_path.is_empty() && path.exists() {
         let (path, format) = model_at(path)?;
-        return Ok(Located { name: name_or_path.to_owned(), path, format, origin: Origin::Path });
+        return Ok(Located { name: name_or_path.to_owned(), path, format, origin: Origin::Path, adapter: None });
     }
     let is_gguf = is_gguf(path);
     let looks_like_path = path.is_absolute() || name_or_path.starts_with(['.', '~']) || name_or_path.ends_with('/');
@@ -214,7 +224,7 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateEr
         let is_gguf = is_gguf(Path::new(model.weights_file().path));
         let (path, format) =
             if is_gguf { (folder.join(model.weights_file().path), Format::Gguf) } else { (folder.to_owned(), Format::Safetensors) };
-        Located { name: model.name.to_owned(), path, format, origin }
+        Located { name: model.name.to_owned(), path, format, origin, adapter: None }
     };
     let folder = places.folder(model);
     let missing = match check_sizes(model, &folder) {
@@ -370,7 +380,7 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
         }
         None => model_at(&folder)?,
     };
-    Ok(Located { name: name.to_owned(), path, format, origin: Origin::HubCache { revision } })
+    Ok(Located { name: name.to_owned(), path, format, origin: Origin::HubCache { revision }, adapter: None })
 }
 
 #[cfg(test)]

@@ -199,14 +199,30 @@ impl Tokenizer {
             return token.content.clone();
         }
         let Some(piece) = self.engine.piece(id) else { return String::new() };
+        String::from_utf8_lossy(&self.piece_bytes(id, piece)).into_owned()
+    }
+
+    fn piece_bytes(&self, id: u32, piece: String) -> Vec<u8> {
         match self.spelling {
-            Spelling::ByteLevel => pipeline::byte_level_text(&piece),
+            Spelling::ByteLevel => pipeline::byte_level_bytes(&piece),
             Spelling::Sentencepiece => match self.engine.byte(id, &piece) {
-                Some(byte) => String::from_utf8_lossy(&[byte]).into_owned(),
-                None => piece.replace(spm::SPACE, " "),
+                Some(byte) => vec![byte],
+                None => piece.replace(spm::SPACE, " ").into_bytes(),
             },
-            Spelling::Plain => piece,
+            Spelling::Plain => piece.into_bytes(),
         }
+    }
+
+    /// The bytes that a token adds to a text, with its leading space; a part of a character where it is one. Absent for special tokens and
+    /// for ids that the vocabulary does not have.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if self.is_special(id) || self.roles.unknown == Some(id) {
+            return None;
+        }
+        if let Some(token) = self.added.iter().find(|token| token.id == id) {
+            return Some(token.content.clone().into_bytes());
+        }
+        Some(self.piece_bytes(id, self.engine.piece(id)?))
     }
 
     /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with `##`.

@@ -90,8 +90,8 @@ pub(super) fn parse_byte_piece(piece: &str) -> Option<u8> {
     if hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()) { u8::from_str_radix(hex, 16).ok() } else { None }
 }
 
-/// The text of a piece whose characters stand for bytes; characters that stand for none are themselves.
-pub(super) fn byte_level_text(piece: &str) -> String {
+/// The bytes of a piece whose characters stand for them; characters that stand for none are themselves.
+pub(super) fn byte_level_bytes(piece: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(piece.len());
     for c in piece.chars() {
         match byte_of(c) {
@@ -99,7 +99,7 @@ pub(super) fn byte_level_text(piece: &str) -> String {
             None => bytes.extend(c.to_string().into_bytes()),
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }
 
 /// The byte that GPT-2's alphabet writes as `c`: printable Latin-1 as itself, the 68 others as U+0100 and on, in order.
@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn byte_alphabet_is_gpt2s() {
-        assert_eq!(byte_level_text("ĠA"), " A");
-        assert_eq!(byte_level_text("Ċ"), "\n");
-        assert_eq!(byte_level_text("Ã©"), "é");
-        assert_eq!(byte_level_text("Ń"), "\u{fffd}");
+        assert_eq!(byte_level_bytes("ĠA"), b" A");
+        assert_eq!(byte_level_bytes("Ċ"), b"\n");
+        assert_eq!(byte_level_bytes("Ã©"), "é".as_bytes());
+        assert_eq!(byte_level_bytes("Ń"), [0xad]);
         assert_eq!(byte_of('Ń'), Some(0xad));
         assert_eq!(byte_of('日'), None);
     }

@@ -8,6 +8,7 @@ mod finite;
 mod gguf;
 mod gguf_header;
 mod gguf_names;
+mod lora;
 mod safetensors;
 
 use std::fs::File;
@@ -21,6 +22,7 @@ pub use fingerprint::{fingerprint, sha256_file};
 pub use finite::check_finite;
 pub use gguf::{GgufFile, TensorListing};
 pub use gguf_header::{Array, GgmlType, Header, HeaderError, Strings, TensorInfo, Value};
+pub use lora::{Adapted, Adapter, AdapterError};
 pub use safetensors::{SafetensorsFiles, ShardIndex};
 
 /// Why weights could not be read.

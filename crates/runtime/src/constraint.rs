@@ -1,0 +1,464 @@
+//! Constrained decoding: which tokens may come next for a text to be one of a list, match a regular expression or be an instance of a JSON
+//! schema.
+//!
+//! The library llguidance turns a constraint into a grammar over bytes and walks it with a trie of the vocabulary. Every way of cutting an
+//! allowed text into tokens is allowed: a model's own choice of tokens is kept wherever the text may be so.
+//!
+//! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between values, so a model cannot
+//! fill its limit with blanks. Objects have their properties in the schema's order. A schema that bounds nothing (strings without
+//! `maxLength`, arrays without `maxItems`, numbers without a range) lets a text go on until its limit of tokens, where it is cut.
+
+mod schema;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory, regex_to_lark};
+use probity_lm::Constraint;
+
+use crate::tokenizer::Tokenizer;
+
+/// Compiled constraints that are kept: work lists ask for the same few again and again.
+const KEPT: usize = 64;
+
+/// Texts that share what was found out about a constraint's expressions, so that it does not grow for ever.
+const SHARED: usize = 1000;
+
+/// Work that the next token of one text may take, in steps of the library, some seconds: far beyond what schemas need, so that no text fails for
+/// want of what another has found out.
+const FUEL: u64 = 100_000_000;
+const STATES: usize = 10_000_000;
+
+/// Makes constraints for one vocabulary.
+pub(crate) struct Grammars {
+    factory: ParserFactory,
+    /// Decoding drops a space before the first word.
+    drops_space: bool,
+    /// The latest last.
+    compiled: Mutex<Vec<Compiled>>,
+}
+
+/// A constraint that is ready to be used.
+struct Compiled {
+    constraint: Constraint,
+    /// As it was made.
+    fresh: Matcher,
+    /// Texts begin as copies of this one and share its cache.
+    shared: Matcher,
+    begun: usize,
+}
+
+/// A text in the making that is to satisfy a constraint.
+pub(crate) struct Constrained {
+    matcher: Matcher,
+    /// Of this place, where it is known.
+    mask: Option<Mask>,
+}
+
+/// The tokens that may come next, a bit for each id of the vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mask(SimpleVob);
+
+impl Mask {
+    /// Whether that token may come next; never one beyond the vocabulary.
+    pub(crate) fn contains(&self, token: u32) -> bool {
+        (token as usize) < self.0.len() && self.0.is_allowed(token)
+    }
+}
+
+impl Grammars {
+    /// Reads the vocabulary, which takes some tens of milliseconds.
+    pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, String> {
+        let ends = tokenizer.ends();
+        let words: Vec<Vec<u8>> = (0..tokenizer.vocab_size() as u32)
+            .map(|id| if ends.contains(&id) { Vec::new() } else { tokenizer.token_bytes(id).unwrap_or_default() })
+            .collect();
+        let first_word = words.iter().position(|word| word.len() > 1 && word[0] == b' ');
+        let decoded = first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(|error| error.to_string())?;
+        let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, INVALID_TOKEN), &words);
+        let trie = if ends.is_empty() { trie } else { trie.with_eos_tokens(ends) };
+        // Tokens are not forced: what must come next may be written in several ways, and which is for the model to say.
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
+        let limits = factory.quiet().limits_mut();
+        (limits.verbose_errors, limits.step_lexer_fuel, limits.max_lexer_states) = (false, FUEL, STATES);
+        Ok(Self { factory, drops_space: decoded.is_some_and(|text| !text.starts_with(' ')), compiled: Mutex::default() })
+    }
+
+    /// A new text under a constraint, or why that is none, with a hint. What may come next depends on no other text.
+    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Constrained, String> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = compiled.iter().position(|known| known.constraint == *constraint);
+        let known = at.map(|at| compiled.remove(at));
+        let mut known = known.map_or_else(|| self.compile(constraint), Ok)?;
+        if known.begun == SHARED {
+            (known.shared, known.begun) = (known.fresh.deep_clone(), 0);
+        }
+        known.begun += 1;
+        let matcher = known.shared.clone();
+        compiled.push(known);
+        if compiled.len() > KEPT {
+            compiled.remove(0);
+        }
+        Ok(Constrained { matcher, mask: None })
+    }
+
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, String> {
+        let (what, grammar) = match constraint {
+            Constraint::Choice(choice) if choice.is_empty() => return Err("there is nothing to choose from".into()),
+            Constraint::Choice(choice) => {
+                let alternatives: Vec<String> = choice.iter().map(|text| regex::escape(text)).collect();
+                ("choice", self.text(&alternatives.join("|")))
+            }
+            Constraint::Regex(regex) => ("regex", self.text(regex)),
+            Constraint::JsonSchema(given) => ("schema", self.json(&schema::prepared(given)?)),
+        };
+        let parser = self.factory.create_parser(TopLevelGrammar::from_lark(grammar));
+        let mut matcher = Matcher::new(parser);
+        if let Some(error) = matcher.get_error() {
+            return Err(refusal(what, &error));
+        }
+        if let [warning, ..] = &matcher.grammar_warnings()[..] {
+            return Err(refusal(what, warning));
+        }
+        // Does the vocabulary have a token to begin with?
+        matcher.deep_clone().compute_mask_or_eos().map_err(|_| {
+            format!("the model's vocabulary cannot write the beginning of any text that this {what} admits\n\nhint: ask another model")
+        })?;
+        Ok(Compiled { constraint: constraint.clone(), shared: matcher.deep_clone(), fresh: matcher, begun: 0 })
+    }
+
+    /// The grammar of texts that a regular expression matches as a whole.
+    fn text(&self, regex: &str) -> String {
+        let regex = regex_to_lark(&format!("(?:{regex})"), "");
+        if self.drops_space {
+            // The first space of what tokens say is not in the text.
+            format!("start: TEXT\nTEXT: (\" \" /{regex}/) | (/{regex}/ & ~/ (?s:.*)/)\n")
+        } else {
+            format!("start: TEXT\nTEXT: /{regex}/\n")
+        }
+    }
+
+    /// The grammar of a schema's instances.
+    fn json(&self, schema: &serde_json::Value) -> String {
+        if self.drops_space { format!("start: json | \" \" json\njson: %json {schema}\n") } else { format!("start: %json {schema}\n") }
+    }
+}
+
+/// Why the library has no grammar for a constraint, in its own words without its advice.
+fn refusal(what: &str, error: &str) -> String {
+    let why = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    if why.contains("oneOf constraints are not supported") {
+        return "`oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)\n\nhint: use `anyOf`"
+            .into();
+    }
+    let hint = match what {
+        "regex" => "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ and $",
+        "schema" => "leave out what is not supported, and check it in the answers",
+        _ => "give texts that are not empty",
+    };
+    format!("this {what} cannot be kept: {why}\n\nhint: {hint}")
+}
+
+impl Constrained {
+    /// The tokens that may come next: end tokens where the text may end, and they alone where it must.
+    pub(crate) fn allowed(&mut self) -> Result<&Mask, String> {
+        let mask = match self.mask.take() {
+            Some(mask) => mask,
+            None => Mask(self.matcher.compute_mask_or_eos().map_err(|error| error.to_string())?),
+        };
+        Ok(self.mask.insert(mask))
+    }
+
+    /// Goes on by a token that is allowed.
+    pub(crate) fn advance(&mut self, token: u32) -> Result<(), String> {
+        self.mask = None;
+        self.matcher.consume_token(token).map_err(|error| error.to_string())
+    }
+
+    /// Whether the text is complete and nothing but its end can follow.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::time::Instant;
+
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::weights::GgufFile;
+
+    fn tokenizer(name: &str) -> Tokenizer {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/tokenizers").join(name);
+        Tokenizer::from_gguf(&GgufFile::open(&path).expect("golden")).expect("valid")
+    }
+
+    /// A byte-level and a sentencepiece vocabulary.
+    fn both() -> [Tokenizer; 2] {
+        ["tiny-bpe-smollm.gguf", "tiny-spm.gguf"].map(tokenizer)
+    }
+
+    fn grammars(tokenizer: &Tokenizer) -> Grammars {
+        Grammars::new(tokenizer).expect("a vocabulary")
+    }
+
+    fn choice<const N: usize>(texts: [&str; N]) -> Constraint {
+        Constraint::Choice(texts.map(str::to_owned).to_vec())
+    }
+
+    fn allowed(text: &mut Constrained) -> Vec<u32> {
+        let mask = text.allowed().expect("some tokens").clone();
+        (0..100_000).filter(|id| mask.contains(*id)).collect()
+    }
+
+    /// All texts that a constraint admits in so many tokens, with the ids they were written by.
+    fn all(grammars: &Grammars, tokenizer: &Tokenizer, constraint: &Constraint, most: usize) -> Vec<(String, Vec<u32>)> {
+        let (mut open, mut ended) = (vec![Vec::new()], Vec::new());
+        while let Some(ids) = open.pop() {
+            let mut text = grammars.start(constraint).expect("a constraint");
+            ids.iter().for_each(|id| text.advance(*id).expect("allowed"));
+            for id in allowed(&mut text) {
+                if tokenizer.ends().contains(&id) {
+                    ended.push((tokenizer.decode(&ids).expect("text"), ids.clone()));
+                } else if ids.len() < most {
+                    open.push([ids.as_slice(), &[id]].concat());
+                }
+            }
+        }
+        ended
+    }
+
+    #[test]
+    fn a_choice_admits_each_of_its_texts_in_every_spelling_and_nothing_else() {
+        for tokenizer in both() {
+            let grammars = grammars(&tokenizer);
+            let texts = ["no", "10", "1", "a b/c"];
+            let found = all(&grammars, &tokenizer, &choice(texts), 7);
+            assert!(found.iter().all(|(text, _)| texts.contains(&text.as_str())), "{found:?}");
+            for text in texts {
+                let spellings: Vec<&Vec<u32>> = found.iter().filter(|(found, _)| found == text).map(|(_, ids)| ids).collect();
+                for ids in [tokenizer.encode_text(text), tokenizer.encode_following(text)] {
+                    assert!(spellings.contains(&&ids.expect("encodable")), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_begins_with_a_space_where_it_is_to_and_with_none_otherwise() {
+        for tokenizer in both() {
+            let grammars = grammars(&tokenizer);
+            for texts in [[" a"], ["a"]] {
+                let found = all(&grammars, &tokenizer, &choice(texts), 3);
+                assert!(!found.is_empty() && found.iter().all(|(text, _)| *text == texts[0]), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_may_end_where_another_goes_on_and_must_where_none_does() {
+        let tokenizer = tokenizer("tiny-bpe-smollm.gguf");
+        let mut text = grammars(&tokenizer).start(&choice(["1", "10"])).expect("a constraint");
+        let id = |piece: &str| tokenizer.token_id(piece).expect("a byte is a token");
+        text.advance(id("1")).expect("allowed");
+        let mut expected = tokenizer.ends().to_vec();
+        expected.push(id("0"));
+        expected.sort_unstable();
+        assert_eq!(allowed(&mut text), expected);
+        assert!(!text.is_finished());
+        text.advance(id("0")).expect("allowed");
+        assert!(text.is_finished());
+        assert_eq!(allowed(&mut text), tokenizer.ends());
+        assert!(text.advance(id("0")).is_err());
+    }
+
+    #[test]
+    fn parts_of_characters_are_written_byte_by_byte() {
+        for tokenizer in both() {
+            let found = all(&grammars(&tokenizer), &tokenizer, &Constraint::Regex("[öü]".into()), 3);
+            let mut texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            assert_eq!(texts, ["ö", "ü"]);
+        }
+    }
+
+    #[test]
+    fn an_expression_matches_the_whole_text() {
+        for tokenizer in both() {
+            let found = all(&grammars(&tokenizer), &tokenizer, &Constraint::Regex(r"(?i)a/|\d".into()), 2);
+            let mut texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).filter(|text| text.is_ascii()).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            assert_eq!(texts, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A/", "a/"]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_with_a_reason_and_a_hint() {
+        let grammars = grammars(&tokenizer("tiny-bpe-smollm.gguf"));
+        let schema = Constraint::JsonSchema;
+        for (constraint, told) in [
+            (choice([]), "nothing to choose from"),
+            (Constraint::Regex("(?=a)b".into()), "this regex cannot be kept"),
+            (Constraint::Regex(r"(a)\1".into()), "this regex cannot be kept"),
+            (Constraint::Regex("(".into()), "this regex cannot be kept"),
+            (schema(json!({"type": "text"})), "this schema cannot be kept"),
+            (schema(json!({"type": "string", "format": "isbn"})), "isbn"),
+            (schema(json!({"enum": []})), "this schema cannot be kept"),
+            (schema(json!(false)), "no text at all"),
+            (schema(json!({"oneOf": [{"minimum": 3}, {"maximum": 9}]})), "`oneOf` is kept only where"),
+            (schema(json!({"$ref": "#/$defs/none"})), "this schema cannot be kept"),
+        ] {
+            let Err(why) = grammars.start(&constraint) else { panic!("{constraint:?} is refused") };
+            assert!(why.contains(told) && (why.contains("\n\nhint: ") || why.contains("choose")), "{told}\n{why}");
+        }
+    }
+
+    #[test]
+    fn a_vocabulary_that_cannot_begin_a_text_is_told() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/tiny-masked/tokenizer.json");
+        let grammars = grammars(&Tokenizer::from_json(&path).expect("valid"));
+        let Err(why) = grammars.start(&choice(["\u{1f600}"])) else { panic!("a vocabulary of pieces has no such token") };
+        assert!(why.contains("vocabulary cannot write"), "{why}");
+    }
+
+    /// A small object as judges write them.
+    fn verdict_schema() -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "verdict": {"enum": ["A", "B", "tie"]},
+                "score": {"type": "integer", "minimum": 1, "maximum": 10},
+                "reasons": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2},
+                "sure": {"type": ["boolean", "null"]},
+            },
+            "required": ["verdict", "score", "reasons"],
+            "additionalProperties": false,
+        })
+    }
+
+    fn validates(schema: &Value, text: &str) -> bool {
+        let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+        compiler.add_resource("schema.json", schema.clone()).expect("a schema");
+        let index = compiler.compile("schema.json", &mut schemas).expect("a schema");
+        serde_json::from_str(text).is_ok_and(|value| schemas.validate(&value, index).is_ok())
+    }
+
+    /// A text of a model that says anything, as long as it is allowed; absent where it came to so many tokens.
+    fn babble(grammars: &Grammars, tokenizer: &Tokenizer, constraint: &Constraint, seed: u64, most: usize) -> Option<String> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut text = grammars.start(constraint).expect("a constraint");
+        let mut ids = Vec::new();
+        while !text.is_finished() {
+            let may = allowed(&mut text);
+            let id = may[random.random_range(0..may.len())];
+            if tokenizer.ends().contains(&id) {
+                break;
+            }
+            text.advance(id).expect("allowed");
+            ids.push(id);
+            if ids.len() == most {
+                return None;
+            }
+        }
+        Some(tokenizer.decode(&ids).expect("text"))
+    }
+
+    #[test]
+    fn whatever_a_model_says_is_an_instance_of_the_schema_without_spare_blanks() {
+        let schema = verdict_schema();
+        let constraint = Constraint::JsonSchema(schema.clone());
+        for tokenizer in both() {
+            let grammars = grammars(&tokenizer);
+            for seed in 0..60 {
+                let text = babble(&grammars, &tokenizer, &constraint, seed, 200).expect("a bounded schema ends");
+                assert!(validates(&schema, &text), "{text}");
+                let value: Value = serde_json::from_str(&text).expect("JSON");
+                let blanks = |text: &str| text.bytes().filter(u8::is_ascii_whitespace).count();
+                let most = text.matches([':', ',']).count() + blanks(&value.to_string());
+                assert!(blanks(&text) <= most && text.trim() == text, "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_text_does_not_depend_on_another_under_the_same_constraint() {
+        let tokenizer = tokenizer("tiny-bpe-smollm.gguf");
+        let (shared, constraint) = (grammars(&tokenizer), Constraint::JsonSchema(verdict_schema()));
+        let (mut one, mut other) = (shared.start(&constraint).expect("a constraint"), shared.start(&constraint).expect("a constraint"));
+        let first = allowed(&mut one);
+        one.advance(first[0]).expect("allowed");
+        assert_eq!(allowed(&mut other), first);
+        for seed in 0..5 {
+            let alone = babble(&grammars(&tokenizer), &tokenizer, &constraint, seed, 200);
+            assert_eq!(babble(&shared, &tokenizer, &constraint, seed, 200), alone);
+        }
+    }
+
+    #[test]
+    fn only_the_constraints_that_were_asked_for_last_are_kept() {
+        let grammars = grammars(&tokenizer("tiny-bpe-smollm.gguf"));
+        for n in 0..2 * KEPT {
+            grammars.start(&choice([&n.to_string()])).expect("a constraint");
+        }
+        assert_eq!(grammars.compiled.lock().expect("not poisoned").len(), KEPT);
+    }
+
+    /// Prints what a constraint costs with the vocabularies of real models.
+    #[test]
+    #[ignore = "a measurement: cargo test --release -p probity-runtime --lib constraint -- --ignored --nocapture"]
+    fn cost() {
+        let models = PathBuf::from(std::env::var_os("PROBITY_MODELS").expect("the folder of models"));
+        for file in
+            ["smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2.5-coder-0.5b-instruct/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"]
+        {
+            let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&models.join(file)).expect("there")).expect("valid");
+            let began = Instant::now();
+            let grammars = grammars(&tokenizer);
+            println!("{file}: {} tokens, vocabulary read in {:?}", tokenizer.vocab_size(), began.elapsed());
+            let schema = verdict_schema();
+            let constraint = Constraint::JsonSchema(schema.clone());
+            let began = Instant::now();
+            grammars.start(&constraint).expect("a constraint");
+            println!("  compiled in {:?}", began.elapsed());
+            let words = r#"{"verdict": "tie", "score": 7, "reasons": ["clear", "to the point"], "sure": true}"#;
+            let loose = r#"{"a": "some words of any length, as they come", "b": [1.5, 2e3, {"c": null}]}"#;
+            for (name, constraint, text) in [
+                ("small object", constraint, words),
+                ("any JSON", Constraint::JsonSchema(json!(true)), loose),
+                ("free text", Constraint::Regex("(?s:.)*".into()), loose),
+            ] {
+                let ids = tokenizer.encode_text(text).expect("encodable");
+                let (mut starts, mut steps) = (Vec::new(), Vec::new());
+                for _ in 0..20 {
+                    let began = Instant::now();
+                    let mut text = grammars.start(&constraint).expect("a constraint");
+                    starts.push(began.elapsed());
+                    for id in &ids {
+                        let began = Instant::now();
+                        assert!(text.allowed().expect("some").contains(*id));
+                        text.advance(*id).expect("allowed");
+                        steps.push(began.elapsed());
+                    }
+                }
+                starts.sort();
+                steps.sort();
+                let mean = steps.iter().sum::<std::time::Duration>() / steps.len() as u32;
+                println!(
+                    "  {name}: start {:?}, step median {:?}, mean {mean:?}, 99 % {:?}",
+                    starts[10],
+                    steps[steps.len() / 2],
+                    steps[steps.len() * 99 / 100]
+                );
+            }
+        }
+    }
+}
