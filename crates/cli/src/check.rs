@@ -106,7 +106,8 @@ impl<'a> Checker<'a> {
     /// The models that the method asks besides; `None` where something is wrong with one.
     fn others(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Vec<Other>> {
         let named = stage.method.other_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
-        let args = |model: String| ModelArgs { model, ..stage.args.model.clone() };
+        // An adapter belongs to the model that it is given beside.
+        let args = |model: String| ModelArgs { model, adapter: None, ..stage.args.model.clone() };
         // All of them are looked for, so that all problems are told.
         let all: Vec<Option<Other>> =
             named.into_iter().map(args).map(|args| self.model(stage, &args, None, problems).map(|files| Other { args, files })).collect();
