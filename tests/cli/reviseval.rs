@@ -46,11 +46,28 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     let world = World::new();
     let (model, data) = (tiny().display().to_string(), pairs(&world));
     let whole = [
-        "reviseval", "--model", &model, "--data", &data, "--revision-tokens", "8", "--max-tokens", "8", "--use-truncated", "--metric", "bleu,rouge-l",
-        "--cost-match", "--rate", "correctness", "--out", "run",
+        "reviseval",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--revision-tokens",
+        "8",
+        "--max-tokens",
+        "8",
+        "--use-truncated",
+        "--metric",
+        "bleu,rouge-l",
+        "--cost-match",
+        "--rate",
+        "correctness",
+        "--out",
+        "run",
     ];
     let ran = world.run(&whole).exits(0);
-    for part in ["References and who judges with them", "Accuracy by subset", "Cost match", "Mean ratings by correctness", "tokens generated"] {
+    for part in
+        ["References and who judges with them", "Accuracy by subset", "Cost match", "Mean ratings by correctness", "tokens generated"]
+    {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     let told = summary(&world, "run");
@@ -71,8 +88,27 @@ fn candidates_by_themselves_have_scores_that_meta_reads() {
     let model = tiny().display().to_string();
     let data = world.file("d.jsonl", repository("samples/demo.jsonl"));
     let run = [
-        "reviseval", "--model", &model, "--data", &data, "--limit", "2", "--mode", "pointwise", "--attribute", "quality", "--no-judge",
-        "--metric", "rouge-l,levenshtein", "--reference", "direct,adapted", "--revision-tokens", "8", "--use-truncated", "--out", "run",
+        "reviseval",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--limit",
+        "2",
+        "--mode",
+        "pointwise",
+        "--attribute",
+        "quality",
+        "--no-judge",
+        "--metric",
+        "rouge-l,levenshtein",
+        "--reference",
+        "direct,adapted",
+        "--revision-tokens",
+        "8",
+        "--use-truncated",
+        "--out",
+        "run",
     ];
     world.run(&run).exits(0);
     assert_eq!(world.rows("run/scores.jsonl").len(), 2 * 4 * 2 * 2);
