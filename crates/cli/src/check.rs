@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use probity_data::Sample;
 use probity_lm::{LanguageModel, LmError, ModelDescription};
-use probity_methods::{MethodError, Run};
-use probity_runtime::hub::Located;
+use probity_methods::{MethodError, MetricModels, Run};
+use probity_metrics::Models;
+use probity_runtime::hub::{Located, locate};
 use probity_runtime::weights::fingerprint;
 use probity_runtime::{Rehearsal, Rehearsed};
 use probity_store::{Manifest, RunFolder, Status, StoreError};
@@ -16,8 +17,10 @@ use crate::compute::ModelArgs;
 use crate::data::DataArgs;
 use crate::dry_run::Nowhere;
 use crate::method::About;
+use crate::metrics::models::load;
 use crate::plan::{Plan, Stage};
 use crate::problems::Problems;
+use crate::progress::Reporter;
 
 /// A stage that can run, as far as can be told.
 pub(crate) struct Ready<'a> {
@@ -50,6 +53,12 @@ pub(crate) struct Other {
 }
 
 impl Ready<'_> {
+    /// Loads the models that its metrics are made with.
+    pub(crate) fn metric_models(&self, reporter: &mut Reporter) -> anyhow::Result<Models> {
+        let MetricModels { encoder, seq2seq } = self.stage.method.metric_models(&self.stage.matches)?;
+        load(encoder.as_deref(), seq2seq.as_deref(), &self.stage.args.model.options, reporter)
+    }
+
     /// What the manifest says of the further models; their files are hashed for it.
     pub(crate) fn other_descriptions(&self) -> anyhow::Result<Vec<ModelDescription>> {
         self.others.iter().map(|other| describe(&other.args, &other.files)).collect()
@@ -72,8 +81,9 @@ impl<'a> Checker<'a> {
         let data = self.data(stage, problems);
         let model = self.model(stage, &stage.args.model, Some("model"), problems);
         let others = self.others(stage, problems);
+        let for_metrics = for_metrics(stage, problems);
         let earlier = self.folder(stage, problems);
-        let ((samples, data), model, others) = (data?, model?, others?);
+        let ((samples, data), model, others, ()) = (data?, model?, others?, for_metrics?);
         let rehearsed = rehearse(stage, &samples, &model.rehearsal, &others);
         let rehearsed = rehearsed.map_err(|error| refuse(problems, stage, option_of(&error).as_deref(), &error));
         let (Ok(()), Ok(earlier)) = (rehearsed, earlier) else { return None };
@@ -168,6 +178,19 @@ impl<'a> Checker<'a> {
             || earlier.files.iter().filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).all(|name| out.join(name).is_file());
         Ok(earlier.status == Status::Finished && same_data && there())
     }
+}
+
+/// Looks for the models that metrics are made with; `None` where one is not there.
+fn for_metrics(stage: &Stage, problems: &mut Problems) -> Option<()> {
+    let named = stage.method.metric_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
+    let mut found = Some(());
+    for (option, name) in [("encoder", named.encoder), ("seq2seq", named.seq2seq)] {
+        if let Some(error) = name.and_then(|name| locate(&name).err()) {
+            refuse(problems, stage, Some(option), &error);
+            found = None;
+        }
+    }
+    found
 }
 
 /// Something is among the problems now.

@@ -10,6 +10,7 @@ use clap::Args;
 use probity_data::{Sample, read_from};
 use probity_lm::{Ask, LanguageModel, Prompt, ScoreRequest};
 use probity_methods::{DynMethod, method};
+use probity_metrics::Models;
 use probity_runtime::hub::known_model;
 use probity_store::{Existing, Recorded, RunFolder};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::args::Global;
 use crate::compute::ModelOptions;
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{About, answer_settings, close, execute, rows, show, typed};
+use crate::method::{About, Asked, answer_settings, close, execute, rows, show, typed};
 use crate::model::{SourceArg, get};
 use crate::progress::Reporter;
 use crate::terminal::{print, table};
@@ -98,7 +99,7 @@ impl DemoArgs {
              wrong, and the good one with its words shuffled. The \"gold\" scores say just that; they are no human judgement.\n",
             samples.len()
         ))?;
-        let summary = execute(compare, matches, samples, (model, &[]), folder, reporter)?;
+        let summary = execute(compare, matches, samples, Asked { model, others: &[], for_metrics: Models::default() }, folder, reporter)?;
         show(&summary)?;
         let scores = rows(folder.path(), "scores")?;
         print(&format!("\nRanking, best first\n{}", ranking(samples, &scores)))?;

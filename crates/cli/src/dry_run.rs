@@ -28,11 +28,12 @@ impl Output for Nowhere {
 }
 
 /// Plans a stage's run and prints what it would cost. Questions to other models are counted as if this one were asked.
-pub(crate) fn method(ready: &Ready<'_>, samples: &[Sample], model: &Model, reporter: &Reporter) -> anyhow::Result<()> {
+pub(crate) fn method(ready: &Ready<'_>, samples: &[Sample], model: &Model, reporter: &mut Reporter) -> anyhow::Result<()> {
     let planner = Planner::new(model);
     let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
     let Stage { method, matches, .. } = ready.stage;
-    method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere).with_other_models(&others))?;
+    let for_metrics = ready.metric_models(reporter)?;
+    method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere).with_other_models(&others).with_metric_models(for_metrics))?;
     show(model, &planner.into_plan(), reporter)?;
     if !ready.others.is_empty() {
         let name = &model.description().name;

@@ -10,6 +10,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
 use probity_methods::{Cost, DynMethod, Output, Run, Section, Summary};
+use probity_metrics::Models;
 use probity_runtime::LoadOptions;
 use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
@@ -142,18 +143,28 @@ impl About<'_> {
     }
 }
 
-/// Runs the method on a model, and others where it asks for them; its rows are in the folder when this returns, also after an error.
+/// All models that a run works with.
+pub(crate) struct Asked<'a> {
+    pub(crate) model: &'a dyn LanguageModel,
+    /// Further ones, where the method asks for them.
+    pub(crate) others: &'a [&'a dyn LanguageModel],
+    pub(crate) for_metrics: Models,
+}
+
+/// Runs the method; its rows are in the folder when this returns, also after an error.
 pub(crate) fn execute(
     method: &dyn DynMethod,
     matches: &ArgMatches,
     samples: &[Sample],
-    (model, others): (&dyn LanguageModel, &[&dyn LanguageModel]),
+    asked: Asked<'_>,
     folder: &mut RunFolder,
     reporter: &RefCell<Reporter>,
 ) -> anyhow::Result<Summary> {
     folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
     let mut output = FolderOutput { folder, tables: Vec::new(), reporter, name: method.name() };
-    let result = method.run(matches, samples, &mut Run::new(model, &mut output).with_other_models(others));
+    let Asked { model, others, for_metrics } = asked;
+    let mut run = Run::new(model, &mut output).with_other_models(others).with_metric_models(for_metrics);
+    let result = method.run(matches, samples, &mut run);
     output.reporter.borrow_mut().finish();
     let tables = std::mem::take(&mut output.tables);
     let summary = result?;

@@ -17,7 +17,7 @@ use crate::check::{Checker, Ready};
 use crate::dry_run;
 use crate::exit::{Done, closed_pipe, message};
 use crate::interrupt::{self, was_interrupted};
-use crate::method::{About, RunArgs, answer_settings, close, execute, shared_answers, show};
+use crate::method::{About, Asked, RunArgs, answer_settings, close, execute, shared_answers, show};
 use crate::problems::{Lines, Problems};
 use crate::progress::Reporter;
 use crate::report::ReportOptions;
@@ -187,7 +187,7 @@ impl Plan {
             print(&format!("\n── {} ──", visible_line(stage.name())))?;
         }
         let Some(out) = args.out.as_ref().filter(|_| !args.ask.dry_run) else {
-            shelf.with(&args.model, |model| dry_run::method(ready, samples, model, &reporter.borrow()))??;
+            shelf.with(&args.model, |model| dry_run::method(ready, samples, model, &mut reporter.borrow_mut()))??;
             return Ok(Ended::Planned);
         };
         let Summary { outcomes, headline, .. } = self.judge(ready, shelf, (description, options), reporter)?;
@@ -227,7 +227,9 @@ impl Plan {
             let recorded = Recorded::new(&model, &settings, own.as_ref(), shared.as_ref())?;
             let others = others.iter().map(|other| recorded.beside(other, &settings)).collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
-            let summary = execute(*method, matches, samples, (&recorded, &others), &mut folder, reporter)?;
+            let for_metrics = ready.metric_models(&mut reporter.borrow_mut())?;
+            let asked = Asked { model: &recorded, others: &others, for_metrics };
+            let summary = execute(*method, matches, samples, asked, &mut folder, reporter)?;
             recorded.finish()?;
             if recorded.found() > 0 {
                 reporter.borrow().say(&format!("{} answers were there already", thousands(recorded.found() as u64)));

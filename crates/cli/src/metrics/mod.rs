@@ -1,7 +1,7 @@
 //! `probity metrics`: candidates against references, by the metrics of the registry.
 
 mod material;
-mod models;
+pub(crate) mod models;
 mod summary;
 
 use std::collections::BTreeMap;

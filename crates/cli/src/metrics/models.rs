@@ -32,21 +32,9 @@ impl ModelsArgs {
     /// Loads the models that are named and that a metric needs.
     pub(super) fn load(&self, choices: &[Choice], reporter: &mut Reporter) -> anyhow::Result<Models> {
         let is_needed = |need: Need| choices.iter().any(|choice| choice.definition().needs().contains(&need));
-        let mut models = Models::default();
-        if let Some(name) = wanted(self.encoder.as_deref(), is_needed(Need::Encoder), "--encoder", reporter) {
-            models.encoder = Some(Arc::new(self.load_encoder(name, reporter)?));
-        }
-        if let Some(name) = wanted(self.model.as_deref(), is_needed(Need::LanguageModel), "--model", reporter) {
-            models.language_model = Some(Arc::new(Mutex::new(self.options.load(name, reporter)?)));
-        }
-        Ok(models)
-    }
-
-    fn load_encoder(&self, name: &str, reporter: &mut Reporter) -> anyhow::Result<TextModel> {
-        let started = Instant::now();
-        let encoder = TextModel::load(&locate(name)?, self.options.load_options())?;
-        reporter.say(&loaded_text(encoder.description(), started));
-        Ok(encoder)
+        let encoder = wanted(self.encoder.as_deref(), is_needed(Need::Encoder), "--encoder", reporter);
+        let model = wanted(self.model.as_deref(), is_needed(Need::LanguageModel), "--model", reporter);
+        load(encoder, model, &self.options, reporter)
     }
 
     /// What was loaded and how it computes, for the manifest; null where nothing was.
@@ -58,6 +46,25 @@ impl ModelsArgs {
         }
         json!({"encoder": encoder, "model": model, "computing": in_force(self.options.load_options())})
     }
+}
+
+/// Loads what is named.
+pub(crate) fn load(encoder: Option<&str>, model: Option<&str>, options: &ModelOptions, reporter: &mut Reporter) -> anyhow::Result<Models> {
+    let mut models = Models::default();
+    if let Some(name) = encoder {
+        models.encoder = Some(Arc::new(load_encoder(name, options, reporter)?));
+    }
+    if let Some(name) = model {
+        models.language_model = Some(Arc::new(Mutex::new(options.load(name, reporter)?)));
+    }
+    Ok(models)
+}
+
+fn load_encoder(name: &str, options: &ModelOptions, reporter: &mut Reporter) -> anyhow::Result<TextModel> {
+    let started = Instant::now();
+    let encoder = TextModel::load(&locate(name)?, options.load_options())?;
+    reporter.say(&loaded_text(encoder.description(), started));
+    Ok(encoder)
 }
 
 /// The model to load, where one is named and a metric needs it.
