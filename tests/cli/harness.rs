@@ -15,6 +15,22 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/models").join(name)
 }
 
+/// Options with which a method runs on candidates that have scores of coherence, however many of them a sample has.
+pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
+    match method {
+        "parapluie" => &["--template", "direct"],
+        "judge" => &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label"],
+        "revise" => &["--attribute", "coherence", "--mode", "pointwise", "--max-tokens", "8"],
+        "reviseval" => &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"],
+        _ => &["--attribute", "coherence"],
+    }
+}
+
+/// The table with a row for each candidate that a method writes then.
+pub(crate) fn table(method: &str) -> &'static str {
+    if method == "revise" { "revisions" } else { "scores" }
+}
+
 /// A temporary folder in which the binary runs, with no model but those that the test puts there.
 pub(crate) struct World {
     folder: TempDir,

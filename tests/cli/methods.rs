@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, World, golden, lines, tiny};
+use crate::harness::{Ran, World, golden, lines, smallest, table, tiny};
 
 fn sample(id: &str, texts: &[&str]) -> Value {
     let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
@@ -49,9 +49,8 @@ fn every_method_of_the_registry_runs_on_the_same_data() {
     let data = data(&world);
     for method in probity_methods::methods() {
         let name = method.name();
-        let options: &[&str] = if name == "parapluie" { &["--template", "direct"] } else { &COHERENCE };
-        run(&world, name, &data, name, options).exits(0);
-        assert_eq!(world.rows(&format!("{name}/scores.jsonl")).len(), 5, "{name}");
+        run(&world, name, &data, name, smallest(name)).exits(0);
+        assert_eq!(world.rows(&format!("{name}/{}.jsonl", table(name))).len(), 5, "{name}");
     }
 }
 

@@ -31,6 +31,12 @@ fn needed(method: &str) -> (&'static [&'static str], &'static str) {
             "attribute = \"coherence\"\nanalyses = true\nseed = 7\nno-gold = false",
         ),
         "prompt-scoring" => (&["--attribute", "coherence", "--samples", "2"], "attribute = [\"coherence\"]\nsamples = 2"),
+        "judge" => (&["--attribute", "coherence", "--mode", "pointwise"], "attribute = \"coherence\"\nmode = \"pointwise\""),
+        "revise" => (&["--mode", "pointwise", "--seed", "3"], "mode = \"pointwise\"\nseed = 3"),
+        "reviseval" => (
+            &["--attribute", "coherence", "--mode", "pointwise", "--reference", "none", "--verdict", "label"],
+            "attribute = \"coherence\"\nmode = \"pointwise\"\nreference = \"none\"\nverdict = \"label\"",
+        ),
         _ => (&["--attribute", "coherence", "--attribute", "fluency"], "attribute = [\"coherence\", \"fluency\"]"),
     }
 }
@@ -111,7 +117,10 @@ impl Schema {
 #[test]
 fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_written_out() {
     let world = World::new();
-    data(&world, "samples", 2);
+    // Pairs, with a score for whatever a method judges by when it is told nothing.
+    let candidate = |k: usize| json!({"id": format!("c{k}"), "text": format!("text {k}"), "scores": {"coherence": k, "quality": k}});
+    let sample = |s: usize| json!({"id": format!("s{s}"), "context": "so", "candidates": [candidate(0), candidate(1)], "preference": "c1"});
+    world.file("samples.jsonl", lines(&[sample(0), sample(1)]));
     let schema = Schema::new(&world);
     for method in probity_methods::methods() {
         let file = format!("{}.toml", method.name());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{World, tiny};
+use crate::harness::{World, golden, tiny};
 
 fn repository(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -22,7 +22,7 @@ fn summary(world: &World, run: &str) -> Value {
 #[test]
 fn revisions_become_data_for_metrics() {
     let world = World::new();
-    let (model, data) = (tiny().display().to_string(), pairs(&world));
+    let (model, data) = (golden("tiny-flan-t5").display().to_string(), pairs(&world));
     let make = ["revise", "--model", &model, "--data", &data, "--max-tokens", "8", "--use-truncated"];
     let ran = world.run(&[&make[..], &["--out", "run", "--export-sets"]].concat()).exits(0);
     assert!(ran.stdout.contains("to primary: words") && ran.stdout.contains("tokens generated"), "{}", ran.stdout);

@@ -67,7 +67,7 @@ impl fmt::Display for Reference {
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct RevisEvalParams {
     /// What candidates are held against, with commas between them.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,direct,adapted", value_name = "KIND,…")]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["none", "direct", "adapted"], value_name = "KIND,…")]
     pub reference: Vec<Reference>,
     /// How the judge is asked.
     #[command(flatten)]
