@@ -248,17 +248,18 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, star
             let row = if shape.tiles() { position / 2 - start / 2 } else { position - start };
             let from = span.head_values(shape, head);
             // Where two spans share a row of two tokens, each has zeros for the other's.
-            let whole = if shape.tiles() { (position + len) / 2 - position / 2 } else { len };
+            let end = position + len;
+            let whole = if shape.tiles() { end / 2 - position / 2 } else { len };
             for (to, from) in values[row * padded..].iter_mut().zip(&from[..whole * padded]) {
                 *to |= from;
             }
             // The first of two tokens, the second of which may be left out.
-            if shape.tiles() && !(position + len).is_multiple_of(2) && len > 0 {
+            if shape.tiles() && !end.is_multiple_of(2) && len > 0 {
                 for (to, from) in values[(row + whole) * padded..].iter_mut().zip(&from[whole * padded..]) {
                     *to |= from & 0xffff;
                 }
             }
-            position += len;
+            position = end;
         }
     }
 }

@@ -199,7 +199,7 @@ fn an_adapter_is_part_of_the_model_that_answers() {
         .fails_with(&["the model has no `", "hint: the adapter was trained"]);
 }
 
-/// SmolLM2, a weak model: whatever it means to say parses. `PROBITY_TEXTS` asks for more of them.
+/// `SmolLM2`, a weak model: whatever it means to say parses. `PROBITY_TEXTS` asks for more of them.
 #[test]
 fn a_weak_model_writes_json_that_its_schema_admits() {
     let Some(model) = std::env::var_os("PROBITY_MODELS").map(|models| PathBuf::from(models).join("smollm2-135m-instruct")) else {

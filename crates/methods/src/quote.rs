@@ -90,7 +90,9 @@ impl Scaffold {
     /// Texts may not hold these in double brackets, nor announce a verdict.
     pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
         self.add("Verdict:", true);
-        verdicts.iter().for_each(|verdict| add_once(&mut self.verdicts, fold(verdict).take(LONGEST_VERDICT).collect()));
+        for verdict in verdicts {
+            add_once(&mut self.verdicts, fold(verdict).take(LONGEST_VERDICT).collect());
+        }
     }
 
     fn begins_with_verdict(&self, text: &str) -> bool {

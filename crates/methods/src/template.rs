@@ -319,8 +319,11 @@ fn environment() -> Environment<'static> {
     env
 }
 
+/// The parts of a template, and in what order which role says them.
+type Parsed = (Environment<'static>, Vec<(Role, String)>);
+
 /// The turns of a source by their keys in an environment; or the line of a mistake and what it is.
-fn parse(source: &str) -> Result<(Environment<'static>, Vec<(Role, String)>), (usize, String)> {
+fn parse(source: &str) -> Result<Parsed, (usize, String)> {
     let mut env = environment();
     let mut turns = Vec::new();
     for (start, role, text) in split_turns(source) {

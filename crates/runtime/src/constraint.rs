@@ -223,7 +223,9 @@ mod tests {
         let (mut open, mut ended) = (vec![Vec::new()], Vec::new());
         while let Some(ids) = open.pop() {
             let mut text = grammars.start(constraint).expect("a constraint");
-            ids.iter().for_each(|id| text.advance(*id).expect("allowed"));
+            for id in &ids {
+                text.advance(*id).expect("allowed");
+            }
             for id in allowed(&mut text) {
                 if tokenizer.ends().contains(&id) {
                     ended.push((tokenizer.decode(&ids).expect("text"), ids.clone()));

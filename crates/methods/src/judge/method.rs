@@ -133,16 +133,17 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
         rows::write_pairs(&verdicts, run)?;
         rows::write_scores(&verdicts, run)?;
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
-        let mut signature = judges[0].sign(signature).with("reference", &name_of(params.reference)).with("orders", &name_of(params.orders));
+        let mut signature =
+            judges[0].sign(signature).with("reference", &name_of(&params.reference)).with("orders", &name_of(&params.orders));
         if params.reference == ReferenceUse::Given {
-            signature = signature.with("references", &name_of(params.references));
+            signature = signature.with("references", &name_of(&params.references));
         }
         Ok(verdicts.report(&gold, quoted_lines, signature))
     }
 }
 
 /// As on the command line.
-fn name_of(value: impl ValueEnum) -> String {
+fn name_of(value: &impl ValueEnum) -> String {
     value.to_possible_value().expect("none is skipped").get_name().to_owned()
 }
 

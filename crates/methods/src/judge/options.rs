@@ -73,7 +73,7 @@ pub struct JudgingOptions {
     /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
     #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
     pub scale: Scale,
-    /// Let the judge call a pair a tie: [[C]].
+    /// Let the judge call a pair a tie: `[[C]]`.
     #[arg(long)]
     pub ties: bool,
     /// How a verdict is had.

@@ -31,12 +31,11 @@ fn load(checkpoint: &Checkpoint) -> Box<dyn Decoder> {
 
 /// Logits of all tokens of a golden file, behind its source where it has one.
 fn logits(model: &dyn Decoder, golden: &Tensors, has_source: bool) -> Vec<f32> {
-    let past = match has_source {
-        false => Vec::new(),
-        true => {
-            let source = PackedSegment { past: Vec::new(), tokens: golden.ids("source"), wanted: Vec::new() };
-            model.forward(&[source]).expect("runs").spans
-        }
+    let past = if has_source {
+        let source = PackedSegment { past: Vec::new(), tokens: golden.ids("source"), wanted: Vec::new() };
+        model.forward(&[source]).expect("runs").spans
+    } else {
+        Vec::new()
     };
     let tokens = golden.ids("tokens");
     let output = model.forward(&[PackedSegment { past, wanted: (0..tokens.len()).collect(), tokens }]).expect("runs");
