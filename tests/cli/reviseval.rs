@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{World, golden, tiny};
+use crate::harness::{Ran, World, golden, lines, tiny};
 
 fn repository(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -15,28 +15,52 @@ fn pairs(world: &World) -> String {
     world.file("pairs.jsonl", repository("samples/pairs.jsonl"))
 }
 
-fn summary(world: &World, run: &str) -> Value {
-    serde_json::from_str(&world.read(&format!("{run}/summary.json"))).expect("JSON")
+/// Prompts that the tiny model has room for.
+fn short_prompts(world: &World) -> [String; 2] {
+    let revise = world.file("revise.j2", "{{ response }}\n{{ guidance }}");
+    let judge = world.file("judge.j2", "{{ candidate_a }}\n{{ candidate_b }}{% if references %}\n{{ references[0] }}{% endif %}");
+    [format!("adapted={revise}"), judge]
+}
+
+/// Three pairs of short texts.
+fn short_pairs(world: &World) -> String {
+    let pair = |(k, texts): (usize, [&str; 2])| {
+        let candidate = |k: usize| json!({"id": (k + 1).to_string(), "text": texts[k]});
+        json!({"id": format!("{}/{k}", ["x", "y"][k % 2]), "context": "say it", "candidates": [candidate(0), candidate(1)], "preference": "1"})
+    };
+    let pairs = [["the cat sat", "a dog"], ["it rains", "no rain at all"], ["one two", "two one"]];
+    world.file("short.jsonl", lines(&pairs.into_iter().enumerate().map(pair).collect::<Vec<_>>()))
 }
 
 #[test]
 fn revisions_become_data_for_metrics() {
     let world = World::new();
-    let (model, data) = (golden("tiny-flan-t5").display().to_string(), pairs(&world));
-    let make = ["revise", "--model", &model, "--data", &data, "--max-tokens", "8", "--use-truncated"];
-    let ran = world.run(&[&make[..], &["--out", "run", "--export-sets"]].concat()).exits(0);
+    let (model, data, [prompt, _]) = (tiny().display().to_string(), short_pairs(&world), short_prompts(&world));
+    let make = [
+        "revise",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--max-tokens",
+        "12",
+        "--use-truncated",
+        "--reviser-template",
+        &prompt,
+        "--export-sets",
+    ];
+    let ran = world.run(&[&make[..], &["--out", "run"]].concat()).exits(0);
     assert!(ran.stdout.contains("to primary: words") && ran.stdout.contains("tokens generated"), "{}", ran.stdout);
     let revisions = world.rows("run/revisions.jsonl");
-    assert_eq!(revisions.len(), 6);
+    assert_eq!(revisions.len(), 3);
     assert!(revisions.iter().all(|row| row["primary"] != row["guidance"] && row["similarity"].as_array().is_some()), "{revisions:?}");
     let revised = world.rows("run/revised.jsonl");
-    assert!(!revised.is_empty() && revised.iter().all(|sample| sample["references"].as_array().is_some_and(|all| all.len() == 1)));
+    assert!(revised.len() == 3 && revised.iter().all(|sample| sample["references"].as_array().is_some_and(|all| all.len() == 1)));
     let chats = world.rows("run/set_reviser.jsonl");
-    assert_eq!(chats.len(), revised.len());
-    assert_eq!(chats[0]["messages"][1]["role"], "assistant");
+    assert_eq!((chats.len(), &chats[0]["messages"][1]["role"]), (3, &json!("assistant")));
     world.run(&["metrics", "--metric", "rouge-l", "--data", "run/revised.jsonl", "--out", "scores"]).exits(0);
-    assert_eq!(world.rows("scores/scores.jsonl").len(), 3 * 2 * revised.len());
-    world.run(&[&make[..], &["--out", "again", "--export-sets"]].concat()).exits(0);
+    assert_eq!(world.rows("scores/scores.jsonl").len(), 3 * 2 * 3);
+    world.run(&[&make[..], &["--out", "again"]].concat()).exits(0);
     assert_eq!(world.read("run/revisions.jsonl"), world.read("again/revisions.jsonl"));
     world.run(&["report", "run", "--html", "report.html"]).exits(0);
 }
@@ -44,7 +68,7 @@ fn revisions_become_data_for_metrics() {
 #[test]
 fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
     let world = World::new();
-    let (model, data) = (tiny().display().to_string(), pairs(&world));
+    let (model, data, [revise, judge]) = (tiny().display().to_string(), short_pairs(&world), short_prompts(&world));
     let whole = [
         "reviseval",
         "--model",
@@ -52,34 +76,83 @@ fn the_whole_has_one_table_and_resumes_to_the_same_bytes() {
         "--data",
         &data,
         "--revision-tokens",
-        "8",
+        "12",
         "--max-tokens",
         "8",
         "--use-truncated",
         "--metric",
         "bleu,rouge-l",
         "--cost-match",
-        "--rate",
-        "correctness",
+        "--reviser-template",
+        &revise,
+        "--template",
+        &judge,
         "--out",
         "run",
     ];
     let ran = world.run(&whole).exits(0);
-    for part in
-        ["References and who judges with them", "Accuracy by subset", "Cost match", "Mean ratings by correctness", "tokens generated"]
-    {
+    for part in ["References and who judges with them", "Accuracy by subset", "Cost match", "tokens generated"] {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
-    let told = summary(&world, "run");
-    assert_eq!(told["values"]["pairs"].as_array().map(Vec::len), Some(3 + 2 * 3), "{told:#}");
-    assert_eq!(told["values"]["metrics"][0]["metric"], "bleu");
-    let first = world.read("run/summary.json");
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    let voices = summary["values"]["pairs"].as_array().expect("a list");
+    assert_eq!(voices.len(), 3 + 2 * 3, "{summary:#}");
+    assert!(voices.iter().all(|voice| voice["no_reference"] == 0), "{voices:?}");
+    assert!(voices.iter().filter(|voice| voice["by"] != "judge").all(|voice| voice["decided"] == 3), "{voices:?}");
+    assert_eq!(world.rows("run/verdicts.jsonl").len(), 3 * 2 * (3 + 2));
+    let (first, rows) = (world.read("run/summary.json"), world.read("run/preferences.jsonl"));
     let again = world.run(&[&whole[..], &["--resume"]].concat()).exits(0);
     assert!(again.stderr.contains("answers were there already"), "{}", again.stderr);
-    assert_eq!(first, world.read("run/summary.json"));
+    assert_eq!((first, rows), (world.read("run/summary.json"), world.read("run/preferences.jsonl")));
     let dry = world.run(&[&whole[..whole.len() - 2], &["--dry-run"]].concat()).exits(0);
     assert!(dry.stdout.contains("depends on earlier answers"), "{}", dry.stdout);
     world.run(&["report", "run", "--html", "report.html"]).exits(0);
+}
+
+/// The sample pairs with real weights, where they have been fetched.
+#[test]
+fn smollm2_revises_and_judges_the_sample_pairs() {
+    let world = World::new();
+    let here = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_probity"));
+        command.args(arguments).stdin(std::process::Stdio::null()).env("HF_ENDPOINT", "http://127.0.0.1:9").env("PROBITY_PYTHON", "none");
+        Ran::from(command.output().expect("started"))
+    };
+    if here(&["model", "verify", "smollm2-135m-instruct"]).code != Some(0) {
+        eprintln!("skipped: smollm2-135m-instruct is not here; probity model get smollm2-135m-instruct");
+        return;
+    }
+    let (data, out) = (world.file("pairs.jsonl", repository("samples/pairs.jsonl")), world.path("run").display().to_string());
+    here(&[
+        "reviseval",
+        "--model",
+        "smollm2-135m-instruct",
+        "--precision",
+        "fast",
+        "--data",
+        &data,
+        "--limit",
+        "2",
+        "--reference",
+        "none,adapted",
+        "--revision-tokens",
+        "40",
+        "--max-tokens",
+        "24",
+        "--use-truncated",
+        "--metric",
+        "rouge-l",
+        "--rate",
+        "correctness",
+        "--out",
+        &out,
+    ])
+    .exits(0);
+    let revisions = world.rows("run/revisions.jsonl");
+    assert!(revisions.len() == 2 && revisions.iter().all(|row| row["text"].as_str().is_some_and(|text| text.len() > 20)), "{revisions:?}");
+    assert_eq!((world.rows("run/verdicts.jsonl").len(), world.rows("run/ratings.jsonl").len()), (8, 6));
+    let kept = world.rows("run/preferences.jsonl").into_iter().filter(|row| row["by"] == "rouge-l" && row["outcome"] == "scored").count();
+    assert_eq!(kept, 2);
 }
 
 #[test]
@@ -133,4 +206,37 @@ fn a_judge_model_that_is_not_there_is_told_before_anything_is_done() {
     let ran = world.run(&["reviseval", "--model", &model, "--data", &data, "--judge-model", "nobody", "--out", "run"]);
     ran.fails_with(&["nobody"]);
     assert!(!world.path("run").exists());
+}
+
+#[test]
+fn metrics_of_an_encoder_have_theirs() {
+    let world = World::new();
+    let (model, encoder) = (tiny().display().to_string(), golden("bert").display().to_string());
+    let (data, [prompt, _]) = (short_pairs(&world), short_prompts(&world));
+    let run = [
+        "reviseval",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--no-judge",
+        "--reference",
+        "adapted",
+        "--reviser-template",
+        &prompt,
+        "--revision-tokens",
+        "12",
+        "--use-truncated",
+        "--metric",
+        "bert-score",
+        "--out",
+        "run",
+        "--encoder",
+    ];
+    world.run(&[&run[..], &[&encoder]].concat()).exits(0);
+    let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
+    assert_eq!(summary["values"]["pairs"][0]["decided"], 3, "{summary:#}");
+    let missing = world.run(&[&run[..], &["no-such-encoder", "--overwrite"]].concat());
+    missing.fails_with(&["no-such-encoder"]);
+    assert!(world.path("run/summary.json").exists(), "the earlier run stands");
 }

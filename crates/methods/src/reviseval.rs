@@ -81,9 +81,12 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let reviser = reviser(params, samples, run)?;
         let signature = judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
         let signature = sign(params, &chosen, signature);
+        let units = units(samples, params.judging.mode, attributes.len());
+        if let Some((_, judge)) = judges.cycles.first() {
+            Asking::check(judge, samples, &units, attributes, &params.reference)?;
+        }
         let made = revise(&reviser, run)?;
         let shelf = Shelf::new(&reviser, &made);
-        let units = units(samples, params.judging.mode, attributes.len());
         let work = Work { params, samples, units: &units, shelf: &shelf };
         let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
         let (verdicts, quoted_lines) = judges.ask(&asking, run)?;

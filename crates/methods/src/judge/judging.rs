@@ -201,6 +201,11 @@ impl<'m> Judging<'m> {
         Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted_lines })
     }
 
+    /// Whether the question's prompt can be made.
+    pub(crate) fn check(&self, question: &Question<'_>) -> Result<(), MethodError> {
+        self.render(question).map(drop)
+    }
+
     fn render(&self, question: &Question<'_>) -> Result<Rendered, MethodError> {
         let texts: Vec<&str> = question.shown.iter().map(|shown| shown.text).collect();
         let [context, instruction] = material(question.sample);

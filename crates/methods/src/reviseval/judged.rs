@@ -65,6 +65,26 @@ impl<'a> Asking<'a> {
         Self { samples, units, attributes, asked }
     }
 
+    /// Whether every prompt can be made, with a stand-in for references that are yet to come.
+    pub(super) fn check(
+        judge: &Judging<'_>,
+        samples: &'a [Sample],
+        units: &'a [Unit],
+        attributes: &'a [String],
+        references: &[Reference],
+    ) -> Result<(), MethodError> {
+        let asking = Self { samples, units, attributes, asked: Vec::new() };
+        for (unit, reference) in (0..units.len()).flat_map(|unit| references.iter().map(move |reference| (unit, *reference))) {
+            let texts = if reference == Reference::None { Vec::new() } else { vec!["a reference"] };
+            let asked = Asked { reference, unit, turned: false, together: Together { tag: String::new(), texts }, temperature: None };
+            let question = asking.question(&asked);
+            if question.shown.iter().all(|shown| !shown.text.trim().is_empty()) {
+                judge.check(&question)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn question(&self, asked: &Asked<'a>) -> Question<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];

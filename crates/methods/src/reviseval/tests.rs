@@ -291,6 +291,16 @@ fn sets_hold_what_the_judge_and_people_agree_on() {
 }
 
 #[test]
+fn a_judge_prompt_that_cannot_be_made_is_refused_before_anything_is_asked() {
+    let file = std::env::temp_dir().join(format!("probity-judge-{}.j2", std::process::id()));
+    std::fs::write(&file, "{{ candidate_a }} {{ candidate_b }} {{ references[0] }}").expect("written");
+    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|_| panic!("nothing is asked"));
+    let error = run(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model).0.expect_err("refused").to_string();
+    std::fs::remove_file(&file).expect("there");
+    assert!(error.contains("prints `references`"), "{error}");
+}
+
+#[test]
 fn options_that_contradict_each_other_or_the_data_are_refused() {
     for (args, part) in [
         ("reviseval --reference none,none", "given twice"),
