@@ -211,7 +211,7 @@ fn a_judge_model_that_is_not_there_is_told_before_anything_is_done() {
 #[test]
 fn metrics_of_an_encoder_have_theirs() {
     let world = World::new();
-    let (model, encoder) = (tiny().display().to_string(), golden("bert").display().to_string());
+    let (model, encoder) = (tiny().display().to_string(), golden("tiny-masked").display().to_string());
     let (data, [prompt, _]) = (short_pairs(&world), short_prompts(&world));
     let run = [
         "reviseval",
