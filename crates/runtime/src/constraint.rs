@@ -61,9 +61,20 @@ pub(crate) struct Constrained {
 pub(crate) struct Mask(SimpleVob);
 
 impl Mask {
-    /// Whether that token may come next; never one beyond the vocabulary.
-    pub(crate) fn contains(&self, token: u32) -> bool {
-        (token as usize) < self.0.len() && self.0.is_allowed(token)
+    /// The logits of the tokens that may come next, and minus infinity for all others: those beyond the vocabulary too.
+    pub(crate) fn masked(&self, logits: &[f32]) -> Vec<f32> {
+        let mut masked = vec![f32::NEG_INFINITY; logits.len()];
+        for ((bits, masked), logits) in self.0.as_slice().iter().zip(masked.chunks_mut(32)).zip(logits.chunks(32)) {
+            match *bits {
+                0 => {}
+                u32::MAX => masked.copy_from_slice(logits),
+                bits => {
+                    let allowed = masked.iter_mut().zip(logits).enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+                    allowed.for_each(|(_, (masked, logit))| *masked = *logit);
+                }
+            }
+        }
+        masked
     }
 }
 
@@ -214,8 +225,8 @@ mod tests {
     }
 
     fn allowed(text: &mut Constrained) -> Vec<u32> {
-        let mask = text.allowed().expect("some tokens").clone();
-        (0..100_000).filter(|id| mask.contains(*id)).collect()
+        let masked = text.allowed().expect("some tokens").masked(&[0.0; 1000]);
+        (0..1000).filter(|id| masked[*id as usize] == 0.0).collect()
     }
 
     /// All texts that a constraint admits in so many tokens, with the ids they were written by.
@@ -439,6 +450,7 @@ mod tests {
                 ("free text", Constraint::Regex("(?s:.)*".into()), loose),
             ] {
                 let ids = tokenizer.encode_text(text).expect("encodable");
+                let logits = vec![0.0; tokenizer.vocab_size()];
                 let (mut starts, mut steps) = (Vec::new(), Vec::new());
                 for _ in 0..20 {
                     let began = Instant::now();
@@ -446,7 +458,7 @@ mod tests {
                     starts.push(began.elapsed());
                     for id in &ids {
                         let began = Instant::now();
-                        assert!(text.allowed().expect("some").contains(*id));
+                        assert_eq!(text.allowed().expect("some").masked(&logits)[*id as usize], 0.0);
                         text.advance(*id).expect("allowed");
                         steps.push(began.elapsed());
                     }

@@ -105,9 +105,7 @@ impl<'a> Decoding<'a> {
     /// The logits of what may come next: minus infinity for all that may not.
     fn within<'r>(&mut self, logits: &'r [f32]) -> Result<Cow<'r, [f32]>, String> {
         let Some(constrained) = &mut self.constrained else { return Ok(Cow::Borrowed(logits)) };
-        let allowed = constrained.allowed()?;
-        let masked = logits.iter().enumerate().map(|(id, logit)| if allowed.contains(id as u32) { *logit } else { f32::NEG_INFINITY });
-        Ok(Cow::Owned(masked.collect()))
+        Ok(Cow::Owned(constrained.allowed()?.masked(logits)))
     }
 
     /// The next token; absent where the logits are not finite, or the text has strayed.
