@@ -202,6 +202,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         "attribute",
         "accuracy",
         "95 % interval",
+        "of all pairs",
         "given order",
         "turned",
         "changed",
@@ -215,11 +216,13 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
     for one in figures {
         let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), percent(one.changed.and_then(|c| c.interval))];
-        let accuracy = [number(one.agreement.accuracy), percent(one.agreement.interval), number(one.given_order), number(one.turned_order)];
+        let agreement = [number(one.agreement.accuracy), percent(one.agreement.interval)];
+        let accuracy = agreement.into_iter().chain([one.over_all, one.given_order, one.turned_order].map(number));
         let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
         section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
     section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count. The judge sees both orders: its verdict is what they agree in, else a tie.");
+    section.note("Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out different pairs can be compared.");
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section
 }

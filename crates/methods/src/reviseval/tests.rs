@@ -211,6 +211,7 @@ fn unparsed_verdicts_are_counted_and_stand_for_nothing() {
     let summary = run("reviseval --reference adapted", &pairs(&FOUR), &model).0.expect("runs");
     let adapted = voice(&summary, "adapted", "judge");
     assert_eq!((&adapted["undecided"], &adapted["decided"], &adapted["correct"]), (&json!(1), &json!(3), &json!(3)));
+    assert!(near(&adapted["accuracy"], 1.0) && near(&adapted["over_all"], 0.875), "{adapted:#}");
     assert_eq!(summary.outcomes.get("unparsed"), 2);
 }
 
