@@ -89,7 +89,9 @@ impl Scaffold {
 
     /// Texts may not hold these in double brackets, nor announce a verdict.
     pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
-        self.add("Verdict:", true);
+        for announced in ["Verdict:", "Rating:"] {
+            self.add(announced, true);
+        }
         for verdict in verdicts {
             add_once(&mut self.verdicts, fold(verdict).take(LONGEST_VERDICT).collect());
         }
