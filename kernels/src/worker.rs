@@ -90,9 +90,10 @@ impl Work<'_> {
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
         let form = self.part.weights.form();
-        let in_place = form == Form::Int8 && self.inputs.tiling(form).in_place(rows);
+        let tiling = self.inputs.tiling(form);
+        let in_place = form == Form::Int8 && tiling.in_place(rows);
         let later = self.later.filter(|_| !in_place).map_or(&[][..], Part::bytes);
-        self.inputs.tiling(self.part.weights.form()).tiles(rows).map(move |(first, count)| {
+        tiling.tiles(rows).map(move |(first, count)| {
             let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
                 prefetch::<false>(later.as_ptr().wrapping_add(64 * line));

@@ -207,10 +207,10 @@ pub struct GenerateResult {
 
 impl PartialEq for GenerateResult {
     fn eq(&self, other: &Self) -> bool {
-        let all = |result: &Self| {
-            let Self { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } = result.clone();
+        fn all(result: &GenerateResult) -> impl PartialEq {
+            let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } = result;
             (outcome, prompt_tokens, text, token_ids, finish, verdict)
-        };
+        }
         all(self) == all(other)
     }
 }

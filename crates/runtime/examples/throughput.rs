@@ -6,14 +6,14 @@
 //!
 //! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
 //! decoding steps of one text instead, and `--texts FILE` greedy texts, `{"texts": [{"tokens": [1, 2, …], "max_tokens": 200}, …]}`, with
-//! `--side-by-side N` and `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
+//! a JSON `schema` where a text is to be held to one, `--side-by-side N` and `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Instant;
 
 use probity_lm::{
-    Ask, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
+    Ask, Constraint, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{Drafting, Isa, LoadOptions, Model};
@@ -135,7 +135,8 @@ fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
     let request = |(index, text): (usize, &Value)| -> Result<GenerateRequest> {
         let tokens: Vec<u32> = serde_json::from_value(text["tokens"].clone())?;
         let max_tokens = text["max_tokens"].as_u64().ok_or("`max_tokens` is no number")? as usize;
-        Ok(GenerateRequest::greedy(index.to_string(), Prompt::Tokens(tokens), max_tokens))
+        let constraint = text.get("schema").cloned().map(Constraint::JsonSchema);
+        Ok(GenerateRequest { constraint, ..GenerateRequest::greedy(index.to_string(), Prompt::Tokens(tokens), max_tokens) })
     };
     texts.iter().enumerate().map(request).collect()
 }

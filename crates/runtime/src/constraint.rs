@@ -196,8 +196,7 @@ impl Constrained {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
-    use std::time::Instant;
+    use std::path::Path;
 
     use rand::{Rng, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -423,56 +422,5 @@ mod tests {
             grammars.start(&choice([&n.to_string()])).expect("a constraint");
         }
         assert_eq!(grammars.compiled.lock().expect("not poisoned").len(), KEPT);
-    }
-
-    /// Prints what a constraint costs with the vocabularies of real models.
-    #[test]
-    #[ignore = "a measurement: cargo test --release -p probity-runtime --lib constraint -- --ignored --nocapture"]
-    fn cost() {
-        let models = PathBuf::from(std::env::var_os("PROBITY_MODELS").expect("the folder of models"));
-        for file in
-            ["smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf", "qwen2.5-coder-0.5b-instruct/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"]
-        {
-            let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&models.join(file)).expect("there")).expect("valid");
-            let began = Instant::now();
-            let grammars = grammars(&tokenizer);
-            println!("{file}: {} tokens, vocabulary read in {:?}", tokenizer.vocab_size(), began.elapsed());
-            let schema = verdict_schema();
-            let constraint = Constraint::JsonSchema(schema.clone());
-            let began = Instant::now();
-            grammars.start(&constraint).expect("a constraint");
-            println!("  compiled in {:?}", began.elapsed());
-            let words = r#"{"verdict": "tie", "score": 7, "reasons": ["clear", "to the point"], "sure": true}"#;
-            let loose = r#"{"a": "some words of any length, as they come", "b": [1.5, 2e3, {"c": null}]}"#;
-            for (name, constraint, text) in [
-                ("small object", constraint, words),
-                ("any JSON", Constraint::JsonSchema(json!(true)), loose),
-                ("free text", Constraint::Regex("(?s:.)*".into()), loose),
-            ] {
-                let ids = tokenizer.encode_text(text).expect("encodable");
-                let logits = vec![0.0; tokenizer.vocab_size()];
-                let (mut starts, mut steps) = (Vec::new(), Vec::new());
-                for _ in 0..20 {
-                    let began = Instant::now();
-                    let mut text = grammars.start(&constraint).expect("a constraint");
-                    starts.push(began.elapsed());
-                    for id in &ids {
-                        let began = Instant::now();
-                        assert_eq!(text.allowed().expect("some").masked(&logits)[*id as usize], 0.0);
-                        text.advance(*id).expect("allowed");
-                        steps.push(began.elapsed());
-                    }
-                }
-                starts.sort();
-                steps.sort();
-                let mean = steps.iter().sum::<std::time::Duration>() / steps.len() as u32;
-                println!(
-                    "  {name}: start {:?}, step median {:?}, mean {mean:?}, 99 % {:?}",
-                    starts[10],
-                    steps[steps.len() / 2],
-                    steps[steps.len() * 99 / 100]
-                );
-            }
-        }
     }
 }
