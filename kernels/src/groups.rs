@@ -95,6 +95,8 @@ impl Unit<'_> {
 
 /// Groups of quantised weights as unsigned integers, `4 · QUADS` to a group.
 pub(crate) trait IntGroups<S: Simd, const QUADS: usize> {
+    /// What they are packed as.
+    fn weight_type(&self) -> WeightType;
     /// Four `k` of half a panel.
     fn quad(&self, group: usize, quad: usize, half: usize) -> S::B;
     /// The scales of half a panel.
@@ -105,10 +107,29 @@ pub(crate) trait IntGroups<S: Simd, const QUADS: usize> {
     fn ask_ahead(&self, group: usize);
 }
 
-impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for IntPanel {
+/// Weights of a part that were expanded.
+pub(crate) struct Expanded<'a, const QUADS: usize> {
+    weight_type: WeightType,
+    quants: &'a [[[[u8; 4 * LANES]; 2]; QUADS]],
+    scales: &'a [[[f32; LANES]; 2]],
+    minima: &'a [[[f32; LANES]; 2]],
+}
+
+impl<'a, const QUADS: usize> Expanded<'a, QUADS> {
+    #[inline(always)]
+    pub(crate) fn new(weight_type: WeightType, panel: &'a IntPanel) -> Self {
+        Self { weight_type, quants: panel.quants.as_chunks().0, scales: &panel.scales, minima: &panel.minima }
+    }
+}
+
+impl<S: Simd, const QUADS: usize> IntGroups<S, QUADS> for Expanded<'_, QUADS> {
+    #[inline(always)]
+    fn weight_type(&self) -> WeightType {
+        self.weight_type
+    }
     #[inline(always)]
     fn quad(&self, group: usize, quad: usize, half: usize) -> S::B {
-        S::load_b(&self.quants.as_chunks::<QUADS>().0[group][quad][half])
+        S::load_b(&self.quants[group][quad][half])
     }
     #[inline(always)]
     fn scale(&self, group: usize, half: usize) -> S::F {
@@ -147,6 +168,10 @@ impl<T: Quantised> Packed<'_, T> {
 }
 
 impl<S: Simd, T: Quantised, const QUADS: usize> IntGroups<S, QUADS> for Packed<'_, T> {
+    #[inline(always)]
+    fn weight_type(&self) -> WeightType {
+        T::TYPE
+    }
     #[inline(always)]
     fn quad(&self, group: usize, quad: usize, half: usize) -> S::B {
         let (unit, group) = self.unit(group);

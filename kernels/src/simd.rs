@@ -5,6 +5,9 @@
 
 use half::f16;
 
+use crate::groups::IntGroups;
+use crate::tiles::{GroupRows, add_quads};
+
 /// Lanes in a vector.
 pub(crate) const LANES: usize = 16;
 
@@ -58,9 +61,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn to_pairs(even: Self::F, odd: Self::F) -> Self::B;
 
     fn splat_i(x: i32) -> Self::I;
-    /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
-    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
     fn to_f(v: Self::I) -> Self::F;
+    /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is [`end_half`](crate::tiles::end_half).
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    );
 
     /// The lanes, for the horizontal steps.
     fn lanes(v: Self::F) -> [f32; LANES] {
@@ -223,15 +230,16 @@ impl Simd for Plain {
         [x; LANES]
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
-        let bytes = word.to_le_bytes();
-        std::array::from_fn(|lane| {
-            (0..4).fold(acc[lane], |sum, b| sum + i32::from(unsigned[4 * lane + b]) * i32::from(bytes[b].cast_signed()))
-        })
-    }
-    #[inline(always)]
     fn to_f(v: Self::I) -> Self::F {
         v.map(|x| x as f32)
+    }
+    #[inline(always)]
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    ) {
+        add_quads::<Self, R, QUADS, MINIMA>(weights, rows, y);
     }
     #[inline(always)]
     fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
@@ -289,5 +297,21 @@ impl Simd for Plain {
             *word = (to_bf16(*even) | to_bf16(*odd) << 16).to_le_bytes();
         }
         words
+    }
+}
+
+/// Lanes that have a product of four bytes of their own.
+pub(crate) trait Dot4: Simd {
+    /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
+}
+
+impl Dot4 for Plain {
+    #[inline(always)]
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
+        let bytes = word.to_le_bytes();
+        std::array::from_fn(|lane| {
+            (0..4).fold(acc[lane], |sum, b| sum + i32::from(unsigned[4 * lane + b]) * i32::from(bytes[b].cast_signed()))
+        })
     }
 }

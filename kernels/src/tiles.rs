@@ -4,7 +4,7 @@
 
 use crate::groups::IntGroups;
 use crate::inputs::IntTile;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Dot4, LANES, Simd};
 
 /// Sums of a row over a panel.
 pub(crate) type Sums = [[f32; LANES]; 2];
@@ -67,44 +67,80 @@ pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], t
     store::<S, R>(y, &mut before);
 }
 
-/// `Form::Int8` with unsigned weights, `zero` standing for zero, in groups of `4 · QUADS`.
+/// `Form::Int8` with unsigned weights in groups of `4 · QUADS`.
 #[inline(always)]
 pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
     weights: &impl IntGroups<S, QUADS>,
     tile: IntTile<'_>,
-    zero: i32,
     mut before: Before<'_>,
 ) {
     let mut y = load::<S, R>(&before);
     let (row_scales, row_sums) = (tile.scales.as_chunks::<R>().0, tile.sums.as_chunks::<R>().0);
+    let scaled_sums = tile.scaled_sums.as_chunks::<R>().0;
     for (group, words) in tile.words.as_chunks::<R>().0.as_chunks::<QUADS>().0.iter().enumerate() {
-        let mut dots = [[S::splat_i(0); 2]; R];
-        for r in 0..R {
-            dots[r] = [S::splat_i(-zero * row_sums[group][r]); 2];
-        }
         weights.ask_ahead(group);
-        for (quad, x) in words.iter().enumerate() {
-            let (w0, w1) = (weights.quad(group, quad, 0), weights.quad(group, quad, 1));
-            for r in 0..R {
-                dots[r][0] = S::dot4(dots[r][0], w0, x[r]);
-                dots[r][1] = S::dot4(dots[r][1], w1, x[r]);
-            }
-        }
-        let scales = &row_scales[group * QUADS / 8];
-        for half in 0..2 {
-            let d = weights.scale(group, half);
-            for r in 0..R {
-                y[r][half] = S::fma(S::to_f(dots[r][half]), S::mul(d, S::splat(scales[r])), y[r][half]);
-            }
-            if MINIMA {
-                let m = weights.minimum(group, half);
-                for r in 0..R {
-                    y[r][half] = S::fma(m, S::splat(tile.scaled_sums[group * R + r]), y[r][half]);
-                }
-            }
-        }
+        // Activations are rounded by 32.
+        let by_32 = group * QUADS / 8;
+        let rows = GroupRows { group, words, sums: &row_sums[group], scales: &row_scales[by_32], scaled_sums: &scaled_sums[by_32] };
+        S::add_group::<R, QUADS, MINIMA>(weights, &rows, &mut y);
     }
     store::<S, R>(y, &mut before);
+}
+
+/// A tile's rows where a group of weights meets them.
+pub(crate) struct GroupRows<'a, const R: usize, const QUADS: usize> {
+    pub(crate) group: usize,
+    /// Four signed bytes each, little end first, none of them −128.
+    pub(crate) words: &'a [[i32; R]; QUADS],
+    pub(crate) sums: &'a [i32; R],
+    pub(crate) scales: &'a [f32; R],
+    pub(crate) scaled_sums: &'a [f32; R],
+}
+
+/// [`Simd::add_group`], four bytes after the other.
+#[inline(always)]
+pub(crate) fn add_quads<S: Dot4, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    weights: &impl IntGroups<S, QUADS>,
+    rows: &GroupRows<'_, R, QUADS>,
+    y: &mut [[S::F; 2]; R],
+) {
+    let zero = weights.weight_type().zero();
+    let mut dots = [[S::splat_i(0); R]; 2];
+    for r in 0..R {
+        let start = S::splat_i(-zero * rows.sums[r]);
+        (dots[0][r], dots[1][r]) = (start, start);
+    }
+    for (quad, x) in rows.words.iter().enumerate() {
+        let (w0, w1) = (weights.quad(rows.group, quad, 0), weights.quad(rows.group, quad, 1));
+        for r in 0..R {
+            dots[0][r] = S::dot4(dots[0][r], w0, x[r]);
+            dots[1][r] = S::dot4(dots[1][r], w1, x[r]);
+        }
+    }
+    for half in 0..2 {
+        end_half::<S, R, QUADS, MINIMA>(weights, rows, half, dots[half], y);
+    }
+}
+
+/// Scales the dot products of half a panel and adds them to the sums.
+#[inline(always)]
+pub(crate) fn end_half<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    weights: &impl IntGroups<S, QUADS>,
+    rows: &GroupRows<'_, R, QUADS>,
+    half: usize,
+    dots: [S::I; R],
+    y: &mut [[S::F; 2]; R],
+) {
+    let d = weights.scale(rows.group, half);
+    for r in 0..R {
+        y[r][half] = S::fma(S::to_f(dots[r]), S::mul(d, S::splat(rows.scales[r])), y[r][half]);
+    }
+    if MINIMA {
+        let m = weights.minimum(rows.group, half);
+        for r in 0..R {
+            y[r][half] = S::fma(m, S::splat(rows.scaled_sums[r]), y[r][half]);
+        }
+    }
 }
 
 /// Two bf16 of a word, as floats.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::groups::{Packed, Quantised, by_type};
+use crate::groups::{Expanded, Packed, Quantised, by_type};
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
 use crate::pack::PackedMatrix;
@@ -176,16 +176,15 @@ fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }
-    let ints = &mut panels.ints;
-    unpack_ints::<S, false>(part, ints);
-    let (group, zero) = (weight_type.group_len(), weight_type.zero());
+    unpack_ints::<S, false>(part, &mut panels.ints);
+    let (group, ints) = (weight_type.group_len(), &panels.ints);
     for (tile, first) in work.tiles() {
         let x = work.inputs.int_tile(tile, part.start, part.len, group);
         let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
         match (group, weight_type.has_minima()) {
-            (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(ints, x, zero, before)),
-            (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(ints, x, zero, before)),
-            (_, false) => by_rows!(tile.1, int_tile::<S, 8, false>(ints, x, zero, before)),
+            (16, _) => by_rows!(tile.1, int_tile::<S, 4, false>(&Expanded::new(weight_type, ints), x, before)),
+            (_, true) => by_rows!(tile.1, int_tile::<S, 8, true>(&Expanded::new(weight_type, ints), x, before)),
+            (_, false) => by_rows!(tile.1, int_tile::<S, 8, false>(&Expanded::new(weight_type, ints), x, before)),
         }
     }
 }
@@ -198,7 +197,7 @@ fn packed_rows<S: Simd, T: Quantised, const QUADS: usize, const MINIMA: bool>(wo
     for (tile, first) in work.tiles() {
         let x = work.inputs.int_tile(tile, part.start, part.len, 4 * QUADS);
         let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
-        by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, T::TYPE.zero(), before));
+        by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, before));
         weights.ahead = false;
     }
 }

@@ -8,8 +8,8 @@
 use std::arch::x86_64::*;
 
 use crate::groups::{IntGroups, Packed, Quantised, by_type};
-use crate::simd::{LANES, Simd};
-use crate::tiles::{Before, Sums, load, store};
+use crate::simd::{Dot4, LANES, Simd};
+use crate::tiles::{Before, GroupRows, Sums, add_quads, end_half, load, store};
 use crate::unpack::Part;
 use crate::worker::Work;
 use crate::{Form, WeightType};
@@ -56,6 +56,61 @@ impl Avx2 {
             let half = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
         })
+    }
+}
+
+impl Avx2 {
+    /// Dot products of half a group of weights of few bits: products are summed in 16 bits, `RUN` quads long.
+    #[inline(always)]
+    fn dots_by_runs<const R: usize, const QUADS: usize, const RUN: usize>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        half: usize,
+    ) -> [[__m256i; 2]; R] {
+        let mut dots = [Self::splat_i(0); R];
+        let (runs, []) = rows.words.as_chunks::<RUN>() else { unreachable!("a group is whole runs") };
+        for (run, words) in runs.iter().enumerate() {
+            let mut short = [Self::splat_i(0); R];
+            for (quad, x) in words.iter().enumerate() {
+                let w = weights.quad(rows.group, run * RUN + quad, half);
+                for r in 0..R {
+                    // SAFETY: AVX2 was found before this type is used.
+                    short[r] = each!(h => unsafe { _mm256_add_epi16(short[r][h], _mm256_maddubs_epi16(w[h], _mm256_set1_epi32(x[r]))) });
+                }
+            }
+            for r in 0..R {
+                // SAFETY: as above.
+                dots[r] = each!(h => unsafe { _mm256_add_epi32(dots[r][h], _mm256_madd_epi16(short[r][h], _mm256_set1_epi16(1))) });
+            }
+        }
+        // Last, so that there are registers for the sums of the loop.
+        let zero = weights.weight_type().zero();
+        for r in 0..R {
+            dots[r] = both!(_mm256_sub_epi32, dots[r], Self::splat_i(zero * rows.sums[r]));
+        }
+        dots
+    }
+
+    /// Dot products of half a group of weights of eight bits, 128 standing for zero: their magnitudes by words that have their signs, so that
+    /// two products fit into 16 bits.
+    #[inline(always)]
+    fn signed_dots<const R: usize, const QUADS: usize>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        half: usize,
+    ) -> [[__m256i; 2]; R] {
+        let mut dots = [Self::splat_i(0); R];
+        for (quad, x) in rows.words.iter().enumerate() {
+            let w = Self::sub_b(weights.quad(rows.group, quad, half), 128);
+            for r in 0..R {
+                // SAFETY: AVX2 was found before this type is used.
+                dots[r] = each!(h => unsafe {
+                    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w[h]), _mm256_sign_epi8(_mm256_set1_epi32(x[r]), w[h]));
+                    _mm256_add_epi32(dots[r][h], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+                });
+            }
+        }
+        dots
     }
 }
 
@@ -133,20 +188,25 @@ impl Simd for Avx2 {
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
-        // 16-bit products cannot saturate, unlike those of `maddubs` with 8-bit unsigned weights.
-        // SAFETY: AVX2 was found before this type is used.
-        each!(h => unsafe {
-            let signed = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
-            let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(unsigned[h])), signed);
-            let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256::<1>(unsigned[h])), signed);
-            let pairs = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high));
-            _mm256_add_epi32(acc[h], pairs)
-        })
-    }
-    #[inline(always)]
     fn to_f(v: Self::I) -> Self::F {
         both!(_mm256_cvtepi32_ps, v)
+    }
+    #[inline(always)]
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    ) {
+        for half in 0..2 {
+            // As many sums of two products as 16 bits hold: 2 · RUN · (2ᵇⁱᵗˢ − 1) · 127 is below 2¹⁵.
+            let dots = match weights.weight_type().bits() {
+                4 => Self::dots_by_runs::<R, QUADS, 8>(weights, rows, half),
+                5 => Self::dots_by_runs::<R, QUADS, 4>(weights, rows, half),
+                6 => Self::dots_by_runs::<R, QUADS, 2>(weights, rows, half),
+                _ => Self::signed_dots(weights, rows, half),
+            };
+            end_half::<Self, R, QUADS, MINIMA>(weights, rows, half, dots, y);
+        }
     }
     #[inline(always)]
     fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
@@ -315,13 +375,16 @@ impl Simd for Avx512 {
         one!(_mm512_set1_epi32, x)
     }
     #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
-        // SAFETY: AVX-512 VNNI was found before this type is used.
-        unsafe { _mm512_dpbusd_epi32(acc, unsigned, _mm512_set1_epi32(word)) }
-    }
-    #[inline(always)]
     fn to_f(v: Self::I) -> Self::F {
         one!(_mm512_cvtepi32_ps, v)
+    }
+    #[inline(always)]
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    ) {
+        add_quads::<Self, R, QUADS, MINIMA>(weights, rows, y);
     }
     #[inline(always)]
     fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
@@ -400,6 +463,14 @@ impl Simd for Avx512 {
             let odd = _mm512_add_epi32(odd, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(odd), one), most));
             _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
         }
+    }
+}
+
+impl Dot4 for Avx512 {
+    #[inline(always)]
+    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
+        // SAFETY: AVX-512 VNNI was found before this type is used.
+        unsafe { _mm512_dpbusd_epi32(acc, unsigned, _mm512_set1_epi32(word)) }
     }
 }
 

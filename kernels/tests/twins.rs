@@ -29,11 +29,16 @@ impl Random {
 
     /// Rows of random blocks whose scales are ordinary numbers.
     fn weights(&mut self, weight_type: WeightType, rows: usize, cols: usize) -> Vec<u8> {
+        self.blocks(weight_type, rows * cols, |random| random.bits() as u8)
+    }
+
+    /// Blocks of `len` weights whose bytes are `byte`'s, but for their scales, which are ordinary numbers.
+    fn blocks(&mut self, weight_type: WeightType, len: usize, byte: impl Fn(&mut Self) -> u8) -> Vec<u8> {
         let scale = |r: &mut Self| f16::from_f32(r.float() * 0.02).to_le_bytes();
         let mut bytes = Vec::new();
-        for _ in 0..rows * cols / weight_type.block_len() {
+        for _ in 0..len / weight_type.block_len() {
             let start = bytes.len();
-            bytes.extend((0..weight_type.block_bytes()).map(|_| self.bits() as u8));
+            bytes.extend((0..weight_type.block_bytes()).map(|_| byte(self)));
             let block = &mut bytes[start..];
             match weight_type {
                 WeightType::F32 => block.copy_from_slice(&self.float().to_le_bytes()),
@@ -128,6 +133,26 @@ fn integer_products_follow_their_definition_on_every_instruction_set() {
                 let rest = (f64::from(*y) - exact).abs();
                 // Terms with a minimum cancel inside a group: its error scales with the whole, not with the difference.
                 assert!(rest <= 2e-4 * size + 1e-7, "{weight_type} ({m}, {n}, {k}): {y} for {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_integers_do_not_overflow() {
+    let (m, n, k) = (13, 33, 512);
+    let mut random = Random(22);
+    for weight_type in WeightType::ALL.into_iter().filter(|t| t.is_quantised()) {
+        // All bits set, none, and those of the largest integer of either sign where it is signed.
+        for byte in [0xff, 0x00, 0x7f, 0x80] {
+            let bytes = random.blocks(weight_type, n * k, |_| byte);
+            let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
+            for sign in [1.0, -1.0] {
+                let x = vec![sign; m * k];
+                let plain = run(Form::Int8, Isa::Plain, &x, weights);
+                for isa in isas() {
+                    assert_eq!(bits(&run(Form::Int8, isa, &x, weights)), bits(&plain), "{weight_type} of {byte:#x} on {}", isa.name());
+                }
             }
         }
     }

@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=32)
     parser.add_argument("--llama", action="append", help="a folder with a build of llama-cpp-python; of several the quicker is measured")
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--leave-out", action="append", default=[], help="rows whose name has this in it; of those that are left the first is what texts are held against")
     parser.add_argument("--copied", type=float, help="only texts of which at least this share is copied, as we write them")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -193,10 +194,14 @@ def main() -> None:
         }
         if not options.no_peer:
             builds = [(folder, flash) for folder in options.llama or [""] for flash in ("on", "off")]
-            best = {places: max(builds, key=lambda build: rate(peer(options.model, work, places, build, ends))) for places in (1, wide)}
-            print(f"llama.cpp: {best}")
-            engines["llama.cpp, one at a time"] = lambda: peer(options.model, work, 1, best[1], ends)
-            engines[f"llama.cpp, {wide} side by side"] = lambda: peer(options.model, work, wide, best[wide], ends)
+            engines |= {"llama.cpp, one at a time": (1, builds), f"llama.cpp, {wide} side by side": (wide, builds)}
+        engines = {name: engine for name, engine in engines.items() if not any(part in name for part in options.leave_out)}
+        for name, engine in engines.items():
+            if isinstance(engine, tuple):
+                places, builds = engine
+                best = max(builds, key=lambda build: rate(peer(options.model, work, places, build, ends)))
+                print(f"{name}: flash attention {best[1]}, {best[0]}")
+                engines[name] = lambda places=places, best=best: peer(options.model, work, places, best, ends)
         rates: dict[str, list[float]] = {name: [] for name in engines}
         last = {}
         for number in range(options.rounds):
@@ -204,14 +209,15 @@ def main() -> None:
                 last[name] = engine()
                 rates[name].append(rate(last[name]))
                 print(f"round {number + 1}: {name}: {rates[name][-1]:.1f} tokens/s", flush=True)
-    written = [answer["tokens"] for answer in last["ours, plain, one at a time"]["answers"]]
+    written = [answer["tokens"] for answer in last[next(iter(last))]["answers"]]
     for name, line in last.items():
         if name.startswith("ours"):
             assert [answer["tokens"] for answer in line["answers"]] == written, f"{name}: other texts"
     shares = [copied(tokens, text["tokens"]) for tokens, text in zip(written, texts)]
-    usage = last["ours, guessing, one at a time"]["usage"]
     print(f"\n{sum(map(len, written))} tokens written, {statistics.mean(shares):.2f} of a text copied on average")
-    print(f"guessed {usage['tokens_drafted']}, right {usage['drafts_accepted']}")
+    for name, line in last.items():
+        if "guessing" in name:
+            print(f"{name}: guessed {line['usage']['tokens_drafted']}, right {line['usage']['drafts_accepted']}")
     base = {name: statistics.median(values) for name, values in rates.items()}
     for name, value in base.items():
         ratios = [statistics.median(a / b for a, b in zip(rates[name], rates[other])) for other in base]
