@@ -19,6 +19,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Sixty-four bytes.
     type B: Copy;
+    /// Rows whose sums of two vectors each stay in registers while vectors are multiplied with a number of each row.
+    const ROWS: usize;
     fn splat(x: f32) -> Self::F;
     fn load(from: &[f32; LANES]) -> Self::F;
     fn store(v: Self::F, to: &mut [f32; LANES]);
@@ -171,6 +173,7 @@ impl Simd for Plain {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
+    const ROWS: usize = 4;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {

@@ -118,6 +118,7 @@ impl Simd for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
+    const ROWS: usize = 3;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {
@@ -310,6 +311,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    const ROWS: usize = 12;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {

@@ -54,10 +54,12 @@ pub struct Compute {
 impl Compute {
     /// The rows whose arithmetic takes about as long as reading the weights once, as measured with quantised models of 0.1 to 1.5 billion weights.
     fn idle_rows(self) -> usize {
-        match self.arithmetic {
-            Arithmetic::Exact => 14,
-            Arithmetic::Dots => 12,
-            Arithmetic::Tiles => 100,
+        match (self.arithmetic, self.isa) {
+            (Arithmetic::Exact, _) => 14,
+            // Without an instruction for dot products of bytes, arithmetic weighs more.
+            (Arithmetic::Dots, Isa::Plain | Isa::Avx2) => 4,
+            (Arithmetic::Dots, _) => 12,
+            (Arithmetic::Tiles, _) => 100,
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mu
     }
 }
 
-/// Queries that are computed together, over the same keys and values.
+/// Queries that are computed together, over the same keys and values, at most.
 const QUERIES: usize = 12;
 
 #[inline(always)]
@@ -31,11 +31,12 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     let mut first = 0;
     while first < count {
         let tile = Tile { task, first, stride };
-        first += match count - first {
-            12.. => tile.run::<S, 12>(scratch, out),
+        first += match S::ROWS.min(count - first) {
+            QUERIES.. => tile.run::<S, QUERIES>(scratch, out),
             8.. => tile.run::<S, 8>(scratch, out),
             4.. => tile.run::<S, 4>(scratch, out),
-            2.. => tile.run::<S, 2>(scratch, out),
+            3 => tile.run::<S, 3>(scratch, out),
+            2 => tile.run::<S, 2>(scratch, out),
             _ => tile.run::<S, 1>(scratch, out),
         };
     }
