@@ -21,6 +21,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type B: Copy;
     /// Rows whose sums of two vectors each stay in registers while vectors are multiplied with a number of each row.
     const ROWS: usize;
+    /// Rows of the largest register tile of any product: code for larger ones is not made.
+    const MOST_ROWS: usize;
+    /// Whether few rows are multiplied with quantised weights where they lie.
+    const IN_PLACE: bool;
     fn splat(x: f32) -> Self::F;
     fn load(from: &[f32; LANES]) -> Self::F;
     fn store(v: Self::F, to: &mut [f32; LANES]);
@@ -174,6 +178,8 @@ impl Simd for Plain {
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
     const ROWS: usize = 4;
+    const MOST_ROWS: usize = 4;
+    const IN_PLACE: bool = false;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {

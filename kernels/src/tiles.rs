@@ -20,8 +20,8 @@ pub(crate) struct Before<'a> {
 macro_rules! by_rows {
     ($rows:expr, $f:ident :: <$s:ident $(, $g:tt)*> ($($arg:expr),* $(,)?)) => {
         match $rows {
-            12 => $f::<$s, 12 $(, $g)*>($($arg),*),
-            6 => $f::<$s, 6 $(, $g)*>($($arg),*),
+            12 if $s::MOST_ROWS >= 12 => $f::<$s, 12 $(, $g)*>($($arg),*),
+            6 if $s::MOST_ROWS >= 6 => $f::<$s, 6 $(, $g)*>($($arg),*),
             4 => $f::<$s, 4 $(, $g)*>($($arg),*),
             3 => $f::<$s, 3 $(, $g)*>($($arg),*),
             2 => $f::<$s, 2 $(, $g)*>($($arg),*),

@@ -172,7 +172,7 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
 fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
-    if work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
+    if S::IN_PLACE && work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }

@@ -119,6 +119,8 @@ impl Simd for Avx2 {
     type I = [__m256i; 2];
     type B = [__m256i; 2];
     const ROWS: usize = 3;
+    const MOST_ROWS: usize = 6;
+    const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {
@@ -312,6 +314,8 @@ impl Simd for Avx512 {
     type I = __m512i;
     type B = __m512i;
     const ROWS: usize = 12;
+    const MOST_ROWS: usize = 12;
+    const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn splat(x: f32) -> Self::F {

@@ -32,9 +32,9 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     while first < count {
         let tile = Tile { task, first, stride };
         first += match S::ROWS.min(count - first) {
-            QUERIES.. => tile.run::<S, QUERIES>(scratch, out),
-            8.. => tile.run::<S, 8>(scratch, out),
-            4.. => tile.run::<S, 4>(scratch, out),
+            QUERIES.. if S::ROWS >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
+            8.. if S::ROWS >= 8 => tile.run::<S, 8>(scratch, out),
+            4.. if S::ROWS >= 4 => tile.run::<S, 4>(scratch, out),
             3 => tile.run::<S, 3>(scratch, out),
             2 => tile.run::<S, 2>(scratch, out),
             _ => tile.run::<S, 1>(scratch, out),
@@ -87,30 +87,47 @@ impl Tile<'_> {
         let mut position = 0;
         for span in &self.task.segment.spans {
             let keys: &[f32] = bytemuck::cast_slice(span.head_keys(self.task.shape, self.task.kv_head));
-            // Two blocks at a time; a last block alone is computed twice, for nothing.
+            // Two blocks at a time.
             for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
                 let at = position + index * 2 * LANES;
                 if at + 2 * LANES <= seen.start || at >= seen.end {
                     continue;
                 }
-                let (a, b) = blocks.as_chunks::<LANES>().0.split_at(dim);
-                let b = if b.is_empty() { a } else { b };
-                let mut sums = [[S::splat(0.0); 2]; Q];
-                for ((a, b), x) in a.iter().zip(b).zip(side_by_side) {
-                    let (a, b) = (S::load(a), S::load(b));
-                    for q in 0..Q {
-                        let x = S::splat(x[q]);
-                        sums[q][0] = S::fma(x, a, sums[q][0]);
-                        sums[q][1] = S::fma(x, b, sums[q][1]);
-                    }
-                }
-                for (sums, scores) in sums.iter().zip(scores.chunks_exact_mut(self.stride)) {
-                    for (sum, scores) in sums.iter().zip(scores[at..].as_chunks_mut().0) {
-                        S::store(*sum, scores);
-                    }
+                match blocks.as_chunks::<LANES>().0.split_at(dim) {
+                    (block, []) => self.block_scores::<S, Q, 1>([block], side_by_side, &mut scores[at..]),
+                    (first, second) => self.block_scores::<S, Q, 2>([first, second], side_by_side, &mut scores[at..]),
                 }
             }
             position += span.len;
+        }
+    }
+
+    /// Unscaled scores against some blocks of keys, `dim` vectors each.
+    #[inline(always)]
+    fn block_scores<S: Simd, const Q: usize, const B: usize>(
+        &self,
+        blocks: [&[[f32; LANES]]; B],
+        side_by_side: &[[f32; Q]],
+        scores: &mut [f32],
+    ) {
+        let blocks = blocks.map(|block| &block[..side_by_side.len()]);
+        let mut sums = [[S::splat(0.0); B]; Q];
+        for (d, x) in side_by_side.iter().enumerate() {
+            let mut keys = [S::splat(0.0); B];
+            for b in 0..B {
+                keys[b] = S::load(&blocks[b][d]);
+            }
+            for q in 0..Q {
+                let x = S::splat(x[q]);
+                for b in 0..B {
+                    sums[q][b] = S::fma(x, keys[b], sums[q][b]);
+                }
+            }
+        }
+        for (sums, scores) in sums.iter().zip(scores.chunks_mut(self.stride)) {
+            for (sum, scores) in sums.iter().zip(scores.as_chunks_mut().0) {
+                S::store(*sum, scores);
+            }
         }
     }
 
