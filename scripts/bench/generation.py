@@ -40,8 +40,8 @@ for word where nothing is to be changed. The second response may show what is mi
 [End of Second Response]"""
 
 
-def prompts(model: Path, data: Path, pairs: int, max_tokens: int) -> list[dict]:
-    """The first pairs of either file whose prompt has at most 1,500 tokens."""
+def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int) -> list[dict]:
+    """The first pairs of either file whose prompt has at most `longest` tokens."""
     import gguf_tokenizer
 
     tokenizer = gguf_tokenizer.read(model)
@@ -52,7 +52,7 @@ def prompts(model: Path, data: Path, pairs: int, max_tokens: int) -> list[dict]:
             content = PROMPT.format(task=item["input"], first=item["output_1"], second=item["output_2"])
             text = f"<|im_start|>system\nYou revise texts.<|im_end|>\n<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
             tokens = gguf_tokenizer.encode(tokenizer, text, special=True)
-            if len(tokens) <= 1500 and found < pairs:
+            if len(tokens) <= longest and found < pairs:
                 found += 1
                 texts.append({"tokens": tokens, "max_tokens": max_tokens})
     return texts
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--pairs", type=int, default=20, help="of each file")
     parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--longest-prompt", type=int, default=1500, help="in tokens")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", default="dots")
     parser.add_argument("--parallel", type=int, default=32)
@@ -174,7 +175,7 @@ def main() -> None:
 
     tokenizer = gguf_tokenizer.read(options.model)
     ends = [token for name in ("<|im_end|>", "<|endoftext|>") if (token := tokenizer.token_to_id(name)) is not None]
-    texts = prompts(options.model, options.data, options.pairs, options.max_tokens)
+    texts = prompts(options.model, options.data, options.pairs, options.max_tokens, options.longest_prompt)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder) / "texts.json"
         work.write_text(json.dumps({"texts": texts}))
