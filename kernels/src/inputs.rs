@@ -33,8 +33,7 @@ impl Tiling {
             _ if amx => TILE_ROWS,
             (Form::Float | Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
             (Form::Float, Isa::Avx2) => 3,
-            (Form::Int8, Isa::Avx512 | Isa::Amx) => 6,
-            (Form::Int8, Isa::Avx2) => 6,
+            (Form::Int8, Isa::Avx2 | Isa::Avx512 | Isa::Amx) => 6,
             _ => 4,
         };
         Self { most, amx }
