@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the generation of revisions, with guesses and without, one at a time and side by side, beside llama.cpp's plain decoding.
 
-    cargo build --release --locked -p probity-runtime --example throughput
+    cargo build --release --locked -p probity -p probity-runtime --example throughput
     scripts/bench/generation.py --model FILE.gguf --data FOLDER [--pairs 20] [--rounds 3]
 
 FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a revision of the first response with the second beside it, in ChatML, and
