@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=32)
     parser.add_argument("--llama", action="append", help="a folder with a build of llama-cpp-python; of several the quicker is measured")
     parser.add_argument("--no-peer", action="store_true")
-    parser.add_argument("--leave-out", action="append", default=[], help="rows whose name has this in it; of those that are left the first is what texts are held against")
+    parser.add_argument("--leave-out", action="append", default=[], help="rows whose name has this in it")
     parser.add_argument("--copied", type=float, help="only texts of which at least this share is copied, as we write them")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
