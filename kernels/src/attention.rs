@@ -264,8 +264,10 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, star
     }
 }
 
-/// Queries, rows times heads, that a task has at the most, unless a row alone has more.
-const TASK_QUERIES: usize = 64;
+/// Queries, rows times heads, that a task has at the least and at the most, unless there are fewer, or a row alone has more.
+const TASK_QUERIES: (usize, usize) = (16, 64);
+/// Tasks of a thread, so that none has to wait for long.
+const THREAD_TASKS: usize = 4;
 
 /// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
@@ -284,7 +286,9 @@ pub fn attention(
     assert!(shape.heads.is_multiple_of(shape.kv_heads), "query heads share key heads evenly");
     assert_eq!(queries.len(), out.len(), "a result per query");
     assert!(bias.is_none_or(|bias| bias.table.len() == shape.heads * bias.distances()), "a bias for each head");
-    let task_rows = (TASK_QUERIES * shape.kv_heads / shape.heads).max(1);
+    let (least, most) = TASK_QUERIES;
+    let of_a_task = (queries.len() / shape.head_dim / (THREAD_TASKS * rayon::current_num_threads())).clamp(least, most);
+    let task_rows = (of_a_task * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
     let mut row = 0;
     for segment in segments {

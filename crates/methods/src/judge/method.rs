@@ -20,7 +20,7 @@ use crate::{Method, MethodError, Report, Run, Signature};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Orders {
-    /// In both: a pair has the verdict in which they agree, else a tie.
+    /// In both: a pair has the verdict in which they agree, else a tie; where verdicts are probabilities, their mean decides.
     #[default]
     Both,
     /// In that of the data alone.

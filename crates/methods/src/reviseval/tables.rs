@@ -221,7 +221,10 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
         section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
-    section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count. The judge sees both orders: its verdict is what they agree in, else a tie.");
+    section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count.");
+    section.note(
+        "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, their mean decides.",
+    );
     section.note("Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out different pairs can be compared.");
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section

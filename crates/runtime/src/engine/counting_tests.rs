@@ -22,6 +22,7 @@ struct Counts {
     spans: Vec<Weak<KvSpan>>,
     most_bytes: usize,
     most_segments: usize,
+    most_spans: usize,
 }
 
 struct Counting {
@@ -55,6 +56,7 @@ impl Decoder for Counting {
         let mut counts = self.counts.lock().expect("one thread");
         counts.tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
         counts.most_segments = counts.most_segments.max(segments.len());
+        counts.most_spans = segments.iter().map(|segment| segment.past.len()).fold(counts.most_spans, usize::max);
         drop(counts);
         Ok(output)
     }
@@ -167,6 +169,8 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
         let peak = usage.expect("runs").peak_cache_bytes;
         let counts = model.take();
         assert!(counts.most_bytes as u64 <= peak && peak <= cache, "{} of {peak} under {cache}", counts.most_bytes);
+        // Two of the prompt's, whole ones of sixteen tokens, and four short ones.
+        assert!(counts.most_spans <= 2 + 40 / 16 + 4, "{} spans", counts.most_spans);
         (texts, counts.most_segments, peak)
     };
     let (texts, together, peak) = run(&prompts, 1 << 40);

@@ -23,7 +23,7 @@ use crate::constraint::Constrained;
 
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
-/// Tokens of short spans that are joined into one.
+/// Spans of a text's own with fewer tokens are short.
 const JOIN: usize = 16;
 const _: () = assert!(LONGEST < LOGIT_ROWS, "a text's rows are held together");
 
@@ -190,18 +190,19 @@ impl<'a> Decoding<'a> {
         Generated { text: (vocabulary.decode)(&token_ids), token_ids, finish, strayed: self.strayed.clone(), accepted: self.accepted }
     }
 
-    /// Keeps of a new span what was computed of tokens that stand, and joins short spans once they are long enough together.
+    /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not twice as long as what
+    /// comes behind them: there are four short ones at most then, and a token is moved a few times at most.
     fn keep(&mut self, model: &dyn Decoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
         let held: usize = self.path.iter().map(|span| span.len()).sum();
-        let len = self.tokens.len() - 1 - held;
-        self.path.push(if len < span.len() { model.join(&[span], len)? } else { span });
-        let short = self.path[self.prompt_spans..].iter().rev().map(|span| span.len()).take_while(|len| *len < JOIN);
-        let (spans, tokens) = short.fold((0, 0), |(spans, tokens), len| (spans + 1, tokens + len));
-        if spans > 1 && tokens >= JOIN {
-            let joined = model.join(&self.path[self.path.len() - spans..], tokens)?;
-            self.path.truncate(self.path.len() - spans);
-            self.path.push(joined);
+        let mut len = self.tokens.len() - 1 - held;
+        let mut first = self.path.len();
+        while let Some(before) = self.path[self.prompt_spans..first].last().filter(|before| before.len() < JOIN.min(2 * len)) {
+            first -= 1;
+            len += before.len();
         }
+        let mut spans = self.path.split_off(first);
+        spans.push(span);
+        self.path.push(if spans.len() > 1 || len < spans[0].len() { model.join(&spans, len)? } else { spans.remove(0) });
         Ok(())
     }
 }

@@ -180,7 +180,7 @@ fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> 
     library.with_pre_tokenizer(Some(family.pre_tokenizer()?));
     library.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::default())));
     if family.nfc {
-        library.with_normalizer(Some(NormalizerWrapper::NFC(NFC)));
+        library.with_normalizer(Some(NormalizerWrapper::NFC(NFC))).map_err(unsupported)?;
     }
     Tokenizer::assemble(Parts {
         engine: Engine::Library(Box::new(library)),

@@ -41,7 +41,7 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
     let spaces =
         Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string()).map_err(|why| wrong("tokenizer.ggml.model", why))?;
     normalizers.extend([Strip::new(false, true).into(), spaces.into()]);
-    library.with_normalizer(Some(Sequence::new(normalizers)));
+    library.with_normalizer(Some(Sequence::new(normalizers))).map_err(|why| wrong("tokenizer.ggml.model", why))?;
     let words = Metaspace::new(SPACE, PrependScheme::Always, true);
     library.with_pre_tokenizer(Some(words.clone()));
     library.with_decoder(Some(words));
@@ -80,9 +80,9 @@ pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokeni
         .any(|name| !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase()));
     let vocab: Vocab = names.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect();
     let model = WordPiece::builder().vocab(vocab).unk_token(names[unknown as usize].clone()).build();
-    let model = model.map_err(|why| vocabulary.file.metadata_error("tokenizer.ggml.tokens", why.to_string()))?;
-    let mut library = tokenizers::Tokenizer::new(model);
-    library.with_normalizer(Some(BertNormalizer::new(true, true, None, small)));
+    let wrong = |why: LibraryError| vocabulary.file.metadata_error("tokenizer.ggml.tokens", why.to_string());
+    let mut library = tokenizers::Tokenizer::new(model.map_err(wrong)?);
+    library.with_normalizer(Some(BertNormalizer::new(true, true, None, small))).map_err(wrong)?;
     library.with_pre_tokenizer(Some(BertPreTokenizer));
     library.with_decoder(Some(WordPieceDecoder::default()));
     let mut roles = vocabulary.roles(false)?;
