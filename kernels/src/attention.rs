@@ -266,7 +266,7 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, star
 
 /// Queries, rows times heads, that a task has at the least and at the most, unless there are fewer, or a row alone has more.
 const TASK_QUERIES: (usize, usize) = (16, 64);
-/// Tasks of a thread, so that none has to wait for long.
+/// Tasks of a thread where there are queries enough, so that threads end together. A query's bits do not depend on its task.
 const THREAD_TASKS: usize = 4;
 
 /// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.

@@ -48,8 +48,9 @@ so that the kinds can be compared: none, given, direct, adapted, aspects, both, 
 and the vote of the metrics, with accuracy against preferences and its bootstrap interval, or with correlations to gold scores where candidates \
 are rated each by itself (--mode pointwise).
 
-A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict label or rationale-label the one \
-that is more probable over both. `changed` is the share of pairs whose verdict changes with the order. A metric prefers the better score (of distances and error rates the lower one), and equal scores are a tie. Kinds with \
+A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict label or rationale-label the \
+one that is more probable over both. `changed` is the share of pairs whose verdict changes with the order. A metric prefers the better score (of \
+distances and error rates the lower one), and equal scores are a tie. Kinds with \
 several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, and of paraphrases, the mean. References in the data are \
 shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
 

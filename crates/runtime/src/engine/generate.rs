@@ -23,7 +23,7 @@ use crate::constraint::Constrained;
 
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
-/// Spans of a text's own with fewer tokens are short.
+/// Spans of a text's own with fewer tokens are short, and joined.
 const JOIN: usize = 16;
 const _: () = assert!(LONGEST < LOGIT_ROWS, "a text's rows are held together");
 
