@@ -40,7 +40,7 @@ for word where nothing is to be changed. The second response may show what is mi
 [End of Second Response]"""
 
 
-def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int) -> list[dict]:
+def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int, prompt: str = PROMPT) -> list[dict]:
     """The first pairs of either file whose prompt has at most `longest` tokens."""
     import gguf_tokenizer
 
@@ -49,7 +49,7 @@ def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int) 
     for name in ("mt_bench_200.json", "llmbar_natural.json"):
         found = 0
         for item in json.loads((data / name).read_text()):
-            content = PROMPT.format(task=item["input"], first=item["output_1"], second=item["output_2"])
+            content = prompt.format(task=item["input"], first=item["output_1"], second=item["output_2"])
             text = f"<|im_start|>system\nYou revise texts.<|im_end|>\n<|im_start|>user\n{content}<|im_end|>\n<|im_start|>assistant\n"
             tokens = gguf_tokenizer.encode(tokenizer, text, special=True)
             if len(tokens) <= longest and found < pairs:
@@ -58,13 +58,13 @@ def prompts(model: Path, data: Path, pairs: int, max_tokens: int, longest: int) 
     return texts
 
 
-def ours(model: Path, work: Path, precision: str, side_by_side: int, draft: str) -> dict:
-    """One run of our program."""
+def ours(model: Path, work: Path, precision: str, side_by_side: int, draft: str, repetitions: int = 1) -> list[dict]:
+    """What one run of our program says of each repetition."""
     program = ROOT / "target" / "release" / "examples" / "throughput"
-    options = {"model": model, "texts": work, "precision": precision, "side-by-side": side_by_side, "draft": draft, "repetitions": 1}
+    options = {"model": model, "texts": work, "precision": precision, "side-by-side": side_by_side, "draft": draft, "repetitions": repetitions}
     command = [str(program), *(str(part) for name, value in options.items() for part in (f"--{name}", value))]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return json.loads(lines[-1])
+    return [json.loads(line) for line in lines[1:]]
 
 
 def peer(model: Path, work: Path, side_by_side: int, build: tuple[str, str], ends: list[int]) -> dict:
@@ -180,7 +180,7 @@ def main() -> None:
         work = Path(folder) / "texts.json"
         work.write_text(json.dumps({"texts": texts}))
         if options.copied is not None:
-            written = ours(options.model, work, options.precision, 128, "lookup")["answers"]
+            written = ours(options.model, work, options.precision, 128, "lookup")[0]["answers"]
             shares = [copied(answer["tokens"], text["tokens"]) for answer, text in zip(written, texts)]
             print(f"copied: {', '.join(f'{share:.2f}' for share in shares)}")
             texts = [text for text, share in zip(texts, shares) if share >= options.copied]
@@ -188,10 +188,10 @@ def main() -> None:
         print(f"{len(texts)} prompts of {sum(len(text['tokens']) for text in texts)} tokens")
         wide = min(options.parallel, len(texts))
         engines = {
-            "ours, plain, one at a time": lambda: ours(options.model, work, options.precision, 1, "off"),
-            "ours, guessing, one at a time": lambda: ours(options.model, work, options.precision, 1, "lookup"),
-            f"ours, plain, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "off"),
-            f"ours, guessing, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "lookup"),
+            "ours, plain, one at a time": lambda: ours(options.model, work, options.precision, 1, "off")[0],
+            "ours, guessing, one at a time": lambda: ours(options.model, work, options.precision, 1, "lookup")[0],
+            f"ours, plain, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "off")[0],
+            f"ours, guessing, {wide} side by side": lambda: ours(options.model, work, options.precision, wide, "lookup")[0],
         }
         if not options.no_peer:
             builds = [(folder, flash) for folder in options.llama or [""] for flash in ("on", "off")]

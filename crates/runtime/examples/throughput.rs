@@ -141,23 +141,24 @@ fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
     texts.iter().enumerate().map(request).collect()
 }
 
-/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart.
+/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart. An answer's time is when it was there.
 fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
     let timed = |requests: &mut dyn Iterator<Item = GenerateRequest>| -> Result<(f64, Vec<Value>, Usage)> {
         let mut answers = Vec::new();
         let start = Instant::now();
         let usage = model.generate(requests, &mut |index, result| {
-            answers.push((index, json!({"tokens": result.token_ids, "accepted": result.accepted_drafts})));
+            let seconds = start.elapsed().as_secs_f64();
+            answers.push((index, json!({"tokens": result.token_ids, "accepted": result.accepted_drafts, "seconds": seconds})));
             Ok(())
         })?;
         let seconds = start.elapsed().as_secs_f64();
         answers.sort_by_key(|(index, _)| *index);
         Ok((seconds, answers.into_iter().map(|(_, answer)| answer).collect(), usage))
     };
-    let first = |request: &GenerateRequest| GenerateRequest { max_tokens: 1, ..request.clone() };
-    let (prompt_seconds, ..) = timed(&mut requests.iter().map(first))?;
+    let one_token = |request: &GenerateRequest| GenerateRequest { max_tokens: 1, ..request.clone() };
+    let (prompt_seconds, first, _) = timed(&mut requests.iter().map(one_token))?;
     let (seconds, answers, usage) = timed(&mut requests.iter().cloned())?;
-    Ok(json!({"seconds": seconds, "prompt_seconds": prompt_seconds, "usage": usage, "answers": answers}))
+    Ok(json!({"seconds": seconds, "prompt_seconds": prompt_seconds, "usage": usage, "answers": answers, "first": first}))
 }
 
 /// The time of `steps` decoding steps: a text of `steps + 1` tokens less one of a single token.

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::behind::Behind;
 use super::draft::{Draft, Drafts, LONGEST};
-use super::sample::sample;
+use super::sample::{below_infinity, likeliest, sample};
 use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
 use super::tree::{PrefixTree, in_groups};
@@ -102,12 +102,6 @@ impl<'a> Decoding<'a> {
         self.random.is_some() || self.constrained.is_some()
     }
 
-    /// The logits of what may come next: minus infinity for all that may not.
-    fn within<'r>(&mut self, logits: &'r [f32]) -> Result<Cow<'r, [f32]>, String> {
-        let Some(constrained) = &mut self.constrained else { return Ok(Cow::Borrowed(logits)) };
-        Ok(Cow::Owned(constrained.allowed()?.masked(logits)))
-    }
-
     /// The next token; absent where the logits are not finite, or the text has strayed.
     fn choose(&mut self, row: &Row<'_>) -> Option<u32> {
         if self.strayed.is_some() {
@@ -115,21 +109,24 @@ impl<'a> Decoding<'a> {
         }
         match row {
             Row::Head(row) => row.normaliser.is_finite().then_some(row.greedy),
-            Row::Logits(logits) => {
-                if logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY) {
-                    return None;
-                }
-                let logits = self.within(logits).map_err(|why| self.strayed = Some(why)).ok()?;
-                let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                if max == f32::NEG_INFINITY {
-                    return None;
-                }
-                let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) else {
-                    return logits.iter().position(|logit| *logit == max).map(|id| id as u32);
-                };
-                Some(sample(&logits, temperature, limits, random.random()))
-            }
+            Row::Logits(logits) if !below_infinity(logits) => None,
+            Row::Logits(logits) => self.choose_among(logits).map_err(|why| self.strayed = Some(why)).ok()?,
         }
+    }
+
+    /// The next token from logits that are numbers below infinity; absent where none is above minus infinity.
+    fn choose_among(&mut self, logits: &[f32]) -> Result<Option<u32>, String> {
+        if let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) {
+            let logits = match &mut self.constrained {
+                Some(constrained) => Cow::Owned(constrained.allowed()?.masked(logits)),
+                None => Cow::Borrowed(logits),
+            };
+            return Ok(likeliest(&logits).map(|_| sample(&logits, temperature, limits, random.random())));
+        }
+        let token = likeliest(logits);
+        let (Some(constrained), Some(token)) = (&mut self.constrained, token) else { return Ok(token) };
+        // Most often a model keeps to its constraint of itself.
+        if constrained.allows(token)? { Ok(Some(token)) } else { Ok(likeliest(&constrained.allowed()?.masked(logits))) }
     }
 
     /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the guesses are right: the
@@ -353,8 +350,8 @@ impl<'a, E> Generation<'a, '_, E> {
                 part.push(next);
             }
             let logits = self.model.logits(&pick(hidden, &rows)?)?;
-            let (width, values) = (logits.dim(1)?, into_f32(&logits)?);
-            self.go_on(part, |row| Row::Logits(&values[row * width..][..width]))?;
+            let width = logits.dim(1)?;
+            with_values(&logits, |values| self.go_on(part, |row| Row::Logits(&values[row * width..][..width])))??;
         }
         Ok(())
     }
@@ -463,12 +460,12 @@ fn growth_bytes(model: &dyn Decoder, tokens: usize, drafting: Drafting) -> u64 {
     (tokens.div_ceil(JOIN) * model.cache_bytes(longest) + JOIN * model.cache_bytes(1) + model.cache_bytes(pass)) as u64
 }
 
-/// The elements of a matrix, row by row.
-fn into_f32(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
+/// Reads the elements of a matrix, row by row, where they lie if that can be.
+fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_core::Result<T> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
-        return Ok(values[start..end].to_vec());
+        return Ok(read(&values[start..end]));
     }
     drop(storage);
-    tensor.flatten_all()?.to_vec1()
+    Ok(read(&tensor.flatten_all()?.to_vec1::<f32>()?))
 }

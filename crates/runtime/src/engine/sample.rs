@@ -2,6 +2,25 @@
 
 use probity_lm::SamplingLimits;
 
+/// Values that are compared at a time.
+const LANES: usize = 16;
+
+/// Whether all are numbers below infinity.
+pub(crate) fn below_infinity(logits: &[f32]) -> bool {
+    logits.chunks(64 * LANES).all(|logits| logits.iter().fold(true, |all, logit| all & (*logit < f32::INFINITY)))
+}
+
+/// The first token with the largest logit, absent where none is above −∞.
+pub(crate) fn likeliest(logits: &[f32]) -> Option<u32> {
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    for logits in logits.chunks(LANES) {
+        largest.iter_mut().zip(logits).for_each(|(largest, logit)| *largest = if *logit > *largest { *logit } else { *largest });
+    }
+    let largest = largest.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    let at = logits.iter().position(|logit| *logit == largest && largest > f32::NEG_INFINITY);
+    at.map(|id| id as u32)
+}
+
 /// Draws from softmax(logits / temperature) within the limits: the first token at which the cumulated probability, in order of ids, exceeds
 /// `uniform`. `logits` have a largest one; those that are −∞ are impossible.
 pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, uniform: f64) -> u32 {
@@ -65,6 +84,23 @@ mod tests {
         drawn.sort_unstable();
         drawn.dedup();
         drawn
+    }
+
+    #[test]
+    fn the_likeliest_is_the_first_of_the_largest_wherever_it_stands() {
+        for (len, at) in [(1, 0), (15, 14), (16, 15), (17, 16), (100, 37), (100, 99)] {
+            let mut logits = vec![-2.0; len];
+            logits[at] = -1.0;
+            logits[len - 1] = -1.0;
+            assert_eq!(likeliest(&logits), Some(at as u32));
+            assert!(below_infinity(&logits));
+            for wrong in [f32::NAN, f32::INFINITY] {
+                logits[at] = wrong;
+                assert!(!below_infinity(&logits));
+            }
+        }
+        assert_eq!(likeliest(&[f32::NEG_INFINITY; 40]), None);
+        assert!(below_infinity(&[f32::NEG_INFINITY; 40]));
     }
 
     #[test]
