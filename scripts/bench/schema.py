@@ -6,18 +6,20 @@
 
 FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a verdict on a pair as JSON. A text under the schema is compared with one of
 the same prompt and as many tokens that may say anything: both are written one behind the other in one process, the order changing from prompt to
-prompt, and the median over the rounds of each text's time is taken. A step is the time of a text less that of its first token, by its other tokens.
-With --side-by-side N, the prompts are written that many at a time, in a run of either kind by turns. Needs gguf, tokenizers and numpy in the Python
+prompt; prompts that end earlier without the schema are left out. The cost is the median of what the one took longer than the other, start and end
+included, by its tokens; a step the time of a text less that of its first token, by its other tokens.
+With --side-by-side N, that many are written at a time, in runs of either kind by turns, and the times are those of all texts together. Needs gguf, tokenizers and numpy in the Python
 that runs it.
 """
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 from pathlib import Path
 
-from generation import ours, prompts, rate
+from generation import ours, prompts
 
 PROMPT = """Which of two responses to a task is better? Answer in JSON: `verdict` is A, B or tie, `score` says from 1 to 10 how sure you are, `reason` why.
 
@@ -50,41 +52,36 @@ def write(options: argparse.Namespace, texts: list[dict], folder: str, repetitio
     return ours(options.model, work, options.precision, options.side_by_side, "off", repetitions)
 
 
-def one_at_a_time(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> None:
-    """Pairs of texts, each timed by itself."""
-    pairs = [(a, b) if number % 2 else (b, a) for number, (a, b) in enumerate(zip(free, held))]
-    # The first round reads the vocabulary.
-    lines = write(options, [text for pair in pairs for text in pair], folder, options.rounds + 1)[1:]
+def one_at_a_time(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> tuple[list[float], list[float]]:
+    """Seconds of a step of each text without a schema, and what a schema costs per token."""
+    order = [(0, 1) if number % 2 else (1, 0) for number in range(len(free))]
+    texts = [pair[kind] for pair, kinds in zip(zip(free, held), order) for kind in kinds]
+    at = [(2 * number + kinds.index(0), 2 * number + kinds.index(1)) for number, kinds in enumerate(order)]
 
-    def times(line: dict, kind: str) -> list[float]:
-        ends = [0.0, *(answer["seconds"] for answer in line[kind])]
+    def times(answers: list[dict]) -> list[float]:
+        ends = [0.0, *(answer["seconds"] for answer in answers)]
         return [end - start for start, end in zip(ends, ends[1:])]
 
-    wholes, firsts = ([statistics.median(times) for times in zip(*(times(line, kind) for line in lines))] for kind in ("answers", "first"))
     steps, costs = [], []
-    for number in range(len(pairs)):
-        a, b = (2 * number + 1, 2 * number) if number % 2 == 0 else (2 * number, 2 * number + 1)
-        count, other = (len(lines[0]["answers"][text]["tokens"]) for text in (a, b))
-        if count == other > 1:
-            steps.append((wholes[a] - firsts[a]) / (count - 1))
-            costs.append((wholes[b] - wholes[a]) / count)
-    step, cost = statistics.mean(steps), statistics.mean(costs)
-    print(f"{len(steps)} of {len(pairs)} prompts; a step {1e3 * step:.2f} ms; a schema's cost per token {1e3 * cost:+.3f} ms, {100 * cost / step:+.1f} %")
+    # The first round reads the vocabulary.
+    for line in write(options, texts, folder, options.rounds + 1)[1:]:
+        wholes, firsts = times(line["answers"]), times(line["first"])
+        for (a, b), text in zip(at, free):
+            steps.append((wholes[a] - firsts[a]) / (text["max_tokens"] - 1))
+            costs.append((wholes[b] - wholes[a]) / text["max_tokens"])
+    return steps, costs
 
 
-def side_by_side(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> None:
-    """All texts at once."""
-    rounds = []
+def side_by_side(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> tuple[list[float], list[float]]:
+    """The same of all texts together, for each round."""
+    steps, costs = [], []
+    tokens = sum(text["max_tokens"] for text in free)
     for number in range(options.rounds):
-        per_token = {}
-        for kind in ("free", "held") if number % 2 else ("held", "free"):
-            line = write(options, free if kind == "free" else held, folder, 2)[-1]
-            per_token[kind] = 1 / rate(line)
-        rounds.append(per_token)
-        print({kind: f"{1e3 * seconds:.3f} ms" for kind, seconds in per_token.items()}, flush=True)
-    ratio = statistics.median(line["held"] / line["free"] for line in rounds)
-    step = statistics.median(line["free"] for line in rounds)
-    print(f"{len(held)} prompts; a token {1e3 * step:.3f} ms without a schema; with one {100 * (ratio - 1):+.1f} %")
+        a, b = (write(options, texts, folder, 2)[-1] for texts in ((free, held) if number % 2 else (held, free)))
+        a, b = (a, b) if number % 2 else (b, a)
+        steps.append((a["seconds"] - a["prompt_seconds"]) / (tokens - len(free)))
+        costs.append((b["seconds"] - a["seconds"]) / tokens)
+    return steps, costs
 
 
 def main() -> None:
@@ -101,11 +98,22 @@ def main() -> None:
     held = prompts(options.model, options.data, options.pairs, 1000, options.longest_prompt, PROMPT)
     held = [text | {"schema": schema(options.reason)} for text in held]
     with tempfile.TemporaryDirectory() as folder:
-        answers = write(options, held, folder, 1)[-1]["answers"]
-        free = [{"tokens": text["tokens"], "max_tokens": len(answer["tokens"])} for text, answer in zip(held, answers)]
+        written = write(options, held, folder, 1)[0]["answers"]
+        free = [{"tokens": text["tokens"], "max_tokens": len(answer["tokens"])} for text, answer in zip(held, written)]
+        written = write(options, free, folder, 1)[0]["answers"]
+        asked = len(held)
+        free, held = zip(*((a, b) for a, b, answer in zip(free, held, written) if len(answer["tokens"]) == a["max_tokens"]))
         lengths = [text["max_tokens"] for text in free]
-        print(f"{len(held)} texts under a schema of {min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average")
-        (one_at_a_time if options.side_by_side == 1 else side_by_side)(options, free, held, folder)
+        print(f"{len(held)} of {asked} prompts, texts of {min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average")
+        steps, costs = (one_at_a_time if options.side_by_side == 1 else side_by_side)(options, list(free), list(held), folder)
+    step, cost = statistics.median(steps), statistics.median(costs)
+    # The median's 95 % interval by ranks.
+    around = math.ceil(1.96 * math.sqrt(len(costs)) / 2)
+    low, high = (sorted(costs)[max(0, min(len(costs) - 1, rank))] for rank in (len(costs) // 2 - around, len(costs) // 2 + around))
+    percent = lambda seconds: f"{100 * seconds / step:+.1f} %"
+    print(f"{1e3 * step:.3f} ms a token without a schema")
+    print(f"a schema costs {1e3 * cost:+.3f} ms a token, {percent(cost)} (95 % interval {percent(low)} to {percent(high)}, {len(costs)} comparisons)")
+
 
 
 if __name__ == "__main__":
