@@ -17,6 +17,10 @@ use crate::worker::{Strip, with_scratch};
 const BLOCK: usize = 512;
 /// Panels of a block.
 const PANELS: usize = BLOCK / PANEL;
+/// Words of 32 bits for a block.
+const WORDS: usize = BLOCK / u32::BITS as usize;
+/// Blocks that are computed again together, on all threads, before it is seen whether others may matter.
+const AT_ONCE: usize = 4;
 
 /// A row of logits in short.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,8 @@ pub struct HeadRow {
     pub greedy: u32,
     /// The logits that were asked for.
     pub logits: Vec<f32>,
+    /// The largest logit of each block of the vocabulary, for [`greedy_among`]; empty where the head was not computed in blocks.
+    pub block_max: Vec<f32>,
 }
 
 /// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, weights `(vocab_size, hidden_size)` and the biases where it has
@@ -48,9 +54,57 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
         let (normaliser, greedy) = combine(parts.enumerate().map(|(index, part)| Part { greedy: part.greedy + index * BLOCK, ..part }));
         let logit = |token: &u32| blocks[*token as usize / BLOCK].logits[row].iter().find(|(id, _)| id == token).map(|(_, logit)| *logit);
         let logits = asked[row].iter().map(|token| logit(token).expect("its block was computed")).collect();
-        HeadRow { normaliser, greedy: greedy as u32, logits }
+        let block_max = blocks.iter().map(|block| block.parts[row].max).collect();
+        HeadRow { normaliser, greedy: greedy as u32, logits, block_max }
     };
     (0..asked.len()).map(row).collect()
+}
+
+/// The token with the largest logit among those that are `allowed`, a bit for each in words of 32: the lowest id among equals, absent where
+/// all of them are −∞. `inputs` hold one row, whose [`HeadRow`] by the same head is `row`, with a finite normaliser.
+///
+/// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found: one, most often.
+pub fn greedy_among(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), row: &HeadRow, allowed: &[u32]) -> Option<u32> {
+    let panels = head.0.panels();
+    assert_eq!((inputs.rows(), row.block_max.len()), (1, panels.div_ceil(PANELS)), "one row, whose blocks are known");
+    let words = |block: usize| allowed.get(block * WORDS..).map_or(&[][..], |words| &words[..WORDS.min(words.len())]);
+    let mut blocks: Vec<usize> = (0..row.block_max.len()).filter(|block| words(*block).iter().any(|word| *word != 0)).collect();
+    blocks.sort_by(|a, b| row.block_max[*b].total_cmp(&row.block_max[*a]));
+    let mut best: Option<(f32, usize)> = None;
+    for blocks in blocks.chunks(AT_ONCE) {
+        let open = blocks.iter().filter(|block| best.is_none_or(|(largest, _)| row.block_max[**block] >= largest)).copied();
+        let found: Vec<Option<(f32, usize)>> = open
+            .collect::<Vec<_>>()
+            .into_par_iter()
+            .map(|block| {
+                let mut found = None;
+                each_row(isa, inputs, head, block * PANELS..panels.min((block + 1) * PANELS), |_, logits| {
+                    found = likeliest_among(logits, words(block)).map(|(logit, id)| (logit, block * BLOCK + id));
+                });
+                found
+            })
+            .collect();
+        if found.is_empty() {
+            break;
+        }
+        let better = |(logit, id): &(f32, usize), (largest, first): &(f32, usize)| logit > largest || logit == largest && id < first;
+        best = found.into_iter().flatten().chain(best).reduce(|a, b| if better(&b, &a) { b } else { a });
+    }
+    best.map(|(_, id)| id as u32)
+}
+
+/// The largest of the allowed logits above −∞ and where it stands first; `allowed` has a bit for each in words of 32, and there may be more or
+/// fewer than logits.
+pub fn likeliest_among(logits: &[f32], allowed: &[u32]) -> Option<(f32, usize)> {
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (word, (bits, logits)) in allowed.iter().zip(logits.chunks(u32::BITS as usize)).enumerate().filter(|(_, (bits, _))| **bits != 0) {
+        for (bit, logit) in logits.iter().enumerate() {
+            if bits >> bit & 1 == 1 && *logit > best.0 {
+                best = (*logit, word * u32::BITS as usize + bit);
+            }
+        }
+    }
+    (best.0 > f32::NEG_INFINITY).then_some(best)
 }
 
 /// What is kept of a block of the vocabulary, by row.
@@ -60,10 +114,22 @@ struct Block {
     logits: Vec<Vec<(u32, f32)>>,
 }
 
-fn block(isa: Isa, inputs: &Inputs, (weights, bias): (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
+fn block(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
+    let first = panels.start * PANEL;
+    let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
+    each_row(isa, inputs, head, panels, |row, logits| {
+        let wanted = asked[row].iter().filter(|token| (first..first + logits.len()).contains(&(**token as usize)));
+        block.logits.push(wanted.map(|token| (*token, logits[*token as usize - first])).collect());
+        block.parts.push(part(isa, logits));
+    });
+    block
+}
+
+/// The logits of a block's panels for each row, one after another.
+fn each_row(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, mut take: impl FnMut(usize, &[f32])) {
+    let (weights, bias) = head;
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
-    let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
     let strips: Vec<Strip<'_>> = panels.map(|panel| Strip { weights, panel }).collect();
     with_scratch(|scratch| {
         for rows in row_blocks(inputs.rows()) {
@@ -78,14 +144,10 @@ fn block(isa: Isa, inputs: &Inputs, (weights, bias): (&PackedMatrix, Option<&[f3
                 if let Some(bias) = bias {
                     logits.iter_mut().zip(&bias[first..]).for_each(|(logit, bias)| *logit += bias);
                 }
-                let logits = &*logits;
-                let wanted = asked[row].iter().filter(|token| (first..first + len).contains(&(**token as usize)));
-                block.logits.push(wanted.map(|token| (*token, logits[*token as usize - first])).collect());
-                block.parts.push(part(isa, logits));
+                take(row, logits);
             }
         }
     });
-    block
 }
 
 /// What a block adds to the whole.
@@ -110,11 +172,12 @@ fn part(isa: Isa, logits: &[f32]) -> Part {
 #[inline(always)]
 fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
     // Comparisons with NaN are false, and the sum below then shows it.
-    for (id, logit) in logits.iter().enumerate() {
-        if *logit > part.max {
-            (part.max, part.greedy) = (*logit, id);
-        }
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for logits in logits.chunks(LANES) {
+        lanes.iter_mut().zip(logits).for_each(|(lane, logit)| *lane = if *logit > *lane { *logit } else { *lane });
     }
+    part.max = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    part.greedy = logits.iter().position(|logit| *logit == part.max).unwrap_or(0);
     if part.max == f32::NEG_INFINITY {
         part.max = if logits.iter().any(|logit| logit.is_nan()) { f32::NAN } else { part.max };
         return;

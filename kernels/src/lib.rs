@@ -40,7 +40,7 @@ pub use buffer::{Buffer, prefer_large_pages};
 pub use decode::dequantise;
 pub use elementwise::{Norm, RopeLayout, RopeTable, normalise};
 pub use form::{Arithmetic, Form};
-pub use head::{HeadRow, head, log_sum_exp};
+pub use head::{HeadRow, greedy_among, head, likeliest_among, log_sum_exp};
 pub use inputs::Inputs;
 pub use isa::Isa;
 pub use matmul::{Activated, Product, activated_matmul, matmul};

@@ -23,7 +23,7 @@ const ROW_BLOCK: usize = 576;
 /// Panels that a thread works through together, chunk by chunk, where there are many rows.
 const GROUP: usize = 8;
 /// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
-const FEW_ROWS: usize = 32;
+pub(crate) const FEW_ROWS: usize = 32;
 
 /// One of several products of the same activations.
 pub struct Product<'a> {

@@ -7,6 +7,7 @@ use crate::buffer::Buffer;
 use crate::groups::{Expanded, Packed, Quantised, by_type};
 use crate::inputs::Inputs;
 use crate::isa::dispatch;
+use crate::matmul::FEW_ROWS;
 use crate::pack::PackedMatrix;
 use crate::simd::Simd;
 use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
@@ -53,17 +54,23 @@ impl Scratch {
     pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
         self.sums.set_len(strips.len() * rows_held);
-        // All panels take their turn with a chunk of the activations while it is in the second-level cache.
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
+        let chunks = width.div_ceil(chunk);
+        // All panels take their turn with a chunk of the activations while it is in the second-level cache. Few activations stay there, and
+        // weights are read as they lie.
+        let at = |turn: usize| {
+            if rows.len() <= FEW_ROWS { (turn / chunks, turn % chunks) } else { (turn % strips.len(), turn / strips.len()) }
+        };
         let part = |turn: usize| {
-            let (start, strip) = (turn / strips.len() * chunk, &strips[turn % strips.len()]);
+            let (index, chunk_index) = at(turn);
+            let (strip, start) = (strips.get(index)?, chunk_index * chunk);
             (start < width).then(|| Part { weights: strip.weights, panel: strip.panel, start, len: chunk.min(width - start) })
         };
         let mut worker = Worker::new(isa);
         self.panels.ready = false;
         for turn in 0.. {
             let Some(now) = part(turn) else { break };
-            let (index, panels) = (turn % strips.len(), strips.len());
+            let (index, panels) = (at(turn).0, strips.len());
             let work = Work { part: now, rows: rows.clone(), inputs, next: part(turn + 1), later: part(turn + 2), turn: (index, panels) };
             worker.add(&work, &mut self.panels, &mut self.sums[index * rows_held..][..rows_held]);
         }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use half::{bf16, f16};
 use probity_kernels::{
     Activated, Activation, Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RelativeBias, RopeLayout,
-    RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention, dequantise, head, join_spans, log_sum_exp, matmul,
-    normalise, pack_span,
+    RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention, dequantise, greedy_among, head, join_spans,
+    log_sum_exp, matmul, normalise, pack_span,
 };
 
 /// A small generator, so that each test names its seed.
@@ -680,7 +680,7 @@ fn the_normaliser_is_exact_over_a_vocabulary_and_refuses_what_is_not_finite() {
 fn the_head_is_the_product_and_its_normaliser() {
     let mut random = Random(15);
     for (weight_type, form) in [(WeightType::F32, Form::Float), (WeightType::Q8_0, Form::Int8), (WeightType::BF16, Form::Tiles)] {
-        let (vocab_size, width) = (1333, 64);
+        let (vocab_size, width) = (1333, 576);
         let bytes = random.weights(weight_type, vocab_size, width);
         let weights = Matrix::new(weight_type, &bytes, vocab_size, width).expect("sizes fit");
         let biases = random.floats(vocab_size);
@@ -705,6 +705,21 @@ fn the_head_is_the_product_and_its_normaliser() {
                     if normalisers[row].is_finite() {
                         let largest = (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
                         assert_eq!(short.greedy as usize, largest, "{form:?} row {row} on {}", isa.name());
+                        let mut alone = Inputs::new();
+                        alone.set(isa, &x[row * width..][..width], width, [form]);
+                        for share in [0.0, 0.002, 0.5, 1.0] {
+                            // All but the likeliest, and fewer; words beyond the vocabulary.
+                            let allowed = |id: usize| id != largest && (share == 1.0 || (id * 7919 + row) as f32 % 1000.0 < share * 1000.0);
+                            let words = |word: usize| (0..32).map(|bit| u32::from(allowed(32 * word + bit)) << bit).sum();
+                            let words: Vec<u32> = (0..vocab_size.div_ceil(32) + 20).map(words).collect();
+                            let better =
+                                |best: Option<usize>, id| if best.is_none_or(|best| logits[id] > logits[best]) { Some(id) } else { best };
+                            let expected = (0..vocab_size).filter(|id| allowed(*id)).fold(None, better);
+                            for words in [&words[..], &words[..1 + vocab_size / 32]] {
+                                let found = greedy_among(isa, &alone, (&packed, bias), short, words);
+                                assert_eq!(found.map(|id| id as usize), expected, "{form:?} row {row} on {}, {share}", isa.name());
+                            }
+                        }
                     } else {
                         assert!((rows, row) == (7, 3), "row {row} of {rows} is finite");
                     }

@@ -179,6 +179,11 @@ impl Decoder for LlamaFamily {
         self.lm_head.rows(self.compute, &mut workspace.inputs, hidden, asked)
     }
 
+    fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lm_head.greedy_among(self.compute, &mut workspace.inputs, hidden, row, allowed)
+    }
+
     fn cache_bytes(&self, tokens: usize) -> usize {
         self.stack.cache_bytes(self.compute, tokens)
     }

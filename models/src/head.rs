@@ -1,7 +1,7 @@
 //! The output head: from hidden states to logits, whatever made them.
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
-use probity_kernels::{HeadRow, Inputs, PackedMatrix, Product, head, matmul};
+use probity_kernels::{HeadRow, Inputs, PackedMatrix, Product, greedy_among, head, matmul};
 
 use crate::Compute;
 
@@ -33,6 +33,19 @@ impl Head {
         }
         self.pack(compute, inputs, hidden)?;
         Ok(head(compute.isa, inputs, (&self.weight, self.bias.as_deref()), asked))
+    }
+
+    /// The likeliest of the tokens that are allowed.
+    pub(crate) fn greedy_among(
+        &self,
+        compute: Compute,
+        inputs: &mut Inputs,
+        hidden: &Tensor,
+        row: &HeadRow,
+        allowed: &[u32],
+    ) -> Result<Option<u32>> {
+        self.pack(compute, inputs, hidden)?;
+        Ok(greedy_among(compute.isa, inputs, (&self.weight, self.bias.as_deref()), row, allowed))
     }
 
     fn pack(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor) -> Result<()> {

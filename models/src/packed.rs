@@ -75,6 +75,10 @@ pub trait Decoder: Send + Sync {
     /// ids in `asked`, one list per row, in their order.
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
 
+    /// The token with the largest logit among those allowed, a bit for each in words of 32, of a hidden state `(1, hidden_size)` whose row of
+    /// [`head`](Self::head) is given and has a finite normaliser: the lowest id among equals, absent where all of them are −∞.
+    fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>>;
+
     /// Bytes that a new span of that many tokens, at least one, takes over all layers, a source's or a decoder's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 

@@ -63,6 +63,11 @@ pub(crate) struct Constrained {
 pub(crate) struct Mask(SimpleVob);
 
 impl Mask {
+    /// In words of 32.
+    pub(crate) fn bits(&self) -> &[u32] {
+        self.0.as_slice()
+    }
+
     fn has(&self, token: u32) -> bool {
         (token as usize) < self.0.len() && self.0.is_allowed(token)
     }
@@ -70,7 +75,7 @@ impl Mask {
     /// The logits of the tokens that may come next, and minus infinity for all others: those beyond the vocabulary too.
     pub(crate) fn masked(&self, logits: &[f32]) -> Vec<f32> {
         let mut masked = vec![f32::NEG_INFINITY; logits.len()];
-        for ((bits, masked), logits) in self.0.as_slice().iter().zip(masked.chunks_mut(32)).zip(logits.chunks(32)) {
+        for ((bits, masked), logits) in self.bits().iter().zip(masked.chunks_mut(32)).zip(logits.chunks(32)) {
             match *bits {
                 0 => {}
                 u32::MAX => masked.copy_from_slice(logits),
@@ -201,6 +206,11 @@ impl Constrained {
             return Ok(false);
         }
         Ok(self.matcher.validate_tokens(&[token]).map_err(|error| error.to_string())? == 1)
+    }
+
+    /// The tokens that may come next where this one may not.
+    pub(crate) fn instead_of(&mut self, token: u32) -> Result<Option<&Mask>, String> {
+        if self.allows(token)? { Ok(None) } else { self.allowed().map(Some) }
     }
 
     /// Goes on by a token that is allowed.

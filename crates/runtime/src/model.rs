@@ -177,6 +177,10 @@ impl Decoder for Pooled {
         self.threads.run(|| self.decoder.head(hidden, asked))
     }
 
+    fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>> {
+        self.threads.run(|| self.decoder.greedy_among(hidden, row, allowed))
+    }
+
     fn cache_bytes(&self, tokens: usize) -> usize {
         self.decoder.cache_bytes(tokens)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor, bail};
 use candle_nn::ops::rms_norm;
 use candle_nn::rotary_emb::{rope, rope_i};
-use probity_kernels::RopeLayout;
+use probity_kernels::{RopeLayout, likeliest_among};
 
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::decoder::frequencies;
@@ -345,10 +345,15 @@ impl Decoder for DeviceDecoder {
             let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?)?;
             let mut picked = pick(&logits, asked)?.into_iter();
             for ((normaliser, greedy), asked) in normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
-                rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect() });
+                rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect(), block_max: Vec::new() });
             }
         }
         Ok(rows)
+    }
+
+    fn greedy_among(&self, hidden: &Tensor, _: &HeadRow, allowed: &[u32]) -> Result<Option<u32>> {
+        let logits = self.logits(hidden)?.flatten_all()?.to_vec1::<f32>()?;
+        Ok(likeliest_among(&logits, allowed).map(|(_, id)| id as u32))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {

@@ -70,6 +70,10 @@ impl Decoder for Counting {
         self.model.head(hidden, asked)
     }
 
+    fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>> {
+        self.model.greedy_among(hidden, row, allowed)
+    }
+
     fn cache_bytes(&self, tokens: usize) -> usize {
         self.model.cache_bytes(tokens)
     }

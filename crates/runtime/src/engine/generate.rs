@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::behind::Behind;
 use super::draft::{Draft, Drafts, LONGEST};
-use super::sample::{below_infinity, likeliest, sample};
+use super::sample::sample;
 use super::scheduler::{Limits, bytes_in_pieces};
 use super::token_scores::Schedule;
 use super::tree::{PrefixTree, in_groups};
@@ -75,8 +75,8 @@ struct Decoding<'a> {
 
 /// What is known of the token behind a row.
 enum Row<'r> {
-    /// For a text that goes on with the likeliest token.
-    Head(&'r HeadRow),
+    /// For a text that goes on with the likeliest token: the model, and the row of the hidden states that is meant.
+    Head(&'r HeadRow, &'r dyn Decoder, &'r Tensor, usize),
     /// Logits of the whole vocabulary.
     Logits(&'r [f32]),
 }
@@ -97,53 +97,64 @@ impl<'a> Decoding<'a> {
         &self.tokens[self.prompt.tokens.len()..]
     }
 
-    /// Whether it needs whole rows of logits.
-    fn needs_logits(&self) -> bool {
-        self.random.is_some() || self.constrained.is_some()
-    }
-
     /// The next token; absent where the logits are not finite, or the text has strayed.
-    fn choose(&mut self, row: &Row<'_>) -> Option<u32> {
+    fn choose(&mut self, row: &Row<'_>) -> candle_core::Result<Option<u32>> {
         if self.strayed.is_some() {
-            return None;
+            return Ok(None);
         }
-        match row {
-            Row::Head(row) => row.normaliser.is_finite().then_some(row.greedy),
-            Row::Logits(logits) if !below_infinity(logits) => None,
-            Row::Logits(logits) => self.choose_among(logits).map_err(|why| self.strayed = Some(why)).ok()?,
-        }
+        let chosen = match row {
+            Row::Head(row, ..) if !row.normaliser.is_finite() => return Ok(None),
+            Row::Head(row, model, hidden, at) => {
+                let allowed = self.constrained.as_mut().map_or(Ok(None), |constrained| constrained.instead_of(row.greedy));
+                match allowed {
+                    Ok(Some(mask)) => return model.greedy_among(&hidden.narrow(0, *at, 1)?, row, mask.bits()),
+                    allowed => allowed.map(|_| Some(row.greedy)),
+                }
+            }
+            Row::Logits(logits) => self.draw(logits),
+        };
+        Ok(chosen.unwrap_or_else(|why| {
+            self.strayed = Some(why);
+            None
+        }))
     }
 
-    /// The next token from logits that are numbers below infinity; absent where none is above minus infinity.
-    fn choose_among(&mut self, logits: &[f32]) -> Result<Option<u32>, String> {
-        if let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) {
-            let logits = match &mut self.constrained {
-                Some(constrained) => Cow::Owned(constrained.allowed()?.masked(logits)),
-                None => Cow::Borrowed(logits),
-            };
-            return Ok(likeliest(&logits).map(|_| sample(&logits, temperature, limits, random.random())));
+    /// A token drawn from what may come next.
+    fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>, String> {
+        let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) else {
+            unreachable!("only random texts need whole rows of logits")
+        };
+        if logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+            return Ok(None);
         }
-        let token = likeliest(logits);
-        let (Some(constrained), Some(token)) = (&mut self.constrained, token) else { return Ok(token) };
-        // Most often a model keeps to its constraint of itself.
-        if constrained.allows(token)? { Ok(Some(token)) } else { Ok(likeliest(&constrained.allowed()?.masked(logits))) }
+        let logits = match &mut self.constrained {
+            Some(constrained) => Cow::Owned(constrained.allowed()?.masked(logits)),
+            None => Cow::Borrowed(logits),
+        };
+        let possible = logits.iter().any(|logit| *logit > f32::NEG_INFINITY);
+        Ok(possible.then(|| sample(&logits, temperature, limits, random.random())))
     }
 
     /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the guesses are right: the
     /// result where the text ends there.
-    fn advance<'r>(&mut self, guessed: &[u32], row: impl Fn(usize) -> Row<'r>, vocabulary: &Vocabulary<'_>) -> Option<Generated> {
+    fn advance<'r>(
+        &mut self,
+        guessed: &[u32],
+        row: impl Fn(usize) -> Row<'r>,
+        vocabulary: &Vocabulary<'_>,
+    ) -> candle_core::Result<Option<Generated>> {
         for at in 0..=guessed.len() {
-            let token = self.choose(&row(at));
+            let token = self.choose(&row(at))?;
             let right = token.is_some() && token == guessed.get(at).copied();
             let ended = self.push(token, vocabulary);
             if right && !matches!(&ended, Some(Generated { finish: Some(Finish::EndOfTurn), .. })) {
                 self.accepted += 1;
             }
             if ended.is_some() || !right {
-                return ended.map(|generated| Generated { accepted: self.accepted, ..generated });
+                return Ok(ended.map(|generated| Generated { accepted: self.accepted, ..generated }));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Goes on with the next token, absent where there is none; the result where that ends the text.
@@ -335,11 +346,12 @@ impl<'a, E> Generation<'a, '_, E> {
 
     /// Goes on with each text from its rows of hidden states.
     fn advance(&mut self, hidden: &Tensor, passed: Vec<Passed<'a>>) -> Result<(), WalkError<E>> {
-        let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.needs_logits());
+        let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.random.is_some());
         if !greedy.is_empty() {
             let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
-            let heads = self.model.head(&pick(hidden, &rows)?, &vec![Vec::new(); rows.len()])?;
-            self.go_on(greedy, |row| Row::Head(&heads[row]))?;
+            let (model, hidden) = (self.model, pick(hidden, &rows)?);
+            let heads = model.head(&hidden, &vec![Vec::new(); rows.len()])?;
+            self.go_on(greedy, |row| Row::Head(&heads[row], model, &hidden, row))?;
         }
         // Whole rows of logits are only there for those that need them, some at a time.
         let mut whole = whole.into_iter().peekable();
@@ -361,7 +373,7 @@ impl<'a, E> Generation<'a, '_, E> {
         let mut first = 0;
         for Passed { mut text, draft, rows, span } in texts {
             let (tokens, accepted) = (text.generated().len(), text.accepted);
-            let ended = text.advance(&draft.tokens, |at| row(first + at), self.vocabulary);
+            let ended = text.advance(&draft.tokens, |at| row(first + at), self.vocabulary)?;
             first += rows.len();
             let accepted = text.accepted - accepted;
             self.drafts.learn(&draft, accepted);

@@ -2,32 +2,6 @@
 
 use probity_lm::SamplingLimits;
 
-/// Logits that are looked through together, and how many of them at a time.
-const BLOCK: usize = 512;
-const LANES: usize = 16;
-
-/// Whether all are numbers below infinity.
-pub(crate) fn below_infinity(logits: &[f32]) -> bool {
-    logits.chunks(BLOCK).all(|block| block.iter().fold(true, |all, logit| all & (*logit < f32::INFINITY)))
-}
-
-/// The first token with the largest logit, absent where none is above −∞.
-pub(crate) fn likeliest(logits: &[f32]) -> Option<u32> {
-    let (mut largest, mut first) = (f32::NEG_INFINITY, None);
-    for (index, block) in logits.chunks(BLOCK).enumerate() {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        for logits in block.chunks(LANES) {
-            lanes.iter_mut().zip(logits).for_each(|(lane, logit)| *lane = if *logit > *lane { *logit } else { *lane });
-        }
-        let of_block = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
-        if of_block > largest {
-            (largest, first) = (of_block, Some((index * BLOCK, block)));
-        }
-    }
-    let (before, block) = first?;
-    block.iter().position(|logit| *logit == largest).map(|at| (before + at) as u32)
-}
-
 /// Draws from softmax(logits / temperature) within the limits: the first token at which the cumulated probability, in order of ids, exceeds
 /// `uniform`. `logits` have a largest one; those that are −∞ are impossible.
 pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, uniform: f64) -> u32 {
@@ -91,23 +65,6 @@ mod tests {
         drawn.sort_unstable();
         drawn.dedup();
         drawn
-    }
-
-    #[test]
-    fn the_likeliest_is_the_first_of_the_largest_wherever_it_stands() {
-        for (len, at) in [(1, 0), (15, 14), (16, 15), (17, 16), (100, 37), (513, 512), (2000, 700), (2000, 511)] {
-            let mut logits = vec![-2.0; len];
-            logits[at] = -1.0;
-            logits[len - 1] = -1.0;
-            assert_eq!(likeliest(&logits), Some(at as u32));
-            assert!(below_infinity(&logits));
-            for wrong in [f32::NAN, f32::INFINITY] {
-                logits[at] = wrong;
-                assert!(!below_infinity(&logits));
-            }
-        }
-        assert_eq!(likeliest(&[f32::NEG_INFINITY; 40]), None);
-        assert!(below_infinity(&[f32::NEG_INFINITY; 40]));
     }
 
     #[test]
