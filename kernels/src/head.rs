@@ -63,7 +63,7 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
 /// The token with the largest logit among those that are `allowed`, a bit for each in words of 32: the lowest id among equals, absent where
 /// all of them are −∞. `inputs` hold one row, whose [`HeadRow`] by the same head is `row`, with a finite normaliser.
 ///
-/// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found: one, most often.
+/// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found.
 pub fn greedy_among(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), row: &HeadRow, allowed: &[u32]) -> Option<u32> {
     let panels = head.0.panels();
     assert_eq!((inputs.rows(), row.block_max.len()), (1, panels.div_ceil(PANELS)), "one row, whose blocks are known");

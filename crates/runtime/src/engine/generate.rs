@@ -75,8 +75,8 @@ struct Decoding<'a> {
 
 /// What is known of the token behind a row.
 enum Row<'r> {
-    /// For a text that goes on with the likeliest token: the model, and the row of the hidden states that is meant.
-    Head(&'r HeadRow, &'r dyn Decoder, &'r Tensor, usize),
+    /// For a text that goes on with the likeliest token, with the row of the hidden states that it is of.
+    Head { head: &'r HeadRow, hidden: &'r Tensor, at: usize, model: &'r dyn Decoder },
     /// Logits of the whole vocabulary.
     Logits(&'r [f32]),
 }
@@ -103,15 +103,15 @@ impl<'a> Decoding<'a> {
             return Ok(None);
         }
         let chosen = match row {
-            Row::Head(row, ..) if !row.normaliser.is_finite() => return Ok(None),
-            Row::Head(row, model, hidden, at) => {
-                let allowed = self.constrained.as_mut().map_or(Ok(None), |constrained| constrained.instead_of(row.greedy));
-                match allowed {
-                    Ok(Some(mask)) => return model.greedy_among(&hidden.narrow(0, *at, 1)?, row, mask.bits()),
-                    allowed => allowed.map(|_| Some(row.greedy)),
+            Row::Logits(logits) => self.draw(logits),
+            Row::Head { head, .. } if !head.normaliser.is_finite() => Ok(None),
+            Row::Head { head, hidden, at, model } => {
+                match self.constrained.as_mut().map(|constrained| constrained.instead_of(head.greedy)) {
+                    None | Some(Ok(None)) => Ok(Some(head.greedy)),
+                    Some(Ok(Some(mask))) => Ok(model.greedy_among(&hidden.narrow(0, *at, 1)?, head, mask.bits())?),
+                    Some(Err(why)) => Err(why),
                 }
             }
-            Row::Logits(logits) => self.draw(logits),
         };
         Ok(chosen.unwrap_or_else(|why| {
             self.strayed = Some(why);
@@ -351,7 +351,7 @@ impl<'a, E> Generation<'a, '_, E> {
             let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
             let (model, hidden) = (self.model, pick(hidden, &rows)?);
             let heads = model.head(&hidden, &vec![Vec::new(); rows.len()])?;
-            self.go_on(greedy, |row| Row::Head(&heads[row], model, &hidden, row))?;
+            self.go_on(greedy, |at| Row::Head { head: &heads[at], hidden: &hidden, at, model })?;
         }
         // Whole rows of logits are only there for those that need them, some at a time.
         let mut whole = whole.into_iter().peekable();
