@@ -715,7 +715,7 @@ fn the_head_is_the_product_and_its_normaliser() {
                             let better =
                                 |best: Option<usize>, id| if best.is_none_or(|best| logits[id] > logits[best]) { Some(id) } else { best };
                             let expected = (0..vocab_size).filter(|id| allowed(*id)).fold(None, better);
-                            for words in [&words[..], &words[..1 + vocab_size / 32]] {
+                            for words in [&words[..], &words[..=vocab_size / 32]] {
                                 let found = greedy_among(isa, &alone, (&packed, bias), short, words);
                                 assert_eq!(found.map(|id| id as usize), expected, "{form:?} row {row} on {}, {share}", isa.name());
                             }

@@ -8,8 +8,8 @@ FOLDER holds mt_bench_200.json and llmbar_natural.json. Each prompt asks for a v
 the same prompt and as many tokens that may say anything: both are written one behind the other in one process, the order changing from prompt to
 prompt; prompts that end earlier without the schema are left out. The cost is the median of what the one took longer than the other, start and end
 included, by its tokens; a step the time of a text less that of its first token, by its other tokens.
-With --side-by-side N, that many are written at a time, in runs of either kind by turns, and the times are those of all texts together. Needs gguf, tokenizers and numpy in the Python
-that runs it.
+With --side-by-side N, that many are written at a time, in runs of either kind by turns, and the times are those of all texts together. Needs gguf,
+tokenizers and numpy in the Python that runs it.
 """
 
 import argparse
