@@ -54,9 +54,9 @@ def write(options: argparse.Namespace, texts: list[dict], folder: str, repetitio
 
 def one_at_a_time(options: argparse.Namespace, free: list[dict], held: list[dict], folder: str) -> tuple[list[float], list[float]]:
     """Seconds of a step of each text without a schema, and what a schema costs per token."""
-    order = [(0, 1) if number % 2 else (1, 0) for number in range(len(free))]
-    texts = [pair[kind] for pair, kinds in zip(zip(free, held), order) for kind in kinds]
-    at = [(2 * number + kinds.index(0), 2 * number + kinds.index(1)) for number, kinds in enumerate(order)]
+    # Every other pair the other way round.
+    at = [(2 * number + number % 2, 2 * number + 1 - number % 2) for number in range(len(free))]
+    texts = [text for number, pair in enumerate(zip(free, held)) for text in (pair if number % 2 == 0 else pair[::-1])]
 
     def times(answers: list[dict]) -> list[float]:
         ends = [0.0, *(answer["seconds"] for answer in answers)]
@@ -102,18 +102,22 @@ def main() -> None:
         free = [{"tokens": text["tokens"], "max_tokens": len(answer["tokens"])} for text, answer in zip(held, written)]
         written = write(options, free, folder, 1)[0]["answers"]
         asked = len(held)
-        free, held = zip(*((a, b) for a, b, answer in zip(free, held, written) if len(answer["tokens"]) == a["max_tokens"]))
+        pairs = [(a, b) for a, b, answer in zip(free, held, written) if len(answer["tokens"]) == a["max_tokens"]]
+        if not pairs:
+            raise SystemExit("without the schema every text ends earlier: ask for shorter ones (--reason) or more prompts (--pairs)")
+        free, held = map(list, zip(*pairs))
         lengths = [text["max_tokens"] for text in free]
         print(f"{len(held)} of {asked} prompts, texts of {min(lengths)} to {max(lengths)} tokens, {statistics.mean(lengths):.1f} on average")
-        steps, costs = (one_at_a_time if options.side_by_side == 1 else side_by_side)(options, list(free), list(held), folder)
+        steps, costs = (one_at_a_time if options.side_by_side == 1 else side_by_side)(options, free, held, folder)
     step, cost = statistics.median(steps), statistics.median(costs)
-    # The median's 95 % interval by ranks.
+    # The median's 95 % interval by ranks; of fewer than six, where there is none, the range.
+    costs.sort()
     around = math.ceil(1.96 * math.sqrt(len(costs)) / 2)
-    low, high = (sorted(costs)[max(0, min(len(costs) - 1, rank))] for rank in (len(costs) // 2 - around, len(costs) // 2 + around))
+    low, high = costs[max(0, len(costs) // 2 - around)], costs[min(len(costs) - 1, len(costs) // 2 + around)]
+    interval = "95 % interval" if len(costs) > 5 else "range"
     percent = lambda seconds: f"{100 * seconds / step:+.1f} %"
     print(f"{1e3 * step:.3f} ms a token without a schema")
-    print(f"a schema costs {1e3 * cost:+.3f} ms a token, {percent(cost)} (95 % interval {percent(low)} to {percent(high)}, {len(costs)} comparisons)")
-
+    print(f"a schema costs {1e3 * cost:+.3f} ms a token, {percent(cost)} ({interval} {percent(low)} to {percent(high)}, {len(costs)} comparisons)")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ impl Constrained {
     }
 
     /// Whether a token may come next, which takes microseconds where the mask of this place takes up to milliseconds.
-    pub(crate) fn allows(&mut self, token: u32) -> Result<bool, String> {
+    fn allows(&mut self, token: u32) -> Result<bool, String> {
         // The library allots its work when it makes a mask: each text begins with one, so that it does not live on what others have left.
         if !self.begun || self.mask.is_some() || self.is_finished() {
             return Ok(self.allowed()?.has(token));
