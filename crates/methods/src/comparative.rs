@@ -24,7 +24,7 @@ use crate::question::{MATERIAL, capitalised, word_settings};
 use crate::summary::number;
 use crate::template::{Layout, Template, TemplateError};
 use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
-use figures::CellFigures;
+use figures::{Cell, CellFigures};
 use judge::{Judge, Judged};
 
 const TEMPLATES: &[Builtin] = &[
@@ -184,7 +184,7 @@ fn report(
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
-    let (mut headline, averages, agreement) = against_gold(params, samples, gold, &cell_figures, &scores);
+    let (mut headline, averages, agreement) = against_gold(params, samples, gold, &cells, &cell_figures, &scores);
     let preference = preference::figures(params, samples, &cells);
     headline.extend(preference::headline(&preference));
     let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, &cells));
@@ -213,6 +213,7 @@ fn against_gold(
     params: &ComparativeParams,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
+    all_cells: &[Cell],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
 ) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2]) {
@@ -234,14 +235,21 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
+        let pooled = gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of));
         let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
         if params.template.len() > 1 {
             gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);
+            gold::push(&pooled, one.attribute, "mean of templates' probabilities", &mut table);
             table.note(format!("{}: mean of the templates' Spearman {}", one.attribute, number(mean_of_templates)));
         }
         headline.push(Headline::new("Spearman", Some(one.attribute), mean_of_templates));
-        values.push(json!({ "attribute": one.attribute, "scores": averaged, "mean_spearman_of_templates": mean_of_templates }));
+        values.push(json!({
+            "attribute": one.attribute,
+            "scores": averaged,
+            "scores_of_mean_probabilities": pooled,
+            "mean_spearman_of_templates": mean_of_templates,
+        }));
     }
     (headline, values, [table, accuracy])
 }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::equal::equalised;
 use crate::kendall::Pairs;
 use crate::significance::correlation_p;
 
@@ -124,11 +125,12 @@ impl Undefined {
     }
 }
 
-/// The rank of each value, from 1 for the lowest; equal values share the mean of their ranks. `None` where a value is NaN.
+/// The rank of each value, from 1 for the lowest; values that are equal but for rounding ([`equalised`]) share the mean of their ranks. `None` where a value is NaN.
 pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     if values.iter().any(|v| v.is_nan()) {
         return None;
     }
+    let values = equalised(values);
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
@@ -144,9 +146,9 @@ pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     Some(ranks)
 }
 
-/// Whether all values are equal; true of none and of one.
+/// Whether all values are equal but for rounding; true of none and of one.
 pub(crate) fn is_constant(values: &[f64]) -> bool {
-    values.windows(2).all(|w| w[0] == w[1])
+    equalised(values).windows(2).all(|w| w[0] == w[1])
 }
 
 /// Pearson's r of two equally long lists, in [-1, 1].

@@ -1,5 +1,6 @@
 //! Kendall's τ-b and what it is tested with.
 
+use crate::equal::equalised;
 use crate::significance::two_sided_normal;
 
 /// The exact distribution is used up to so many values without ties, as scipy does.
@@ -45,7 +46,7 @@ impl Pairs {
             return None;
         }
         // Adding zero makes -0.0 equal to 0.0 in the total order.
-        let mut pairs: Vec<(f64, f64)> = x.iter().zip(y).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
+        let mut pairs: Vec<(f64, f64)> = equalised(x).into_iter().zip(equalised(y)).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let x_ties = Ties::of(pairs.chunk_by(|a, b| a.0 == b.0));
         let tied_both = Ties::of(pairs.chunk_by(|a, b| a == b)).pairs;

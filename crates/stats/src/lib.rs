@@ -8,6 +8,7 @@ mod alpha;
 mod compare;
 mod correlation;
 mod debias;
+mod equal;
 mod figures;
 #[cfg(test)]
 mod golden;
@@ -24,12 +25,13 @@ pub use alpha::{Level, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{Debias, PositionBias, order_gap};
+pub use equal::{TIE_TOLERANCE, equalised, equalised_within};
 pub use figures::{CorrelationFigures, Estimate, Figures, POOLED_LIMIT, Pooled};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use ranking::{
-    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod, RankingError, Strength,
-    UnknownRankMethod,
+    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod,
+    RankingError, Strength, UnknownRankMethod,
 };
 pub use resample::{Interval, PairedBootstrap, Resampling, quantile};
 pub use significance::{Williams, mean_p, williams};

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
+use crate::equal::equalised;
+
 /// Over pairs of candidates of one context whose gold scores differ: does the prediction order them as gold does?
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PairwiseAccuracy {
@@ -43,7 +45,7 @@ impl PairwiseAccuracy {
     }
 }
 
-/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of each context whose gold differs, once.
+/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of each context whose gold differs by more than rounding ([`equalised`]), once.
 ///
 /// # Panics
 /// Where a context's lists differ in length.
@@ -51,6 +53,7 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
     let mut result = PairwiseAccuracy::default();
     for (predicted, gold) in contexts {
         assert_eq!(predicted.len(), gold.len(), "each candidate has a prediction and a gold score");
+        let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {
                 result.add(predicted[i].partial_cmp(&predicted[j]), gold[i].partial_cmp(&gold[j]));
@@ -66,6 +69,7 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
 /// # Panics
 /// Where a comparison names a candidate without a place in `gold`.
 pub fn comparison_accuracy(comparisons: &[crate::Comparison], gold: &[f64], threshold: f64) -> PairwiseAccuracy {
+    let gold = equalised(gold);
     let mut result = PairwiseAccuracy::default();
     for c in comparisons.iter().filter(|c| c.i != c.j) {
         result.add(c.p.partial_cmp(&threshold), gold[c.i].partial_cmp(&gold[c.j]));

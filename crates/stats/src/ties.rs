@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use crate::equal::equalised;
+
 /// More pairs than this are not calibrated: they are held in memory.
 pub const PAIR_LIMIT: usize = 5_000_000;
 
@@ -107,6 +109,7 @@ fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Opti
         if pairs.len() + more > PAIR_LIMIT || predicted.iter().chain(gold).any(|v| !v.is_finite()) {
             return None;
         }
+        let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {
                 let concordant = (predicted[i] > predicted[j]) == (gold[i] > gold[j]);

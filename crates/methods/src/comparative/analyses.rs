@@ -2,7 +2,7 @@
 //! is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the run.
 
 use probity_data::Sample;
-use probity_stats::{Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context};
+use probity_stats::{Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context, quantile};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
@@ -32,11 +32,30 @@ struct Subset {
     scheme: &'static str,
     /// Comparisons per context; all there are in contexts with fewer.
     comparisons: usize,
-    /// Mean over draws of the mean over contexts, decided at 0.5.
+    /// Over draws of the mean over contexts, decided at 0.5.
     spearman: Option<f64>,
-    /// The same, decided at the median of p over all comparisons of the prompt: few comparisons are seldom symmetric, and over those that are
-    /// not the median follows the candidates.
+    /// The same, decided at the median of p over all comparisons of the prompt, whatever was drawn.
     debiased: Option<f64>,
+    /// The same, decided at the median of p over the comparisons that were drawn: what a judge who was asked no more than that would give. Where they are not symmetric the median
+    /// also follows which candidates came first.
+    debiased_on_subset: Option<f64>,
+    ranges: Ranges,
+}
+
+/// Quantiles over draws at .05 and .95, of each figure of [`Subset`]; absent where no draw has one.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Ranges {
+    spearman: Option<[f64; 2]>,
+    debiased: Option<[f64; 2]>,
+    debiased_on_subset: Option<[f64; 2]>,
+}
+
+/// Mean and range over draws.
+fn over(draws: impl Iterator<Item = Option<f64>>) -> (Option<f64>, Option<[f64; 2]>) {
+    let mut values: Vec<f64> = draws.flatten().collect();
+    let mean = mean(values.iter().copied());
+    values.sort_by(f64::total_cmp);
+    (mean, quantile(&values, 0.05).zip(quantile(&values, 0.95)).map(|(low, high)| [low, high]))
 }
 
 /// Pairwise accuracy of the order among N candidates by themselves.
@@ -83,15 +102,17 @@ impl Of<'_> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
         let schemes = [("random", Pairs::Random(0)), ("no-repeat", Pairs::NoRepeat(0)), ("symmetric", Pairs::Symmetric(0))];
         let point = |scheme: &'static str, pairs: Pairs| {
-            let draws = (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw));
-            let (plain, debiased): (Vec<Option<f64>>, Vec<Option<f64>>) = draws.unzip();
+            let draws: Vec<[Option<f64>; 3]> = (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw)).collect();
+            let [plain, debiased, on_subset] = [0, 1, 2].map(|of| over(draws.iter().map(|draw| draw[of])));
             Subset {
                 attribute: self.attribute.to_owned(),
                 template: self.cell.template_name.clone(),
                 scheme,
                 comparisons: pairs.count().unwrap_or(0),
-                spearman: mean(plain.into_iter().flatten()),
-                debiased: mean(debiased.into_iter().flatten()),
+                spearman: plain.0,
+                debiased: debiased.0,
+                debiased_on_subset: on_subset.0,
+                ranges: Ranges { spearman: plain.1, debiased: debiased.1, debiased_on_subset: on_subset.1 },
             }
         };
         let points =
@@ -99,24 +120,28 @@ impl Of<'_> {
         schemes.into_iter().flat_map(points).map(|(scheme, pairs)| point(scheme, pairs)).collect()
     }
 
-    /// Mean Spearman over contexts of one draw, plain and debiased.
-    fn draw(&self, scheme: &str, pairs: Pairs, draw: usize) -> (Option<f64>, Option<f64>) {
+    /// Mean Spearman over contexts of one draw: plain, debiased over all comparisons, debiased over those drawn.
+    fn draw(&self, scheme: &str, pairs: Pairs, draw: usize) -> [Option<f64>; 3] {
         let choose = |(item, sample): (&Comparisons, &Sample)| {
             let parts = ["subset", scheme, &pairs.to_string(), &draw.to_string(), &sample.id];
             let chosen = pairs.select(item.candidates(), &mut rng_for(self.params.seed, &parts));
             subset(item, |c| chosen.binary_search(&(c.i, c.j)).is_ok())
         };
         let drawn: Vec<Comparisons> = self.cell.items.iter().zip(self.samples).map(choose).collect();
-        (self.spearman(&drawn, 0.5), self.tau.and_then(|tau| self.spearman(&drawn, tau)))
+        let drawn_p: Vec<f64> = drawn.iter().flat_map(Comparisons::judged).map(|c| c.p).collect();
+        let of_drawn = Weight::estimate(&drawn_p).map(|weight| weight.tau);
+        [Some(0.5), self.tau, of_drawn].map(|threshold| self.spearman(&drawn, threshold?))
     }
 
     fn spearman(&self, drawn: &[Comparisons], threshold: f64) -> Option<f64> {
-        let of_item = |(item, golds): (&Comparisons, &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
-            // Of a candidate that was not drawn nothing is known: half of its comparisons won, like an average one's.
-            let scores = item.win_ratio(threshold).into_iter().map(|score| score.unwrap_or(0.5));
-            scores.zip(golds).filter_map(|(score, gold)| Some((score, (*gold)?))).unzip()
+        let of_item = |((item, all), golds): ((&Comparisons, &Comparisons), &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
+            // A candidate that could not be judged has no score and is left out, as everywhere. Of one that was merely not drawn nothing is known: half of its
+            // comparisons won, like an average one's.
+            let judged = all.win_ratio(threshold);
+            let scores = item.win_ratio(threshold).into_iter().zip(judged).map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
+            scores.zip(golds).filter_map(|(score, gold)| Some((score?, (*gold)?))).unzip()
         };
-        let contexts: Vec<(Vec<f64>, Vec<f64>)> = drawn.iter().zip(&self.golds).map(of_item).collect();
+        let contexts: Vec<(Vec<f64>, Vec<f64>)> = drawn.iter().zip(&self.cell.items).zip(&self.golds).map(of_item).collect();
         per_context(Correlation::Spearman, contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
     }
 
@@ -153,8 +178,7 @@ impl Of<'_> {
 }
 
 fn subset(item: &Comparisons, keep: impl Fn(&Comparison) -> bool) -> Comparisons {
-    let kept = item.judged().iter().filter(|c| keep(c)).copied();
-    Comparisons::new(item.candidates(), kept).expect("a subset of what was checked")
+    item.changed(|c| keep(c).then_some(*c))
 }
 
 /// Over candidates that have both.
@@ -172,14 +196,16 @@ fn steps(most: usize) -> Vec<usize> {
 
 impl Analyses {
     pub(super) fn sections(&self) -> Vec<Section> {
-        let mut subsets =
-            Section::new("Spearman by number of comparisons", ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased"]);
+        let mut subsets = Section::new(
+            "Spearman by number of comparisons",
+            ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"],
+        );
         for one in &self.subsets {
             let heads = [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
-            subsets.push(heads.into_iter().chain([one.spearman, one.debiased].map(number)));
+            subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_subset].map(number)));
         }
-        subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one", self.runs));
-        subsets.note("debiased: decided at the median of p over all comparisons of the prompt, whatever was drawn");
+        subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, one that could not be judged is left out", self.runs));
+        subsets.note("debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the comparisons drawn, in whatever orders");
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
         let mut consistency = Section::new("Order among fewer candidates", columns);
         for one in &self.consistency {

@@ -3,7 +3,8 @@
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
-    Comparison, Comparisons, Debias as Weight, Figures, PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
+    Comparison, Comparisons, Conditionals, Debias as Weight, EXACT_SEARCH, Figures, LikelihoodRanking, PairwiseAccuracy, PositionBias,
+    RankMethod, average_ranks, comparison_accuracy, equalised,
 };
 use serde::Serialize;
 
@@ -39,9 +40,7 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
         }
         masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
     }
-    let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| {
-        Comparisons::new(sample.candidates.len(), comparisons).expect("positions are the sample's, and p is a normalised probability")
-    };
+    let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| of_sample(sample, comparisons);
     let items: Vec<Vec<Comparisons>> = comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
     let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
     let mut cells = Vec::with_capacity(items.len());
@@ -57,6 +56,13 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
         });
     }
     cells
+}
+
+/// Comparisons among a sample's candidates, those of one text as one.
+fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = Comparison>) -> Comparisons {
+    let texts: Vec<&str> = sample.candidates.iter().map(|candidate| candidate.text.as_str()).collect();
+    let judged = Comparisons::new(texts.len(), comparisons).expect("positions are the sample's, and p is a normalised probability");
+    judged.of_texts(&texts)
 }
 
 /// A debiasing weight and what it rests on.
@@ -132,7 +138,42 @@ pub(super) struct CellFigures {
     /// Share of those pairs for which the same candidate wins in both orders, at the threshold 0.5.
     order_agreement: Option<f64>,
     mass: Mass,
+    /// Of `--rank likelihood` and its kin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    search: Option<Search>,
     pub(super) gold: Option<CellGold>,
+}
+
+/// How far the searches for the most likely orders got.
+#[derive(Debug, Clone, Serialize)]
+struct Search {
+    /// Contexts whose order is known to be the most likely one.
+    exact: usize,
+    /// Contexts whose order is the best that local searches found.
+    local: usize,
+    /// The most that a better order could win in one of those, in nats.
+    largest_gap: f64,
+    /// What eq. 13 says of the judge's decisions, where it is asked.
+    conditionals: Option<Conditionals>,
+}
+
+impl Search {
+    fn of(found: &[LikelihoodRanking], conditionals: Option<Conditionals>) -> Self {
+        let exact = found.iter().filter(|ranking| ranking.exact).count();
+        let gaps = found.iter().filter(|ranking| !ranking.exact).map(|ranking| ranking.upper_bound - ranking.log_likelihood);
+        Self { exact, local: found.len() - exact, largest_gap: gaps.fold(0.0, f64::max), conditionals }
+    }
+}
+
+/// Scores by sample and candidate.
+fn ranked(rank: RankMethod, items: &[Comparisons]) -> Vec<Vec<Option<f64>>> {
+    let conditionals = conditionals(items);
+    items.iter().map(|item| rank.scores(item, &conditionals)).collect()
+}
+
+/// What the judge's own decisions say of how they come about (eq. 13); those of a judge without bias where no pair was judged in both orders.
+fn conditionals(items: &[Comparisons]) -> Conditionals {
+    Conditionals::estimate(items, 0.5).unwrap_or(Conditionals::SYMMETRIC)
 }
 
 impl Cell {
@@ -149,18 +190,31 @@ impl Cell {
     /// A sample's comparisons, reweighted where there is debiasing.
     pub(super) fn reweighted(&self, item: usize) -> Comparisons {
         let Some(weight) = self.weight() else { return self.items[item].clone() };
-        let judged = self.items[item].judged().iter().map(|c| Comparison { p: weight.apply(c.p), ..*c });
-        Comparisons::new(self.items[item].candidates(), judged).expect("reweighting keeps probabilities in [0, 1]")
+        self.items[item].changed(|c| Some(Comparison { p: weight.apply(c.p), ..*c }))
+    }
+
+    /// All samples' comparisons with the weight in force.
+    fn all_reweighted(&self) -> Vec<Comparisons> {
+        (0..self.items.len()).map(|item| self.reweighted(item)).collect()
     }
 
     /// Scores by sample and candidate with the weight in force.
     pub(super) fn scores(&self) -> Vec<Vec<Option<f64>>> {
-        (0..self.items.len()).map(|item| self.rank.scores(&self.reweighted(item))).collect()
+        ranked(self.rank, &self.all_reweighted())
     }
 
     /// Scores by sample and candidate without debiasing.
     fn scores_as_judged(&self) -> Vec<Vec<Option<f64>>> {
-        self.items.iter().map(|item| self.rank.scores(item)).collect()
+        ranked(self.rank, &self.items)
+    }
+
+    /// How far the searches for the most likely orders got; absent where scores are none of that kind.
+    fn search(&self) -> Option<Search> {
+        let items = self.all_reweighted();
+        let conditionals = conditionals(&items);
+        let found: Option<Vec<LikelihoodRanking>> = items.iter().map(|item| self.rank.search(item, &conditionals)).collect();
+        let estimated = (self.rank == RankMethod::HardLikelihood).then_some(conditionals);
+        found.map(|found| Search::of(&found, estimated))
     }
 
     pub(super) fn figures(&self, samples: &[Sample], gold: &[GoldUse<'_>]) -> CellFigures {
@@ -184,6 +238,7 @@ impl Cell {
             order_gap_max: gaps.iter().copied().reduce(f64::max),
             order_agreement: mean(agreements.into_iter().map(|same| f64::from(u8::from(same)))),
             mass: self.mass,
+            search: self.search(),
             gold: present.then(|| self.against_gold(samples)),
         }
     }
@@ -225,7 +280,31 @@ pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f6
         let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();
         scores.and_then(mean)
     };
-    first.iter().enumerate().map(|(item, scores)| (0..scores.len()).map(|candidate| average(item, candidate)).collect()).collect()
+    let averages =
+        |(item, scores): (usize, &Vec<Option<f64>>)| equal_scores((0..scores.len()).map(|candidate| average(item, candidate)).collect());
+    first.iter().enumerate().map(averages).collect()
+}
+
+/// The same scores, those that rounding alone tells apart as one number.
+fn equal_scores(scores: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    let mut equal = equalised(&scores.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
+    scores.into_iter().map(|score| score.and_then(|_| equal.next())).collect()
+}
+
+/// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of comparisons that every template has.
+pub(super) fn scores_of_mean_probabilities(samples: &[Sample], cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+    let of_templates: Vec<Vec<Comparisons>> = cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::all_reweighted).collect();
+    let Some(first) = of_templates.first() else { return Vec::new() };
+    let p_of = |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
+    let averaged = |(item, sample): (usize, &Sample)| {
+        let mean_p = |c: &Comparison| {
+            let all: Option<Vec<f64>> = of_templates.iter().map(|items| p_of(&items[item], c)).collect();
+            Some(Comparison { p: all.and_then(mean)?, ..*c })
+        };
+        of_sample(sample, first[item].judged().iter().filter_map(mean_p))
+    };
+    let items: Vec<Comparisons> = samples.iter().enumerate().map(averaged).collect();
+    ranked(cells[0].rank, &items)
 }
 
 #[derive(Serialize)]
@@ -341,6 +420,20 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
         let place = format!("{}, template {}", cell.attribute, cell.template);
         if cell.order_agreement.is_some_and(|share| share < 0.5) {
             table.note(format!("{place}: most verdicts turn with the order, so the model judges places more than texts."));
+        }
+        if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
+            table.note(format!(
+                "{place}: the most likely order is known for {exact} samples; for {local} with more than {EXACT_SEARCH} texts it is the best of \
+                 many local searches, and no order is more than {largest_gap:.3} nats more likely."
+            ));
+        }
+        if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
+            let what = if of.tell() { "" } else { "; so its decisions say nothing about the texts, and all scores are equal" };
+            table.note(format!(
+                "{place}: by its own decisions the judge names the first shown with probability {:.3} where it is better and {:.3} where it \
+                 is worse (eq. 13){what}.",
+                of.said_where_better, of.said_where_worse
+            ));
         }
         if cell.mass.low > 0 {
             let Mass { low, answers, .. } = cell.mass;

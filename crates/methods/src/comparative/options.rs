@@ -33,7 +33,8 @@ pub struct ComparativeParams {
     #[arg(long, default_value = "full", value_name = "SCHEME")]
     pub pairs: Pairs,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the order under which the
-    /// probabilities (or, with `hard-`, the decisions) are most likely.
+    /// probabilities are most likely; with `hard-` the decisions, as likely as the judge's own statistics make them (eq. 13), or, with
+    /// `-symmetric`, as those of a judge without a preference for a place.
     #[arg(long, default_value_t = RankMethod::WinRatio, value_parser = rank_parser(), value_name = "METHOD")]
     pub rank: RankMethod,
     /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both orders count.
@@ -71,11 +72,11 @@ pub enum Debias {
     /// Probabilities are used as they are.
     None,
     /// One weight for all comparisons of the run.
-    #[default]
     Global,
     /// One weight per attribute, over all templates.
     PerAttribute,
-    /// One weight per attribute and template.
+    /// One weight per attribute and template: the bias of one prompt is not another's.
+    #[default]
     PerPrompt,
 }
 

@@ -101,7 +101,8 @@ impl PreferenceFigures {
     fn add(&mut self, judged: &[Comparison], gold: [f64; 2]) {
         let first = judged.iter().find(|c| (c.i, c.j) == (0, 1)).copied();
         let second = judged.iter().find(|c| (c.i, c.j) == (1, 0)).copied();
-        let both = first.zip(second).map(|(first, second)| Comparison { p: f64::midpoint(first.p, 1.0 - second.p), ..first });
+        // The mean of p and 1 − p of the other order, in the form that is exactly one half where the two orders cancel.
+        let both = first.zip(second).map(|(first, second)| Comparison { p: 0.5 + (first.p - second.p) / 2.0, ..first });
         let add = |figure: &mut PairwiseAccuracy, comparison: Option<Comparison>| {
             *figure = figure.merged(comparison_accuracy(comparison.as_slice(), &gold, 0.5));
         };

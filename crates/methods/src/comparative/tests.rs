@@ -60,6 +60,41 @@ fn a_perfect_three_item_ranking_has_win_ratios_of_one_half_and_zero() {
 }
 
 #[test]
+fn candidates_of_one_text_have_one_score_and_one_rank_under_every_ranking() {
+    // Gold differs, texts do not; which comparisons are drawn and rounding must not rank them.
+    let mut same = sample("a", &[1.0, 3.0, 2.0]);
+    let text = same.candidates[0].text.clone();
+    same.candidates.iter_mut().for_each(|candidate| candidate.text.clone_from(&text));
+    let model = pair_judge(0.37, 1.3);
+    for rank in ["win-ratio", "mean-prob", "bradley-terry", "likelihood", "hard-likelihood", "hard-likelihood-symmetric"] {
+        for more in ["--pairs symmetric:4", "--pairs random:4", "--template 1 --template 2 --debias per-prompt"] {
+            let (result, output) = run(&format!("{COMPARE} --rank {rank} {more}"), std::slice::from_ref(&same), &model);
+            let summary = result.expect("runs");
+            let rows = output.rows("scores");
+            let judged: Vec<&Value> = rows.iter().copied().filter(|row| !row["score"].is_null()).collect();
+            assert!(judged.windows(2).all(|w| w[0]["score"] == w[1]["score"] && w[0]["rank"] == w[1]["rank"]), "{rank} {more}: {rows:?}");
+            assert!(
+                judged.len() > 1 && at(&summary.values, "/gold/0/scores/spearman/mean").as_f64().is_none_or(|rho| rho == 0.0),
+                "{rank} {more}"
+            );
+            assert_ne!(figure(&summary, "/gold/0/scores/pairwise/tied"), 0.0, "{rank} {more}");
+        }
+    }
+}
+
+#[test]
+fn the_analyses_leave_out_a_candidate_that_could_not_be_judged() {
+    let mut all = samples();
+    let spearman = |samples: &[Sample]| {
+        let full = summary(&format!("{COMPARE} --analyses --analysis-runs 3"), samples, &pair_judge(1.0, 0.0));
+        let last = at(&full.values, "/analyses/subsets").as_array().expect("some").last().expect("one").clone();
+        (last["spearman"].as_f64(), last["debiased_on_subset"].as_f64(), last["ranges"]["spearman"].clone())
+    };
+    all[0].candidates[2].text.clear();
+    assert_eq!(spearman(&all), (Some(1.0), Some(1.0), serde_json::json!([1.0, 1.0])));
+}
+
+#[test]
 fn a_judge_that_favours_the_first_is_debiased_to_one_half_and_regains_its_ranking() {
     let biased = pair_judge(0.5, 8.0);
     for debias in ["global", "per-attribute", "per-prompt"] {
@@ -130,7 +165,7 @@ fn notes_tell_a_shared_threshold_from_comparisons_that_are_all_alike() {
         })
     };
     let (shared, alike) = ("--debias per-prompt balances each", "p = τ exactly");
-    let global = summary(&two, &samples(), &model());
+    let global = summary(&format!("{two} --debias global"), &samples(), &model());
     assert!(notes(&global).contains(shared) && !notes(&global).contains(alike), "{}", notes(&global));
     let each = summary(&format!("{two} --debias per-prompt"), &samples(), &model());
     assert!(!notes(&each).contains(shared) && !notes(&each).contains(alike), "{}", notes(&each));

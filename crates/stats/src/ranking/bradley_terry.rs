@@ -9,6 +9,9 @@ use crate::significance::normal_bound;
 /// The weight of the prior that [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry) uses.
 pub const BRADLEY_TERRY_PRIOR: f64 = 0.1;
 
+/// Strengths maximise their likelihood to about 1e-10; what differs by less than this is equal.
+const STRENGTH_ROUNDING: f64 = 1e-9;
+
 /// Newton's method has long converged by then; a bound, not a setting.
 const MOST_STEPS: usize = 200;
 
@@ -39,7 +42,7 @@ impl Comparisons {
         assert!(prior > 0.0 && prior.is_finite(), "the prior has a positive weight");
         let involved = self.involved();
         let game = Game::new(self, &involved, prior);
-        self.spread(&involved, game.solve())
+        self.spread(involved.into_iter().zip(game.solve()).collect(), STRENGTH_ROUNDING)
     }
 
     /// The strengths with intervals from the observed information (the curvature of the regularised likelihood). `confidence` lies in (0, 1). Each
@@ -63,8 +66,7 @@ impl Comparisons {
             let standard_error = distance.iter().zip(solved).map(|(c, s)| c * s).sum::<f64>().sqrt();
             Strength { strength, standard_error, low: strength - bound * standard_error, high: strength + bound * standard_error }
         };
-        let strengths = theta.iter().enumerate().map(strength).collect();
-        self.spread(&involved, strengths)
+        self.spread_each(involved.iter().copied().zip(theta.iter().enumerate().map(strength)))
     }
 
     /// Percentile intervals of the strengths over resampled comparisons; none for a candidate that half of the resamples leave out.
@@ -74,18 +76,11 @@ impl Comparisons {
     pub fn bradley_terry_resampled(&self, prior: f64, resampling: &Resampling) -> Vec<Option<Interval>> {
         let drawn = resampling.distribution(self.judged.len(), |drawn| {
             let judged = drawn.iter().map(|index| self.judged[*index]).collect();
-            Self { candidates: self.candidates, judged }.bradley_terry(prior)
+            Self { texts: self.texts.clone(), judged }.bradley_terry(prior)
         });
-        (0..self.candidates).map(|candidate| resampling.percentiles(drawn.iter().map(|strengths| strengths[candidate]).collect())).collect()
-    }
-
-    /// Values of the involved candidates at their places among all.
-    fn spread<T: Copy>(&self, involved: &[usize], values: Vec<T>) -> Vec<Option<T>> {
-        let mut all = vec![None; self.candidates];
-        for (&candidate, value) in involved.iter().zip(values) {
-            all[candidate] = Some(value);
-        }
-        all
+        (0..self.candidates())
+            .map(|candidate| resampling.percentiles(drawn.iter().map(|strengths| strengths[candidate]).collect()))
+            .collect()
     }
 }
 
@@ -100,10 +95,10 @@ struct Game {
 impl Game {
     fn new(comparisons: &Comparisons, involved: &[usize], prior: f64) -> Self {
         let n = involved.len();
-        let mut position = vec![0; comparisons.candidates];
+        let mut position = vec![0; comparisons.candidates()];
         involved.iter().enumerate().for_each(|(at, &candidate)| position[candidate] = at);
         let mut game = Self { wins: vec![0.0; n], met: vec![vec![0.0; n]; n], prior };
-        for c in &comparisons.judged {
+        for c in comparisons.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (i, j) = (position[c.i], position[c.j]);
             game.wins[i] += c.p;
             game.wins[j] += 1.0 - c.p;

@@ -6,13 +6,17 @@
 
 use serde::Serialize;
 
-use super::Comparisons;
+use super::linear_order::LinearOrder;
+use super::{Comparisons, Conditionals};
 
-/// Up to so many judged candidates all orders are searched; beyond, a local search gives an order that no single move improves.
-pub const EXACT_SEARCH: usize = 16;
+/// Up to so many judged texts all orders are searched; beyond, many local searches give an order and a bound on what a better one could win.
+pub const EXACT_SEARCH: usize = super::linear_order::EXACT_SEARCH;
 
 /// A probability nearer to 0 or 1 counts as this near: contradicting certainties stay comparable.
 pub const PROBABILITY_FLOOR: f64 = 1e-12;
+
+/// Mean places differ by rounding below this.
+const PLACE_ROUNDING: f64 = 1e-9;
 
 /// The most likely ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,28 +24,26 @@ pub struct LikelihoodRanking {
     /// How many judged candidates stand below the candidate: the best of n has n − 1. Where several orders are equally likely it is the mean
     /// over them (exact search), or over the places of neighbours that nothing tells apart (local search).
     pub scores: Vec<Option<f64>>,
-    /// The natural logarithm of the likelihood of the best order.
+    /// The natural logarithm of the likelihood of the order that was found.
     pub log_likelihood: f64,
-    /// Whether no order is more likely. Otherwise the search was local.
+    /// No order has a greater log-likelihood than this; `log_likelihood` itself after an exact search.
+    pub upper_bound: f64,
+    /// Whether no order is more likely: all were searched, or the bound is reached.
     pub exact: bool,
 }
 
 impl Comparisons {
     /// Eqs. 11–12: the ranks that maximise Π p^z (1 − p)^(1 − z), z = 1 where the first stands above the second.
     pub fn max_likelihood(&self) -> LikelihoodRanking {
-        self.most_likely(|p| (p.max(PROBABILITY_FLOOR).ln(), (1.0 - p).max(PROBABILITY_FLOOR).ln()))
+        self.most_likely(|p| (log(p), log(1.0 - p)))
     }
 
-    /// Eq. 13 for a judge without positional bias: the same from hard decisions at `threshold`. A probability at the threshold is no decision.
-    ///
-    /// The ranks are those that agree with most decisions, whatever P(first wins | first is better) is as long as it is above 0.5; it is set
-    /// to e / (1 + e), so that a decision weighs exactly one natural unit.
-    pub fn max_approximate_likelihood(&self, threshold: f64) -> LikelihoodRanking {
-        let right = 1.0 / (1.0 + (-1.0_f64).exp());
-        let (right, wrong) = (right.ln(), (1.0 - right).ln());
+    /// Eq. 13: the same from hard decisions at `threshold`, each as likely as `conditionals` say. A probability at the threshold is no decision.
+    pub fn max_approximate_likelihood(&self, threshold: f64, conditionals: &Conditionals) -> LikelihoodRanking {
+        let Conditionals { said_where_better: better, said_where_worse: worse } = *conditionals;
         self.most_likely(|p| match p.partial_cmp(&threshold) {
-            Some(std::cmp::Ordering::Greater) => (right, wrong),
-            Some(std::cmp::Ordering::Less) => (wrong, right),
+            Some(std::cmp::Ordering::Greater) => (log(better), log(worse)),
+            Some(std::cmp::Ordering::Less) => (log(1.0 - better), log(1.0 - worse)),
             _ => (0.0, 0.0),
         })
     }
@@ -49,27 +51,31 @@ impl Comparisons {
     /// `evidence(p)`: the log-likelihood of a comparison where its first is the better one, and where it is not.
     fn most_likely(&self, evidence: impl Fn(f64) -> (f64, f64)) -> LikelihoodRanking {
         let involved = self.involved();
-        let mut position = vec![0; self.candidates];
-        involved.iter().enumerate().for_each(|(at, &candidate)| position[candidate] = at);
-        let mut ordering = Ordering { gains: vec![vec![0.0; involved.len()]; involved.len()], base: 0.0, tolerance: 0.0 };
-        for c in &self.judged {
+        let mut position = vec![0; self.candidates()];
+        involved.iter().enumerate().for_each(|(at, &text)| position[text] = at);
+        let mut gains = vec![vec![0.0; involved.len()]; involved.len()];
+        let mut base = 0.0;
+        for c in self.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (for_first, for_second) = evidence(c.p);
             let (i, j) = (position[c.i], position[c.j]);
-            ordering.gains[i][j] += (for_first - for_second) / 2.0;
-            ordering.gains[j][i] -= (for_first - for_second) / 2.0;
-            ordering.base += f64::midpoint(for_first, for_second);
+            gains[i][j] += (for_first - for_second) / 2.0;
+            gains[j][i] -= (for_first - for_second) / 2.0;
+            base += f64::midpoint(for_first, for_second);
         }
-        ordering.tolerance = 1e-12 * (1.0 + ordering.gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
-        let exact = involved.len() <= EXACT_SEARCH;
-        let (places, best) = if exact { ordering.exact() } else { ordering.local(self.start(&involved)) };
-        let mut scores = vec![None; self.candidates];
-        for (&candidate, place) in involved.iter().zip(places) {
-            scores[candidate] = Some(involved.len() as f64 - 1.0 - place);
+        let widths: Vec<usize> = involved.iter().map(|&text| self.copies(text)).collect();
+        let candidates: usize = widths.iter().sum();
+        let tolerance = 1e-12 * (1.0 + gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
+        let found = LinearOrder { gains, tolerance, widths }.best(self.start(&involved));
+        let below = involved.into_iter().zip(found.places).map(|(text, place)| (text, candidates as f64 - 1.0 - place)).collect();
+        LikelihoodRanking {
+            scores: self.spread(below, PLACE_ROUNDING),
+            log_likelihood: base + found.value,
+            upper_bound: base + found.bound,
+            exact: found.bound - found.value <= tolerance,
         }
-        LikelihoodRanking { scores, log_likelihood: ordering.base + best, exact }
     }
 
-    /// Positions among the involved candidates by mean probability, the best first.
+    /// Positions among the involved texts by mean probability, the best first.
     fn start(&self, involved: &[usize]) -> Vec<usize> {
         let mean = self.mean_probability();
         let score = |at: usize| mean[involved[at]].expect("an involved candidate has a mean");
@@ -79,109 +85,9 @@ impl Comparisons {
     }
 }
 
-/// The linear ordering problem: `gains[i][j]` is won where i stands before j; antisymmetric.
-struct Ordering {
-    gains: Vec<Vec<f64>>,
-    base: f64,
-    // Sums that differ by less are equal but for rounding.
-    tolerance: f64,
-}
-
-impl Ordering {
-    /// The mean place (from 0) of each over all best orders, and what these win: dynamic programming over the sets that can stand in front.
-    fn exact(&self) -> (Vec<f64>, f64) {
-        let n = self.gains.len();
-        let sets = 1_usize << n;
-        let members = |set: usize| (0..n).filter(move |i| set >> i & 1 == 1);
-        // What is won by putting `last` behind all others of the set.
-        let won = |set: usize, last: usize| -> f64 { members(set).map(|i| self.gains[i][last]).sum() };
-        let mut best = vec![0.0_f64; sets];
-        let mut ways = vec![0.0_f64; sets];
-        // Which members of the set stand last in a best order of it.
-        let mut lasts = vec![0_u32; sets];
-        ways[0] = 1.0;
-        for set in 1..sets {
-            let value = |last: usize| best[set & !(1 << last)] + won(set, last);
-            let values: Vec<(usize, f64)> = members(set).map(|last| (last, value(last))).collect();
-            let top = values.iter().fold(f64::NEG_INFINITY, |m, (_, v)| m.max(*v));
-            for (last, _) in values.into_iter().filter(|(_, v)| top - v <= self.tolerance) {
-                lasts[set] |= 1 << last;
-                ways[set] += ways[set & !(1 << last)];
-            }
-            best[set] = top;
-        }
-        // Backwards: the share of all best orders that go through each set.
-        let mut share = vec![0.0_f64; sets];
-        share[sets - 1] = 1.0;
-        let mut places = vec![0.0; n];
-        for set in (1..sets).rev().filter(|&s| ways[s] > 0.0) {
-            for last in members(lasts[set] as usize) {
-                let front = set & !(1 << last);
-                let part = share[set] * ways[front] / ways[set];
-                share[front] += part;
-                places[last] += part * f64::from(front.count_ones());
-            }
-        }
-        (places, best[sets - 1])
-    }
-
-    /// The place of each in the order that a local search finds from `order`, and what it wins.
-    fn local(&self, order: Vec<usize>) -> (Vec<f64>, f64) {
-        let order = self.improved(order);
-        (self.shared_places(&order), self.value(&order))
-    }
-
-    /// Moves one to another place while that wins anything, the best move first.
-    fn improved(&self, mut order: Vec<usize>) -> Vec<usize> {
-        while let Some((from, to)) = self.best_move(&order) {
-            let moved = order.remove(from);
-            order.insert(to, moved);
-        }
-        order
-    }
-
-    fn value(&self, order: &[usize]) -> f64 {
-        order.iter().enumerate().flat_map(|(at, &i)| order[at + 1..].iter().map(move |&j| self.gains[i][j])).sum()
-    }
-
-    fn best_move(&self, order: &[usize]) -> Option<(usize, usize)> {
-        let mut best = (self.tolerance, None);
-        for from in 0..order.len() {
-            let i = order[from];
-            let mut gain = 0.0;
-            for (to, &j) in order.iter().enumerate().take(from).rev() {
-                gain += 2.0 * self.gains[i][j];
-                if gain > best.0 {
-                    best = (gain, Some((from, to)));
-                }
-            }
-            gain = 0.0;
-            for (to, &j) in order.iter().enumerate().skip(from + 1) {
-                gain += 2.0 * self.gains[j][i];
-                if gain > best.0 {
-                    best = (gain, Some((from, to)));
-                }
-            }
-        }
-        best.1
-    }
-
-    /// Neighbours among whom no gain tells one from another share the mean of their places.
-    fn shared_places(&self, order: &[usize]) -> Vec<f64> {
-        let mut places = vec![0.0; order.len()];
-        let mut start = 0;
-        while start < order.len() {
-            let mut end = start + 1;
-            while end < order.len() && order[start..end].iter().all(|&i| self.gains[i][order[end]].abs() <= self.tolerance) {
-                end += 1;
-            }
-            for &i in &order[start..end] {
-                places[i] = (start + end - 1) as f64 / 2.0;
-            }
-            start = end;
-        }
-        places
-    }
+/// The logarithm of a probability no nearer to 0 than [`PROBABILITY_FLOOR`].
+fn log(p: f64) -> f64 {
+    p.max(PROBABILITY_FLOOR).ln()
 }
 
 #[cfg(test)]
@@ -244,7 +150,8 @@ mod tests {
         for score in circle.max_likelihood().scores {
             assert!((score.expect("judged") - 1.0).abs() < 1e-12);
         }
-        assert_eq!(comparisons(2, &[]).max_likelihood(), LikelihoodRanking { scores: vec![None; 2], log_likelihood: 0.0, exact: true });
+        let none = LikelihoodRanking { scores: vec![None; 2], log_likelihood: 0.0, upper_bound: 0.0, exact: true };
+        assert_eq!(comparisons(2, &[]).max_likelihood(), none);
     }
 
     #[test]
@@ -255,13 +162,26 @@ mod tests {
 
     #[test]
     fn more_candidates_than_exact_search_takes_are_ordered_by_strength() {
-        let strengths: Vec<f64> = (0..20).map(|i| f64::from((i * 7) % 20) / 10.0).collect();
-        let found = full(&strengths, 0.4).max_likelihood();
+        let strengths: Vec<f64> = (0..31).map(|i| f64::from((i * 7) % 31) / 10.0).collect();
+        let found = full(&strengths, 0.0).max_likelihood();
         let scores: Vec<f64> = found.scores.into_iter().map(|s| s.expect("judged")).collect();
-        assert!(!found.exact);
+        assert!(found.exact, "each pair has its own way, so the bound is reached");
         assert_eq!(crate::spearman(&scores, &strengths), Some(1.0));
-        let even: Vec<_> = (1..20).map(|i| (i - 1, i, 0.5)).collect();
-        assert!(comparisons(20, &even).max_likelihood().scores.iter().all(|s| *s == Some(9.5)));
+        let even: Vec<_> = (1..30).map(|i| (i - 1, i, 0.5)).collect();
+        assert!(comparisons(30, &even).max_likelihood().scores.iter().all(|s| *s == Some(14.5)));
+    }
+
+    /// All ordered pairs of `n` candidates, judged by seeded whims.
+    fn whims(n: usize, seed: usize) -> Comparisons {
+        let pairs = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j).enumerate();
+        let p = |k: usize| (((k + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract();
+        comparisons(n, &pairs.map(|(k, (i, j))| (i, j, p(k))).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn above_exact_search_the_result_says_how_much_a_better_order_could_win() {
+        let found = whims(24, 1).max_likelihood();
+        assert!(!found.exact && found.upper_bound > found.log_likelihood, "{found:?}");
     }
 
     #[test]
@@ -276,8 +196,8 @@ mod tests {
     #[test]
     fn decisions_that_contradict_each_other_leave_both_in_the_middle() {
         let c = comparisons(2, &[(0, 1, 0.9), (0, 1, 0.2)]);
-        assert_eq!(c.max_approximate_likelihood(0.5).scores, [Some(0.5), Some(0.5)]);
-        assert_eq!(c.max_approximate_likelihood(0.1).scores, [Some(1.0), Some(0.0)]);
+        assert_eq!(c.max_approximate_likelihood(0.5, &Conditionals::SYMMETRIC).scores, [Some(0.5), Some(0.5)]);
+        assert_eq!(c.max_approximate_likelihood(0.1, &Conditionals::SYMMETRIC).scores, [Some(1.0), Some(0.0)]);
     }
 
     proptest! {
@@ -303,39 +223,8 @@ mod tests {
             let decided = c.judged().iter().filter(|c| c.p != 0.5).count();
             let right = std::f64::consts::E / (1.0 + std::f64::consts::E);
             let expected = most as f64 * right.ln() + (decided - most) as f64 * (1.0 - right).ln();
-            let found = c.max_approximate_likelihood(0.5);
+            let found = c.max_approximate_likelihood(0.5, &Conditionals::SYMMETRIC);
             prop_assert!((found.log_likelihood - expected).abs() < 1e-9);
-        }
-
-        #[test]
-        fn local_search_improves_to_where_no_move_helps_and_never_beyond_exact_search(c in any_comparisons(8)) {
-            let mut ordering = Ordering { gains: vec![vec![0.0; 8]; 8], base: 0.0, tolerance: 1e-12 };
-            for k in c.judged() {
-                ordering.gains[k.i][k.j] += k.p - 0.5;
-                ordering.gains[k.j][k.i] -= k.p - 0.5;
-            }
-            let start: Vec<usize> = (0..8).collect();
-            let order = ordering.improved(start.clone());
-            prop_assert!(ordering.best_move(&order).is_none());
-            let (places, value) = ordering.local(start.clone());
-            prop_assert!(ordering.value(&start) <= value + 1e-9 && value <= ordering.exact().1 + 1e-9);
-            prop_assert!(order.windows(2).all(|w| places[w[0]] <= places[w[1]]));
-            prop_assert_eq!(places.iter().sum::<f64>(), 28.0);
-        }
-
-        #[test]
-        fn the_gain_of_a_move_is_the_difference_in_value(c in any_comparisons(8)) {
-            let mut ordering = Ordering { gains: vec![vec![0.0; 8]; 8], base: 0.0, tolerance: 1e-12 };
-            for k in c.judged() {
-                ordering.gains[k.i][k.j] += k.p - 0.5;
-                ordering.gains[k.j][k.i] -= k.p - 0.5;
-            }
-            let order: Vec<usize> = (0..8).collect();
-            let moved = |from: usize, to: usize| { let mut o = order.clone(); let m = o.remove(from); o.insert(to, m); o };
-            let values = (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).map(|(from, to)| ordering.value(&moved(from, to)));
-            let top = values.fold(f64::NEG_INFINITY, f64::max);
-            let chosen = ordering.best_move(&order).map_or_else(|| ordering.value(&order), |(from, to)| ordering.value(&moved(from, to)));
-            prop_assert!((top - chosen).abs() < 1e-9, "{top} {chosen}");
         }
     }
 }

@@ -1,17 +1,21 @@
 //! From comparisons to scores (paper 002, §3.4 and appendix B).
 //!
 //! Every way gives each candidate a score, higher is better, `None` for a candidate that no comparison involves. No score depends on the order
-//! in which the comparisons come.
+//! in which the comparisons come, candidates of the same text have the same score, and scores that are equal but for rounding are one number.
 
 mod bradley_terry;
+mod conditionals;
 mod likelihood;
+mod linear_order;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::equal::equalised_within;
 pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
+pub use conditionals::Conditionals;
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
 
 /// A judged comparison: candidate `i` stood first and is better than `j` with probability `p`.
@@ -53,7 +57,8 @@ pub enum RankingError {
 /// The judged comparisons among a context's candidates, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparisons {
-    candidates: usize,
+    // For each candidate the first of the same text; itself where there is no other.
+    texts: Vec<usize>,
     // Sorted, so that sums have one order; without the diagonal.
     judged: Vec<Comparison>,
 }
@@ -75,12 +80,35 @@ impl Comparisons {
             }
         }
         judged.sort_by(|a, b| (a.i, a.j).cmp(&(b.i, b.j)).then(a.p.total_cmp(&b.p)));
-        Ok(Self { candidates, judged })
+        Ok(Self { texts: (0..candidates).collect(), judged })
+    }
+
+    /// Says which candidates have the same text: they are ranked as one, by the comparisons of all of them, and what one of them won against another says nothing.
+    /// Where each had only its own comparisons, which ones were drawn would part what is equal.
+    ///
+    /// # Panics
+    /// Where there is not one text for each candidate.
+    #[must_use]
+    pub fn of_texts<T: PartialEq>(mut self, texts: &[T]) -> Self {
+        assert_eq!(texts.len(), self.candidates(), "each candidate has a text");
+        self.texts = texts.iter().map(|text| texts.iter().position(|other| other == text).expect("it is its own first")).collect();
+        self
+    }
+
+    /// The same candidates and texts with other comparisons: those that `change` leaves, as it leaves them.
+    ///
+    /// # Panics
+    /// Where a comparison becomes none.
+    #[must_use]
+    pub fn changed(&self, change: impl Fn(&Comparison) -> Option<Comparison>) -> Self {
+        let changed =
+            Self::new(self.candidates(), self.judged.iter().filter_map(change)).expect("a comparison of the same candidates stays one");
+        Self { texts: self.texts.clone(), ..changed }
     }
 
     /// How many candidates there are, judged or not.
     pub fn candidates(&self) -> usize {
-        self.candidates
+        self.texts.len()
     }
 
     /// The comparisons by (i, j, p), without those of a candidate with itself.
@@ -106,8 +134,7 @@ impl Comparisons {
             let at = |limit: (usize, usize)| self.judged.partition_point(|c| (c.i, c.j) < limit);
             at((i, j + 1)) - at((i, j))
         };
-        let judged = self.judged.iter().filter(|c| times(c.i, c.j) == times(c.j, c.i)).copied().collect();
-        Self { candidates: self.candidates, judged }
+        self.changed(|c| (times(c.i, c.j) == times(c.j, c.i)).then_some(*c))
     }
 
     /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins where p > `threshold`, the second where p is below; at
@@ -123,37 +150,81 @@ impl Comparisons {
 
     /// The mean over each candidate's comparisons of `share(p)` where it stood first and 1 − `share(p)` where it stood second.
     fn mean_of(&self, share: impl Fn(f64) -> f64) -> Vec<Option<f64>> {
-        let mut sums = vec![(0.0, 0_usize); self.candidates];
-        for c in &self.judged {
-            let first = share(c.p);
+        let mut sums = vec![(0.0, 0_usize); self.candidates()];
+        for c in self.between_texts() {
+            // A text neither wins nor loses against itself.
+            let first = if c.i == c.j { 0.5 } else { share(c.p) };
             for (candidate, win) in [(c.i, first), (c.j, 1.0 - first)] {
                 sums[candidate].0 += win;
                 sums[candidate].1 += 1;
             }
         }
-        sums.into_iter().map(|(sum, count)| (count > 0).then(|| sum / count as f64)).collect()
+        let means: Vec<(usize, f64)> =
+            sums.iter().enumerate().filter(|(_, (_, count))| *count > 0).map(|(i, &(sum, count))| (i, sum / count as f64)).collect();
+        self.spread(means, MEAN_ROUNDING)
     }
 
-    /// The positions of candidates that some comparison involves.
+    /// The comparisons with the first candidate of each text in the place of all of that text, in the order of these; also those within a text.
+    fn between_texts(&self) -> Vec<Comparison> {
+        let mut between: Vec<Comparison> =
+            self.judged.iter().map(|c| Comparison { i: self.texts[c.i], j: self.texts[c.j], p: c.p }).collect();
+        between.sort_by(|a, b| (a.i, a.j).cmp(&(b.i, b.j)).then(a.p.total_cmp(&b.p)));
+        between
+    }
+
+    /// The texts that some comparison involves, each by its first candidate.
     fn involved(&self) -> Vec<usize> {
-        let mut involved = vec![false; self.candidates];
+        let mut involved = vec![false; self.candidates()];
         for c in &self.judged {
-            involved[c.i] = true;
-            involved[c.j] = true;
+            involved[self.texts[c.i]] = true;
+            involved[self.texts[c.j]] = true;
         }
-        (0..self.candidates).filter(|&i| involved[i]).collect()
+        (0..self.candidates()).filter(|&i| involved[i]).collect()
+    }
+
+    /// How many candidates have the text whose first is `text`.
+    fn copies(&self, text: usize) -> usize {
+        self.texts.iter().filter(|&&of| of == text).count()
+    }
+
+    /// Values of texts for all their candidates; those within `rounding` of each other become one.
+    fn spread(&self, of_texts: Vec<(usize, f64)>, rounding: f64) -> Vec<Option<f64>> {
+        let (texts, values): (Vec<usize>, Vec<f64>) = of_texts.into_iter().unzip();
+        self.spread_each(texts.into_iter().zip(equalised_within(&values, rounding)))
+    }
+
+    /// Values of texts for all their candidates.
+    fn spread_each<T: Copy>(&self, of_texts: impl IntoIterator<Item = (usize, T)>) -> Vec<Option<T>> {
+        let mut first = vec![None; self.candidates()];
+        for (text, value) in of_texts {
+            first[text] = Some(value);
+        }
+        self.texts.iter().map(|&text| first[text]).collect()
+    }
+
+    /// p in the order (i, j) and in the order (j, i) for each pair i < j judged in both; repeated judgements of an order are averaged first.
+    pub fn pairs_in_both_orders(&self) -> Vec<(f64, f64)> {
+        self.both_orders().into_iter().map(|(_, _, p, turned)| (p, turned)).collect()
     }
 
     /// `|p_ij − (1 − p_ji)|` for each pair judged in both orders, as `(i, j, gap)` with i < j; repeated judgements of an order are averaged first.
     pub fn order_gaps(&self) -> Vec<(usize, usize, f64)> {
+        self.both_orders().into_iter().map(|(i, j, p, turned)| (i, j, crate::debias::order_gap(p, turned))).collect()
+    }
+
+    /// `(i, j, p_ij, p_ji)` of the pairs i < j judged in both orders.
+    fn both_orders(&self) -> Vec<(usize, usize, f64, f64)> {
         let mean = |group: &[Comparison]| group.iter().map(|c| c.p).sum::<f64>() / group.len() as f64;
         let by_order: Vec<(usize, usize, f64)> =
             self.judged.chunk_by(|a, b| (a.i, a.j) == (b.i, b.j)).map(|g| (g[0].i, g[0].j, mean(g))).collect();
         let find = |i: usize, j: usize| by_order.binary_search_by_key(&(i, j), |&(i, j, _)| (i, j)).ok().map(|at| by_order[at].2);
         let forward = by_order.iter().filter(|(i, j, _)| i < j);
-        forward.filter_map(|&(i, j, p)| find(j, i).map(|turned| (i, j, crate::debias::order_gap(p, turned)))).collect()
+        forward.filter_map(|&(i, j, p)| find(j, i).map(|turned| (i, j, p, turned))).collect()
     }
 }
+
+/// Means of shares of one differ by rounding below this.
+const MEAN_ROUNDING: f64 = 1e-12;
 
 /// A way from comparisons to scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -167,13 +238,16 @@ pub enum RankMethod {
     BradleyTerry,
     /// [`Comparisons::max_likelihood`].
     Likelihood,
-    /// [`Comparisons::max_approximate_likelihood`] with symmetric conditionals.
+    /// [`Comparisons::max_approximate_likelihood`] with [`Conditionals::estimate`].
     HardLikelihood,
+    /// [`Comparisons::max_approximate_likelihood`] with [`Conditionals::SYMMETRIC`].
+    HardLikelihoodSymmetric,
 }
 
 impl RankMethod {
     /// All ways.
-    pub const ALL: [Self; 5] = [Self::WinRatio, Self::MeanProb, Self::BradleyTerry, Self::Likelihood, Self::HardLikelihood];
+    pub const ALL: [Self; 6] =
+        [Self::WinRatio, Self::MeanProb, Self::BradleyTerry, Self::Likelihood, Self::HardLikelihood, Self::HardLikelihoodSymmetric];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -183,17 +257,30 @@ impl RankMethod {
             Self::BradleyTerry => "bradley-terry",
             Self::Likelihood => "likelihood",
             Self::HardLikelihood => "hard-likelihood",
+            Self::HardLikelihoodSymmetric => "hard-likelihood-symmetric",
         }
     }
 
-    /// The scores by candidate, decisions at 0.5.
-    pub fn scores(self, comparisons: &Comparisons) -> Vec<Option<f64>> {
+    /// The scores by candidate, decisions at 0.5. `conditionals` are those of the judge's decisions, over all that it judged; only
+    /// [`RankMethod::HardLikelihood`] asks for them.
+    pub fn scores(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Vec<Option<f64>> {
         match self {
             Self::WinRatio => comparisons.win_ratio(0.5),
             Self::MeanProb => comparisons.mean_probability(),
             Self::BradleyTerry => comparisons.bradley_terry(BRADLEY_TERRY_PRIOR),
-            Self::Likelihood => comparisons.max_likelihood().scores,
-            Self::HardLikelihood => comparisons.max_approximate_likelihood(0.5).scores,
+            Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => {
+                self.search(comparisons, conditionals).map(|found| found.scores).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The search behind the scores, where they are the places in a most likely order.
+    pub fn search(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Option<LikelihoodRanking> {
+        match self {
+            Self::WinRatio | Self::MeanProb | Self::BradleyTerry => None,
+            Self::Likelihood => Some(comparisons.max_likelihood()),
+            Self::HardLikelihood => Some(comparisons.max_approximate_likelihood(0.5, conditionals)),
+            Self::HardLikelihoodSymmetric => Some(comparisons.max_approximate_likelihood(0.5, &Conditionals::SYMMETRIC)),
         }
     }
 }
@@ -238,6 +325,10 @@ pub(crate) mod tests {
         Comparisons::new(n, all.map(|(i, j)| Comparison { i, j, p: p(i, j) })).expect("valid")
     }
 
+    fn conditionals(c: &Comparisons) -> Conditionals {
+        Conditionals::estimate([c], 0.5).unwrap_or(Conditionals::SYMMETRIC)
+    }
+
     pub(crate) fn any_comparisons(most: usize) -> impl Strategy<Value = Comparisons> {
         (2..=most).prop_flat_map(|n| {
             let p = prop_oneof![Just(0.0), Just(0.5), Just(1.0), 0.0..=1.0_f64];
@@ -257,6 +348,35 @@ pub(crate) mod tests {
         assert_eq!(some.win_ratio(0.6), [Some(0.75), Some(0.5), Some(0.0), None]);
         let mean = some.mean_probability();
         assert_eq!((mean[0], mean[1], mean[3]), (Some(0.75), Some(0.4), None));
+    }
+
+    /// Every pair in both orders by a judge whose p follows only the places, but for rounding.
+    fn noise(n: usize) -> Comparisons {
+        let pairs = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j);
+        comparisons(n, &pairs.map(|(i, j)| (i, j, 0.1 * 3.0 + 1e-16 * (i * n + j) as f64)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn scores_that_rounding_alone_tells_apart_are_one_number() {
+        for method in RankMethod::ALL {
+            let scores = method.scores(&noise(5), &conditionals(&noise(5)));
+            assert!(scores.windows(2).all(|w| w[0] == w[1]), "{method}: {scores:?}");
+        }
+    }
+
+    #[test]
+    fn candidates_of_one_text_have_one_score_whichever_of_their_comparisons_were_drawn() {
+        let drawn = [(0, 1, 0.9), (1, 0, 0.3), (1, 2, 0.8), (2, 1, 0.6), (0, 2, 0.7), (2, 0, 0.7), (3, 1, 0.4)];
+        let judged = comparisons(4, &drawn).of_texts(&["a", "b", "a", "c"]);
+        for method in RankMethod::ALL {
+            let scores = method.scores(&judged, &Conditionals::SYMMETRIC);
+            assert!(scores[0] == scores[2] && scores[0] != scores[1], "{method}: {scores:?}");
+        }
+        let alone = comparisons(3, &[(0, 1, 0.9), (1, 0, 0.8), (2, 1, 0.7), (1, 2, 0.9)]).of_texts(&["a"; 3]);
+        for method in RankMethod::ALL {
+            let scores = method.scores(&alone, &Conditionals::SYMMETRIC);
+            assert!(scores.iter().all(|s| s.is_some() && *s == scores[0]), "{method}: {scores:?}");
+        }
     }
 
     #[test]
@@ -295,14 +415,18 @@ pub(crate) mod tests {
             assert_eq!(serde_json::to_value(method).expect("a string"), method.name());
         }
         let message = "elo".parse::<RankMethod>().expect_err("unknown").to_string();
-        assert!(message.ends_with("win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood"), "{message}");
+        assert!(
+            message.ends_with("win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"),
+            "{message}"
+        );
     }
 
     #[test]
     fn every_way_orders_consistent_comparisons_by_strength() {
         let strengths = [0.3, 2.0, -1.0, 1.1, -2.0];
         for method in RankMethod::ALL {
-            let scores: Vec<f64> = method.scores(&full(&strengths, 0.0)).into_iter().map(|s| s.expect("judged")).collect();
+            let judged = full(&strengths, 0.0);
+            let scores: Vec<f64> = method.scores(&judged, &conditionals(&judged)).into_iter().map(|s| s.expect("judged")).collect();
             assert_eq!(crate::spearman(&scores, &strengths), Some(1.0), "{method}: {scores:?}");
         }
     }
@@ -312,7 +436,7 @@ pub(crate) mod tests {
         fn scores_are_finite_and_absent_exactly_where_nothing_was_judged(c in any_comparisons(6)) {
             let involved = c.involved();
             for method in RankMethod::ALL {
-                let scores = method.scores(&c);
+                let scores = method.scores(&c, &conditionals(&c));
                 prop_assert_eq!(scores.len(), c.candidates());
                 for (i, score) in scores.iter().enumerate() {
                     prop_assert_eq!(score.is_some(), involved.contains(&i));
@@ -326,7 +450,7 @@ pub(crate) mod tests {
             let n = c.candidates();
             let turned = Comparisons::new(n, c.judged().iter().rev().map(|c| Comparison { i: n - 1 - c.i, j: n - 1 - c.j, p: c.p })).expect("valid");
             for method in RankMethod::ALL {
-                for (a, b) in method.scores(&c).into_iter().zip(method.scores(&turned).into_iter().rev()) {
+                for (a, b) in method.scores(&c, &conditionals(&c)).into_iter().zip(method.scores(&turned, &conditionals(&turned)).into_iter().rev()) {
                     prop_assert!(a.is_some() == b.is_some() && (a.unwrap_or(0.0) - b.unwrap_or(0.0)).abs() < 1e-8, "{method}: {a:?} {b:?}");
                 }
             }

@@ -1,0 +1,72 @@
+//! Values that are equal but for rounding.
+//!
+//! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps, differs in its last digits. Ranked, that noise becomes a verdict. So whatever
+//! ranks values, or asks which of two is greater, first makes those equal that rounding alone tells apart.
+
+/// Values nearer to each other than this share of the list's largest magnitude are equal. Sums of a million terms stay below it; values that people or models tell apart do not come near it.
+pub const TIE_TOLERANCE: f64 = 1e-12;
+
+/// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`].
+///
+/// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What stands for a group is its middle value. Values that are not finite stay as
+/// they are.
+#[must_use]
+pub fn equalised(values: &[f64]) -> Vec<f64> {
+    let largest = values.iter().copied().filter(|v| v.is_finite()).fold(0.0_f64, |m, v| m.max(v.abs()));
+    equalised_within(values, TIE_TOLERANCE * largest)
+}
+
+/// [`equalised`] under a distance of one's own, for values whose rounding is known: an iteration that stops at 1e-10, say.
+#[must_use]
+pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_finite()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut result = values.to_vec();
+    for group in order.chunk_by(|&a, &b| values[b] - values[a] <= distance) {
+        let middle = values[group[(group.len() - 1) / 2]];
+        for &i in group {
+            result[i] = middle;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_rounding_alone_tells_apart_is_one_value() {
+        assert_eq!(equalised(&[2.0, 1.999_999_999_999_999_6, 1.0, 2.0]), [2.0, 2.0, 1.0, 2.0]);
+        assert_eq!(equalised(&[0.1 + 0.2, 0.3]).windows(2).filter(|w| w[0] == w[1]).count(), 1);
+        assert_eq!(equalised_within(&[-1.24e-15, -1.39e-15, 1e-16], 1e-9), [-1.24e-15; 3]);
+    }
+
+    #[test]
+    fn small_values_of_a_list_of_small_values_stay_apart() {
+        let small = [1e-15, 2e-15, 3e-300];
+        assert_eq!(equalised(&small), small);
+    }
+
+    #[test]
+    fn what_is_no_number_stays_and_joins_nothing() {
+        let odd = equalised(&[f64::NAN, f64::INFINITY, 1.0, f64::NEG_INFINITY]);
+        assert!(odd[0].is_nan() && odd[1] == f64::INFINITY && odd[2] == 1.0 && odd[3] == f64::NEG_INFINITY);
+        assert!(equalised(&[]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn equal_values_are_one_group_however_they_are_listed(values in prop::collection::vec(-3.0_f64..3.0, 1..20), turn in 0_usize..20) {
+            let noisy: Vec<f64> = values.iter().flat_map(|v| [*v, v * (1.0 + 2.0 * f64::EPSILON)]).collect();
+            let once = equalised(&noisy);
+            prop_assert!(once.chunks(2).all(|pair| pair[0] == pair[1]));
+            prop_assert_eq!(equalised(&once), once.clone());
+            let turn = turn % noisy.len();
+            let turned = equalised(&[&noisy[turn..], &noisy[..turn]].concat());
+            prop_assert_eq!([&once[turn..], &once[..turn]].concat(), turned);
+        }
+    }
+}
