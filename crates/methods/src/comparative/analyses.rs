@@ -38,7 +38,7 @@ struct Subset {
     debiased: Option<f64>,
     /// The same, decided at the median of p over the comparisons that were drawn: what a judge who was asked no more than that would give. Where they are not symmetric the median
     /// also follows which candidates came first.
-    debiased_on_subset: Option<f64>,
+    debiased_on_drawn: Option<f64>,
     ranges: Ranges,
 }
 
@@ -47,7 +47,7 @@ struct Subset {
 struct Ranges {
     spearman: Option<[f64; 2]>,
     debiased: Option<[f64; 2]>,
-    debiased_on_subset: Option<[f64; 2]>,
+    debiased_on_drawn: Option<[f64; 2]>,
 }
 
 /// Mean and range over draws.
@@ -111,8 +111,8 @@ impl Of<'_> {
                 comparisons: pairs.count().unwrap_or(0),
                 spearman: plain.0,
                 debiased: debiased.0,
-                debiased_on_subset: on_subset.0,
-                ranges: Ranges { spearman: plain.1, debiased: debiased.1, debiased_on_subset: on_subset.1 },
+                debiased_on_drawn: on_subset.0,
+                ranges: Ranges { spearman: plain.1, debiased: debiased.1, debiased_on_drawn: on_subset.1 },
             }
         };
         let points =
@@ -202,7 +202,7 @@ impl Analyses {
         );
         for one in &self.subsets {
             let heads = [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
-            subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_subset].map(number)));
+            subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_drawn].map(number)));
         }
         subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, one that could not be judged is left out", self.runs));
         subsets.note("debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the comparisons drawn, in whatever orders");

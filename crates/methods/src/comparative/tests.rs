@@ -88,7 +88,7 @@ fn the_analyses_leave_out_a_candidate_that_could_not_be_judged() {
     let spearman = |samples: &[Sample]| {
         let full = summary(&format!("{COMPARE} --analyses --analysis-runs 3"), samples, &pair_judge(1.0, 0.0));
         let last = at(&full.values, "/analyses/subsets").as_array().expect("some").last().expect("one").clone();
-        (last["spearman"].as_f64(), last["debiased_on_subset"].as_f64(), last["ranges"]["spearman"].clone())
+        (last["spearman"].as_f64(), last["debiased_on_drawn"].as_f64(), last["ranges"]["spearman"].clone())
     };
     all[0].candidates[2].text.clear();
     assert_eq!(spearman(&all), (Some(1.0), Some(1.0), serde_json::json!([1.0, 1.0])));

@@ -259,19 +259,19 @@ mod tests {
 
     use super::*;
 
+    /// A problem whose gains are `gain(i, j)` for j < i.
+    fn problem(n: usize, gain: impl Fn(usize, usize) -> f64) -> LinearOrder {
+        let antisymmetric = |i: usize, j: usize| match i.cmp(&j) {
+            std::cmp::Ordering::Greater => gain(i, j),
+            std::cmp::Ordering::Less => -gain(j, i),
+            std::cmp::Ordering::Equal => 0.0,
+        };
+        let gains = (0..n).map(|i| (0..n).map(|j| antisymmetric(i, j)).collect()).collect();
+        LinearOrder { gains, tolerance: 1e-12, widths: vec![1; n] }
+    }
+
     fn any_order(items: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = LinearOrder> {
-        items.prop_flat_map(|n| {
-            prop::collection::vec(-1.0_f64..1.0, n * n).prop_map(move |whims| {
-                let mut gains = vec![vec![0.0; n]; n];
-                for i in 0..n {
-                    for j in 0..i {
-                        gains[i][j] = whims[i * n + j];
-                        gains[j][i] = -gains[i][j];
-                    }
-                }
-                LinearOrder { gains, tolerance: 1e-12, widths: vec![1; n] }
-            })
-        })
+        items.prop_flat_map(|n| prop::collection::vec(-1.0_f64..1.0, n * n).prop_map(move |whims| problem(n, |i, j| whims[i * n + j])))
     }
 
     fn moved(order: &[usize], (start, end, to): (usize, usize, usize)) -> Vec<usize> {
@@ -306,14 +306,7 @@ mod tests {
 
     /// Gains from a seeded walk over the fractional parts of multiples of the golden section.
     fn whims(n: usize, seed: usize) -> LinearOrder {
-        let mut gains = vec![vec![0.0; n]; n];
-        for i in 0..n {
-            for j in 0..i {
-                gains[i][j] = (((i * n + j + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract() - 0.5;
-                gains[j][i] = -gains[i][j];
-            }
-        }
-        LinearOrder { gains, tolerance: 1e-12, widths: vec![1; n] }
+        problem(n, |i, j| (((i * n + j + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract() - 0.5)
     }
 
     #[test]
