@@ -41,6 +41,9 @@ pub struct ModelDescription {
     /// The folder of the low-rank adapter that was put into its weights, as the user named it; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// The commit of the hub's repository that its files lie under in the Hugging Face cache; absent where they lie elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// `llama`, `mistral`, `qwen2` …
     pub architecture: String,
     /// SHA-256 over weights, configuration, tokenizer and chat template, in hex.

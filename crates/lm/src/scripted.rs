@@ -48,6 +48,7 @@ impl ScriptedModel {
         let description = ModelDescription {
             name: "scripted".into(),
             adapter: None,
+            revision: None,
             architecture: "scripted".into(),
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,

@@ -34,6 +34,7 @@ impl ScriptedEncoder {
         let description = ModelDescription {
             name: "scripted".into(),
             adapter: None,
+            revision: None,
             architecture: "scripted".into(),
             fingerprint: "0".repeat(64),
             precision: Precision::Exact,

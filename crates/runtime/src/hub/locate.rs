@@ -1,8 +1,9 @@
 //! From what a user wrote to files on this machine. Nothing here touches the network.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::known::{KnownModel, known_model, known_models};
+use super::name::{HubName, ggufs, is_gguf, meant};
 use probity_lm::nearest;
 
 /// Where models are looked for.
@@ -82,6 +83,14 @@ pub struct Located {
 }
 
 impl Located {
+    /// The commit of the hub's repository that its files belong to, where that is known.
+    pub fn revision(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::HubCache { revision } => Some(revision),
+            Origin::Models | Origin::Path => None,
+        }
+    }
+
     /// The model with the adapter in this folder, where there is one.
     #[must_use]
     pub fn with_adapter(self, adapter: Option<PathBuf>) -> Self {
@@ -98,7 +107,7 @@ pub enum LocateError {
     /// Nothing is known under that name.
     #[error(
         "unknown model `{name}`{}\n  known models: {}\n\nhint: a model is one of these names, a path to a .gguf file or to a folder with \
-         config.json and safetensors, or a hub name (org/name) that is already in the Hugging Face cache",
+         config.json and safetensors, or a hub name (org/name[:FILE]) that `probity model get` fetched",
         suggestion(nearest.as_deref()),
         known_names()
     )]
@@ -144,14 +153,13 @@ pub enum LocateError {
     },
     /// A hub name that is not in the local cache.
     #[error(
-        "`{repo}` is not in the local Hugging Face cache (looked for {})\n\nhint: fetch it with your usual tool (for one, `hf download \
-         {repo}`), or give a path; probity itself fetches only: {}",
+        "`{name}` is not in the local Hugging Face cache (looked for {}){}",
         path.display(),
-        known_names()
+        fetch_hint(name)
     )]
     NotCached {
-        /// `org/name`.
-        repo: String,
+        /// As it was named.
+        name: String,
         /// The folder that would hold it.
         path: PathBuf,
     },
@@ -179,6 +187,13 @@ fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
+/// How a model of the hub comes here; a build without network code leaves it to others.
+fn fetch_hint(name: &str) -> String {
+    let repo = name.split([':', '@']).next().unwrap_or(name);
+    let other = format!("\n\nhint: fetch it with your usual tool (for one, `hf download {repo}`), or give a path");
+    if cfg!(feature = "hub") { format!("\n\nhint: probity model get {name}") } else { other }
+}
+
 fn known_names() -> String {
     known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ")
 }
@@ -188,7 +203,7 @@ pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
     locate_in(&Places::from_env()?, name_or_path)
 }
 
-/// Finds a model by a known name, a path, or a hub name `org/name[:FILE]` that is in the local Hugging Face cache, tried in this order.
+/// Finds a model by a known name, a path, or a hub name `org/name[@REVISION][:FILE]` that is in the local Hugging Face cache, tried in this order.
 ///
 /// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes (their hashes are
 /// [`verify`](super::verify())'s matter).
@@ -201,7 +216,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
         let (path, format) = model_at(path)?;
         return Ok(Located { name: name_or_path.to_owned(), path, format, origin: Origin::Path, adapter: None });
     }
-    let is_gguf = is_gguf(path);
+    let is_gguf = is_gguf(name_or_path);
     let looks_like_path = path.is_absolute() || name_or_path.starts_with(['.', '~']) || name_or_path.ends_with('/');
     match HubName::parse(name_or_path) {
         Some(hub) if hub.repo.contains('/') && (hub.file.is_some() || !is_gguf) => locate_cached(places, &hub, name_or_path),
@@ -215,13 +230,9 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
     }
 }
 
-fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
-}
-
 fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateError> {
     let located = |folder: &Path, origin| {
-        let is_gguf = is_gguf(Path::new(model.weights_file().path));
+        let is_gguf = is_gguf(model.weights_file().path);
         let (path, format) =
             if is_gguf { (folder.join(model.weights_file().path), Format::Gguf) } else { (folder.to_owned(), Format::Safetensors) };
         Located { name: model.name.to_owned(), path, format, origin, adapter: None }
@@ -232,7 +243,7 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateEr
         Err(error @ LocateError::NotFetched { .. }) => error,
         Err(error) => return Err(error),
     };
-    let hub = HubName { repo: model.hub.repo.to_owned(), file: None };
+    let hub = HubName { repo: model.hub.repo.to_owned(), revision: None, file: None };
     match snapshot(places, &hub, model.hub.revision) {
         Ok((folder, revision)) if check_sizes(model, &folder).is_ok() => Ok(located(&folder, Origin::HubCache { revision })),
         _ => Err(missing),
@@ -258,7 +269,7 @@ fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
     let not_a_model = |why: String| LocateError::NotAModel { path: path.to_owned(), why };
     if path.is_file() {
         return match path.extension() {
-            _ if is_gguf(path) => Ok((path.to_owned(), Format::Gguf)),
+            _ if path.to_str().is_some_and(is_gguf) => Ok((path.to_owned(), Format::Gguf)),
             Some(extension) if extension == "safetensors" => {
                 Err(not_a_model("safetensors hold no configuration; name the folder, not the file".into()))
             }
@@ -268,7 +279,7 @@ fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
     let names = file_names(path)?;
     let has_config = names.iter().any(|name| name == "config.json");
     let has_safetensors = names.iter().any(|name| name.ends_with(".safetensors"));
-    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(Path::new(name.as_str()))).collect();
+    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(name)).collect();
     match (has_config, has_safetensors, ggufs.as_slice()) {
         (true, true, _) => Ok((path.to_owned(), Format::Safetensors)),
         (_, false, [gguf]) => Ok((path.join(gguf), Format::Gguf)),
@@ -302,45 +313,21 @@ fn file_names(folder: &Path) -> Result<Vec<String>, LocateError> {
     Ok(names)
 }
 
-/// `org/name[:FILE]`.
-struct HubName {
-    repo: String,
-    file: Option<String>,
-}
-
-impl HubName {
-    fn parse(text: &str) -> Option<Self> {
-        let (repo, file) = match text.split_once(':') {
-            Some((repo, file)) => (repo, Some(file)),
-            None => (text, None),
-        };
-        let is_word = |word: &str| {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-            !word.is_empty() && !word.starts_with('.') && word.chars().all(allowed)
-        };
-        let words: Vec<&str> = repo.split('/').collect();
-        let stays_inside = |file: &str| !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
-        let valid = words.len() <= 2 && words.iter().all(|word| is_word(word)) && file.is_none_or(stays_inside);
-        valid.then(|| Self { repo: repo.to_owned(), file: file.map(str::to_owned) })
-    }
-
-    /// The repository's folder in the cache.
-    fn folder(&self) -> String {
-        format!("models--{}", self.repo.replace('/', "--"))
-    }
-}
-
 /// The snapshot folder of a branch or commit, and its commit. Without such a reference, the only snapshot there is.
 fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, String), LocateError> {
     let folder = places.hf_cache.join(hub.folder());
     if !folder.is_dir() {
-        return Err(LocateError::NotCached { repo: hub.repo.clone(), path: folder });
+        return Err(LocateError::NotCached { name: hub.to_string(), path: folder });
     }
     let cache_error = |path: &Path, why: String| LocateError::Cache { repo: hub.repo.clone(), path: path.to_owned(), why };
     let snapshots = folder.join("snapshots");
     let commit = match std::fs::read_to_string(folder.join("refs").join(revision)) {
         Ok(commit) => commit.trim().to_owned(),
         Err(_) if snapshots.join(revision).is_dir() => revision.to_owned(),
+        Err(_) if hub.revision.is_some() => {
+            let hint = fetch_hint(&hub.to_string());
+            return Err(cache_error(&folder, format!("revision `{revision}` is not there{hint}")));
+        }
         Err(_) => {
             let entries = std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it holds no snapshot".into()))?;
             let mut commits: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -360,27 +347,48 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
 }
 
 fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, LocateError> {
-    let (folder, revision) = snapshot(places, hub, "main")?;
+    let (folder, revision) = snapshot(places, hub, hub.revision())?;
     let cache_error = |why: String| LocateError::Cache { repo: hub.repo.clone(), path: folder.clone(), why };
-    let names = file_names(&folder)?;
-    let ggufs: Vec<&String> = names.iter().filter(|name| is_gguf(Path::new(name.as_str()))).collect();
+    let names = names_below(&folder)?;
+    let held = ggufs(names.iter().map(String::as_str));
+    let choose = |several: &[&str]| {
+        let example = HubName { file: several.first().map(|&path| path.to_owned()), ..hub.clone() };
+        cache_error(format!("{} GGUF files: {}\n\nhint: choose one: {example}", several.len(), several.join(", ")))
+    };
     let (path, format) = match &hub.file {
-        Some(file) if !is_gguf(Path::new(file)) => {
-            return Err(cache_error(format!("`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors")));
-        }
-        Some(file) if folder.join(file).is_file() => (folder.join(file), Format::Gguf),
-        Some(file) => {
-            let held = if ggufs.is_empty() { "no GGUF file".to_owned() } else { join(&ggufs) };
-            let nearest = suggestion(nearest(file, ggufs.iter().map(|name| name.as_str())));
-            return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {held}")));
-        }
-        None if ggufs.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => {
-            let first = ggufs[0];
-            return Err(cache_error(format!("{} GGUF files: {}\n\nhint: choose one: {}:{first}", ggufs.len(), join(&ggufs), hub.repo)));
-        }
-        None => model_at(&folder)?,
+        Some(file) => match meant(&held, file).as_slice() {
+            [only] => (folder.join(only), Format::Gguf),
+            [] if !is_gguf(file) && file.contains('.') => {
+                return Err(cache_error(format!("`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors")));
+            }
+            [] => {
+                let list = if held.is_empty() { "no GGUF file".to_owned() } else { held.join(", ") };
+                let nearest = suggestion(nearest(file, held.iter().copied()));
+                return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {list}{}", fetch_hint(&hub.to_string()))));
+            }
+            several => return Err(choose(several)),
+        },
+        None if held.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => return Err(choose(&held)),
+        None => match held.as_slice() {
+            // In a folder of its quantisation, as some repositories have it.
+            [only] if only.contains('/') && !names.iter().any(|name| name.ends_with(".safetensors")) => (folder.join(only), Format::Gguf),
+            _ => model_at(&folder)?,
+        },
     };
     Ok(Located { name: name.to_owned(), path, format, origin: Origin::HubCache { revision }, adapter: None })
+}
+
+/// Names of the files in a folder and in those right below it, as paths with `/`.
+fn names_below(folder: &Path) -> Result<Vec<String>, LocateError> {
+    let mut names = file_names(folder)?;
+    let entries = std::fs::read_dir(folder).map_err(|source| LocateError::Io { path: folder.to_owned(), source })?;
+    let mut folders: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    folders.retain(|name| folder.join(name).is_dir());
+    folders.sort_unstable();
+    for below in folders {
+        names.extend(file_names(&folder.join(&below))?.into_iter().map(|name| format!("{below}/{name}")));
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -521,6 +529,23 @@ mod tests {
         let folder = world.cached("org/st", &["config.json"]);
         std::os::unix::fs::symlink("../../blobs/gone", folder.join("snapshots/abc123/model.safetensors")).expect("link");
         assert!(world.message("org/st").contains("no safetensors"));
+    }
+
+    #[test]
+    fn a_quantisation_and_a_revision_are_found_by_name() {
+        let world = world();
+        let folder = world.cached("org/quants", &["m-Q4_K_M.gguf", "sub/m-Q8_0.gguf"]);
+        assert!(world.locate("org/quants:q4_k_m").expect("label").path.ends_with("abc123/m-Q4_K_M.gguf"));
+        assert!(world.locate("org/quants:Q8_0").expect("below").path.ends_with("abc123/sub/m-Q8_0.gguf"));
+        write(&folder.join("snapshots/def456/m-Q8_0.gguf"), 1);
+        fs::create_dir_all(folder.join("refs/refs/pr")).expect("refs");
+        fs::write(folder.join("refs/refs/pr/1"), "def456").expect("ref");
+        let located = world.locate("org/quants@refs/pr/1").expect("revision");
+        assert_eq!(located.origin, Origin::HubCache { revision: "def456".into() });
+        assert!(world.locate("org/quants@def456:m-Q8_0.gguf").is_ok());
+        let message = world.message("org/quants@v2:Q8_0");
+        assert!(message.contains("revision `v2` is not there"), "{message}");
+        assert!(!cfg!(feature = "hub") || message.contains("hint: probity model get org/quants@v2:Q8_0"), "{message}");
     }
 
     #[test]

@@ -4,17 +4,45 @@
 //! [`fetch`] does, only when asked to, and only where the crate is built with the feature `hub`. [`verify()`] hashes what is there.
 
 #[cfg(feature = "hub")]
+mod client;
+#[cfg(feature = "hub")]
 pub mod fetch;
 #[cfg(feature = "hub")]
 mod fetch_hub;
 #[cfg(feature = "hub")]
 mod fetch_packages;
+#[cfg(feature = "hub")]
+mod fetch_repository;
+#[cfg(feature = "hub")]
+mod hub_error;
+mod judges;
 mod known;
 mod locate;
+mod name;
+#[cfg(feature = "hub")]
+mod repository;
+#[cfg(feature = "hub")]
+mod selection;
+#[cfg(all(test, feature = "hub"))]
+pub(crate) mod test_hub;
+#[cfg(feature = "hub")]
+mod transfer;
 mod verify;
 
+#[cfg(feature = "hub")]
+pub use client::Token;
+#[cfg(feature = "hub")]
+pub use fetch_repository::HubFetch;
+#[cfg(feature = "hub")]
+pub use hub_error::HubError;
+pub use judges::{Judge, MEMORY_RULE, Stored, Variant, judges, memory_needed};
 pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models};
 pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
+pub use name::HubName;
+#[cfg(feature = "hub")]
+pub use repository::RemoteFile;
+#[cfg(feature = "hub")]
+pub use transfer::ContentHash;
 pub use verify::{FileReport, VerifyError, hash_file, verify};
 
 /// What a long transfer or hash tells whoever waits for it. Every method may be left as it is.
