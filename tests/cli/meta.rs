@@ -329,9 +329,10 @@ fn metacritiques_figures_are_the_papers() {
     let scores = as_scores(&world, "gold.jsonl", &["precision", "recall"]);
     let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "f1", "--json", "--rounds", "20"];
     let summary = json(&world.run(&arguments).exits(0).stdout);
+    // scipy on values rounded to 12 digits: F1 scores that are equal as fractions differ by rounding and are no order.
     for (metric, pooled) in [
-        (0, [0.637_905_645_115_835_1, 0.618_800_749_560_983_7, 0.490_553_057_780_070_7]),
-        (1, [0.943_448_762_680_887_3, 0.948_453_780_686_297, 0.842_039_773_592_924_5]),
+        (0, [0.637_905_645_115_835_1, 0.619_227_990_370_838_3, 0.491_315_279_180_718_7]),
+        (1, [0.943_448_762_680_887_3, 0.948_515_723_830_216_4, 0.842_759_378_718_701_2]),
     ] {
         let pointers = ["/pearson/pooled/coefficient", "/spearman/pooled/coefficient", "/kendall/pooled/coefficient"];
         let expected: Vec<(&str, f64)> = pointers.into_iter().zip(pooled).collect();

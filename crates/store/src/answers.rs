@@ -179,7 +179,7 @@ impl Answers {
             }
             Ok(connection)
         };
-        Self::checked(path, open())
+        Self::checked(path, patiently(open))
     }
 
     /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
@@ -324,6 +324,19 @@ impl Answers {
     pub fn count(&self) -> Result<usize, StoreError> {
         let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get::<_, i64>(0));
         Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
+    }
+}
+
+/// Tries again where another process is in the way: SQLite itself does not wait for the lock under which a database changes its journal.
+fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
     }
 }
 

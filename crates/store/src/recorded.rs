@@ -352,4 +352,19 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).expect("written");
         assert!(matches!(Answers::open(&newer), Err(StoreError::Newer { .. })));
     }
+
+    #[test]
+    fn a_database_that_another_process_is_making_is_waited_for() {
+        let dir = tempfile::tempdir().expect("temp");
+        let path = dir.path().join("answers.sqlite");
+        let other = rusqlite::Connection::open(&path).expect("opened");
+        // SQLite itself refuses at once to change the journal beside one that means to write.
+        other.execute_batch("CREATE TABLE t (x); BEGIN IMMEDIATE").expect("begun");
+        std::thread::scope(|scope| {
+            let opened = scope.spawn(|| Answers::open(&path).map(drop));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            other.execute_batch("COMMIT").expect("ended");
+            opened.join().expect("joined").expect("opened");
+        });
+    }
 }
