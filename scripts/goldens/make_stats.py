@@ -6,6 +6,7 @@ Usage: pip install scipy==1.17.1 scikit-learn==1.9.1 statsmodels==0.15.0 krippen
 MTME is a checkout of google-research/mt-metrics-eval at 68a481a.
 """
 
+import itertools
 import random
 import sys
 import warnings
@@ -171,33 +172,41 @@ def strengths(n, comparisons, prior):
     return theta, numpy.sqrt(numpy.diag(centring @ numpy.linalg.inv(hessian) @ centring))
 
 
-def resampled(rng):
-    """Intervals and p-values of scipy.stats.bootstrap and permutation_test over two paired lists, with so many draws that theirs are exact to 0.005."""
+def jackknifed(units, statistic, to=lambda v: v, back=lambda v: v):
+    """Figure, interval and p: Student's t around the figure with the error of the delete-one jackknife, on the scale of `to`."""
+    value = to(statistic(list(range(units))))
+    without = numpy.array([to(statistic([k for k in range(units) if k != left_out])) for left_out in range(units)])
+    pseudo = units * value - (units - 1) * without
+    error = numpy.std(pseudo, ddof=1) / numpy.sqrt(units)
+    low, high = stats.t.interval(0.95, units - 1, loc=value, scale=error)
+    return back(value), float(back(low)), float(back(high)), float(2 * stats.t.sf(abs(value / error), units - 1))
+
+
+def intervals(rng):
+    """Intervals and tests of scipy over two paired lists; of all swaps where these are drawn elsewhere."""
     a = numpy.array([round(rng.gauss(0.55, 0.3), 3) for _ in range(14)])
     b = numpy.array([round(0.5 * x + rng.gauss(0.15, 0.2), 3) for x in a])
-    options = {"n_resamples": 200_000, "method": "percentile", "random_state": numpy.random.default_rng(1), "batch": 2000}
-    mean = stats.bootstrap((a,), numpy.mean, **options).confidence_interval
-
-    def spearman(x, y, axis=-1):
-        return stats.pearsonr(stats.rankdata(x, axis=axis), stats.rankdata(y, axis=axis), axis=axis).statistic
-
-    rho = stats.bootstrap((a, b), spearman, paired=True, vectorized=True, **options).confidence_interval
+    mean = stats.ttest_1samp(a, 0).confidence_interval()
+    _, low, high, _ = jackknifed(14, lambda kept: stats.spearmanr(a[kept], b[kept])[0], numpy.arctanh, numpy.tanh)
     # Two lists of fourteen have 2^14 swaps: all of them.
     swaps = stats.permutation_test((a, b), lambda x, y, axis: numpy.mean(x - y, axis=axis), permutation_type="samples", vectorized=True, n_resamples=numpy.inf)
-    drawn = numpy.random.default_rng(2).integers(0, len(a), (200_000, len(a)))
-    differences = (a - b)[drawn].mean(axis=1)
-    p = (1 + numpy.sum(numpy.abs(differences - differences.mean()) >= abs(numpy.mean(a - b)))) / (1 + len(differences))
     print(f"pub(crate) const UNITS_A: &[f64] = {rust(a)};\n\npub(crate) const UNITS_B: &[f64] = {rust(b)};\n")
     shares = [0.0, 0.025, 0.1, 0.5, 0.77, 0.975, 1.0]
     print("pub(crate) const QUANTILES: &[(f64, f64)] = &[" + ", ".join(f"({q!r}, {float(numpy.quantile(a, q))!r})" for q in shares) + "];\n")
     print(f"pub(crate) const MEAN_INTERVAL: (f64, f64) = ({float(mean.low)!r}, {float(mean.high)!r});\n")
-    print(f"pub(crate) const SPEARMAN_INTERVAL: (f64, f64) = ({float(rho.low)!r}, {float(rho.high)!r});\n")
-    print(f"pub(crate) const DIFFERENCE: f64 = {float(numpy.mean(a - b))!r};\n\npub(crate) const BOOTSTRAP_P: f64 = {float(p)!r};\n")
+    print(f"pub(crate) const SPEARMAN_INTERVAL: (f64, f64) = ({low!r}, {high!r});\n")
+    print(f"pub(crate) const DIFFERENCE: f64 = {float(numpy.mean(a - b))!r};\n\npub(crate) const PAIRED_P: f64 = {float(stats.ttest_rel(a, b).pvalue)!r};\n")
     print(f"pub(crate) const RANDOMISATION_P: f64 = {float(swaps.pvalue)!r};\n")
+    print("/// Hits, with ties as half, of how many; Clopper and Pearson's interval.\npub(crate) const PROPORTIONS: &[(f64, usize, f64, f64)] = &[")
+    for hits, n in [(0, 2), (1, 2), (2, 2), (3, 10), (7.5, 12), (40, 40), (523.5, 1000), (9999, 10000)]:
+        low = 0.0 if hits == 0 else float(stats.beta.ppf(0.025, hits, n - hits + 1))
+        high = 1.0 if hits == n else float(stats.beta.ppf(0.975, hits + 1, n - hits))
+        print(f"    ({float(hits)!r}, {n}, {low!r}, {high!r}),")
+    print("];\n")
 
 
 def compared(rng):
-    """Two metrics of one gold over contexts of four systems, with numpy's own resampling: many draws of contexts and many swaps."""
+    """Two metrics of one gold over contexts of four systems: the jackknife over contexts, and all swaps."""
     contexts, systems = 12, 4
     gold = numpy.array([[round(rng.gauss(0.3 * k, 1), 2) for k in range(systems)] for _ in range(contexts)])
     first = gold + [[round(rng.gauss(0, 0.8), 2) for _ in range(systems)] for _ in range(contexts)]
@@ -215,25 +224,19 @@ def compared(rng):
         lambda x, g: pearson(x.mean(axis=0), g.mean(axis=0)),
         accuracy,
     ]
-    generator = numpy.random.default_rng(3)
     standard = [(x - x.mean()) / x.std() for x in (first, second)]
     results = []
     for measure in measures:
-        observed = measure(first, gold) - measure(second, gold)
-        drawn = generator.integers(0, contexts, (20_000, contexts))
-        differences = numpy.array([measure(first[d], gold[d]) - measure(second[d], gold[d]) for d in drawn])
-        low, high = numpy.quantile(differences, [0.025, 0.975])
-        p = (1 + numpy.sum(numpy.abs(differences - differences.mean()) >= abs(observed))) / (1 + len(differences))
+        observed, low, high, p = jackknifed(contexts, lambda kept: measure(first[kept], gold[kept]) - measure(second[kept], gold[kept]))
         # Correlations within contexts do not depend on the scale.
         swaps = []
-        for _ in range(20_000):
-            turn = generator.random(contexts)[:, None] < 0.5
-            a, b = (numpy.where(turn, *standard[::o]) for o in (1, -1))
+        for turn in itertools.product([False, True], repeat=contexts):
+            a, b = (numpy.where(numpy.array(turn)[:, None], *standard[::o]) for o in (1, -1))
             swaps.append(measure(a, gold) - measure(b, gold))
-        r = (1 + numpy.sum(numpy.abs(swaps) >= abs(observed) - 1e-12)) / (1 + len(swaps))
+        r = numpy.mean(numpy.abs(swaps) >= abs(swaps[0]) - 1e-12)
         results.append([float(v) for v in (observed, low, high, p, r)])
     williams = mtme.WilliamsTest(pearson(first.ravel(), gold.ravel()), pearson(second.ravel(), gold.ravel()), pearson(first.ravel(), second.ravel()), gold.size, one_sided=False)
-    print("/// Contexts of four; the difference, its interval, p of the bootstrap and of randomisation: pooled, per context, systems, pairs.")
+    print("/// Contexts of four; the difference, its interval, p of t and of all swaps: pooled, per context, systems, pairs.")
     print("#[derive(Debug)]\npub(crate) struct Compared {\n    pub(crate) first: &'static [f64],\n    pub(crate) second: &'static [f64],")
     print("    pub(crate) gold: &'static [f64],\n    pub(crate) differences: &'static [(f64, f64, f64, f64, f64)],\n    pub(crate) williams_p: f64,\n}\n")
     listed = ", ".join("(" + ", ".join(map(repr, row)) + ")" for row in results)
@@ -248,8 +251,7 @@ def rust(values):
 def main():
     rng = random.Random(7)
     print(f"//! Golden values of scipy {scipy.__version__}, scikit-learn, statsmodels, krippendorff and mt-metrics-eval, written by")
-    print("//! `scripts/goldens/make_stats.py`, which names the versions. Tolerance: 1e-12; p-values 1e-10 of themselves; strengths and their errors 1e-7;")
-    print("//! what is resampled 0.02.")
+    print("//! `scripts/goldens/make_stats.py`, which names the versions. Tolerance: 1e-12; p-values 1e-10 of themselves; strengths and their errors 1e-7.")
     print("#![expect(clippy::unreadable_literal, reason = \"generated\")]\n")
     print("/// Coefficients and p-values of Pearson, Spearman and Kendall.\n#[derive(Debug)]\npub(crate) struct Correlated {")
     print("    pub(crate) x: &'static [f64],\n    pub(crate) y: &'static [f64],")
@@ -279,7 +281,7 @@ def main():
         best, errors = strengths(n, comparisons, prior)
         print(f"    BradleyTerry {{ candidates: {n}, prior: {prior!r}, comparisons: &[{listed}], strengths: {rust(best)}, errors: {rust(errors)} }},")
     print("];\n")
-    resampled(rng)
+    intervals(rng)
     compared(rng)
 
 

@@ -37,7 +37,7 @@ metric and score or one column for each metric. Gold comes from samples (their c
 Both are matched by item and candidate.
 
 For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems (candidate ids) and over all scores,
-with p-values and bootstrap intervals; accuracy of pairs, also with ties and the ε at which metric scores are best taken for equal. What cannot be
+with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best taken for equal. What cannot be
 computed, constant scores for example, is undefined and said so.";
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -71,16 +71,16 @@ pub(crate) struct MetaArgs {
     /// Also average each metric's figures over the attributes
     #[arg(long)]
     average: bool,
-    /// Test the difference between two metrics: Williams' test, paired bootstrap, approximate randomisation; once for each pair
+    /// Test the difference between two metrics: Williams' test, t over contexts, randomisation; once for each pair
     #[arg(long, value_name = "A,B")]
     compare: Vec<String>,
-    /// Resamples behind every interval and test
+    /// Swaps that a randomisation test draws where it cannot go through all (more than 4,096)
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// The share of resamples inside an interval
+    /// How often an interval holds what it is of
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     confidence: f64,
-    /// Seed of the resamples
+    /// Seed of the swaps that are drawn
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Print the summary as JSON, numbers unrounded

@@ -65,10 +65,10 @@ pub(crate) struct ReportOptions {
     /// How many samples the page holds, over all runs; figures and tables are over all
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     samples: usize,
-    /// Resamples behind every interval and p-value
+    /// Swaps that a randomisation test draws where it cannot go through all (more than 4,096)
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
-    /// Seed of the resamples
+    /// Seed of the swaps that are drawn
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 }

@@ -58,8 +58,8 @@ impl Pair {
         Self { first, second }
     }
 
-    fn drawn(&self, drawn: &[usize]) -> Option<f64> {
-        let over = |units: &[Unit]| ratio(drawn.iter().map(|i| &units[*i]));
+    fn kept(&self, kept: &[usize]) -> Option<f64> {
+        let over = |units: &[Unit]| ratio(kept.iter().map(|i| &units[*i]));
         Some(over(&self.first)? - over(&self.second)?)
     }
 
@@ -96,7 +96,7 @@ fn data_unknown(first: &Part, second: &Part) -> bool {
 }
 
 fn differences(parts: &[Part], resampling: &Resampling) -> Table {
-    let columns = ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (bootstrap)", "p (randomisation)", "shared samples"];
+    let columns = ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = Table::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
         let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
@@ -106,8 +106,8 @@ fn differences(parts: &[Part], resampling: &Resampling) -> Table {
     }
     table.note(tables::interval_note(resampling));
     table.note(
-        "Both tests are paired over shared samples and two-sided. Bootstrap: how often a resampled difference lies as far from its mean as the observed one from 0. \
-         Randomisation: how often swapping the runs' results sample by sample gives a difference as large. They are not corrected for the number of comparisons.",
+        "Both tests are paired over shared samples and two-sided. t: Student's, with the error of the jackknife; none where every sample \
+         differs by the same. Randomisation: how often swapping the runs' results sample by sample gives a difference as large, over all swaps where samples are few. They are not corrected for the number of comparisons.",
     );
     table
 }
@@ -151,8 +151,8 @@ fn row(attribute: &str, of: Of, parts: (&Part, &Part), pair: &Pair, resampling: 
     let all: Vec<usize> = (0..units).collect();
     let over = |units: &[Unit]| ratio(all.iter().map(|i| &units[*i]));
     let (Some(a), Some(b)) = (over(&pair.first), over(&pair.second)) else { return false };
-    let bootstrap = resampling.paired_bootstrap(units, |drawn| pair.drawn(drawn));
-    let randomised = resampling.approximate_randomisation(units, |swapped| pair.swapped(swapped));
+    let paired = resampling.paired_difference(units, of.range(), |kept| pair.kept(kept));
+    let randomised = resampling.randomisation(units, |swapped| pair.swapped(swapped));
     table.rows.push(vec![
         Cell::text(attribute),
         Cell::text(of.title()),
@@ -160,8 +160,8 @@ fn row(attribute: &str, of: Of, parts: (&Part, &Part), pair: &Pair, resampling: 
         Cell::text(parts.1.run.name()),
         Cell::Number(a, 3),
         Cell::Number(b, 3),
-        Cell::Interval(a - b, bootstrap.map(|b| (b.interval.low, b.interval.high))),
-        Cell::number(bootstrap.map(|b| b.p)),
+        Cell::Interval(a - b, paired.and_then(|found| found.interval).map(|i| (i.low, i.high))),
+        Cell::number(paired.and_then(|found| found.p)),
         Cell::number(randomised),
         Cell::Count(units as u64),
     ]);
@@ -190,14 +190,14 @@ fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
 
 fn estimate(part: &Part, name: &str, of: Of, resampling: &Resampling) -> Option<Estimate> {
     let measure = part.attributes.iter().find(|a| a.name == name)?.measures.get(&of)?;
-    let interval = measure.interval(resampling).map(|i| (i.low, i.high));
+    let interval = measure.interval(of, resampling).ok().map(|i| (i.low, i.high));
     Some(Estimate { name: part.run.name().to_owned(), value: measure.value()?, interval })
 }
 
 fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resampling: &Resampling) -> Figure {
     let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
     let caption = format!(
-        "Each run over all its own samples, with {} % bootstrap intervals over samples; the broken line is guessing. Whether two runs differ is in the table: intervals \
+        "Each run over all its own samples, with {} % intervals over samples; the broken line is guessing. Whether two runs differ is in the table: intervals \
          that overlap do not say.",
         tables::confidence(resampling)
     );

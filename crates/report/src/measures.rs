@@ -1,10 +1,11 @@
-//! Figures with intervals: each is a ratio of sums over samples, so that resampling whole samples gives its interval and a paired test.
+//! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole samples.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_stats::{
-    Correlation, Interval, POOLED_LIMIT, Resampling, SystemScore, pairwise_accuracy, per_context, spearman, system_level as between_systems,
+    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy, per_context,
+    ratio_interval, spearman, system_estimate,
 };
 use serde::Serialize;
 
@@ -37,8 +38,9 @@ impl Measure {
         ratio(self.units.iter())
     }
 
-    pub(crate) fn interval(&self, resampling: &Resampling) -> Option<Interval> {
-        resampling.interval(self.units.len(), |drawn| ratio(drawn.iter().map(|index| &self.units[*index])))
+    pub(crate) fn interval(&self, of: Of, resampling: &Resampling) -> Result<Interval, NoInterval> {
+        let units: Vec<(f64, f64)> = self.units.iter().map(|unit| (unit.sum, unit.weight)).collect();
+        ratio_interval(&units, resampling.confidence, of.range())
     }
 }
 
@@ -82,6 +84,15 @@ impl Of {
         }
     }
 
+    /// Where it can lie.
+    pub(crate) fn range(self) -> Range {
+        match self {
+            Self::Spearman => Range::COEFFICIENTS,
+            Self::Pairwise | Self::Preference => Range::SHARE,
+            Self::Score => Range::Unbounded,
+        }
+    }
+
     /// What counts as one of its `n`.
     pub(crate) fn unit(self) -> &'static str {
         match self {
@@ -100,8 +111,9 @@ pub(crate) struct Attribute {
     pub(crate) scores: Vec<Scored>,
     pub(crate) measures: BTreeMap<Of, Measure>,
     pub(crate) pooled: Option<f64>,
-    pub(crate) pooled_interval: Option<Interval>,
+    pub(crate) pooled_interval: Result<Interval, NoInterval>,
     pub(crate) system: Option<f64>,
+    pub(crate) system_interval: Result<Interval, NoInterval>,
     pub(crate) systems: usize,
 }
 
@@ -135,8 +147,8 @@ impl Attribute {
         measures.retain(|_, measure| !measure.units.is_empty());
         let with_gold: Vec<Vec<(f64, f64)>> = groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
         let (pooled, pooled_interval) = pooled(&with_gold, resampling);
-        let (system, systems) = system_level(facts, &groups);
-        Self { name: facts.attributes.text(number).to_owned(), measures, pooled, pooled_interval, system, systems, scores }
+        let (system, system_interval, systems) = system_level(facts, &groups, resampling);
+        Self { name: facts.attributes.text(number).to_owned(), measures, pooled, pooled_interval, system, system_interval, systems, scores }
     }
 
     /// `(score, gold)` of each sample that has any, sample by sample.
@@ -175,18 +187,23 @@ fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
     }
 }
 
-fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Option<Interval>) {
+fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>) {
     let rho = |groups: &mut dyn Iterator<Item = &Vec<(f64, f64)>>| {
         let (scores, golds): (Vec<f64>, Vec<f64>) = groups.flatten().copied().unzip();
         spearman(&scores, &golds)
     };
     let all: usize = groups.iter().map(Vec::len).sum();
     let value = rho(&mut groups.iter());
-    let few = value.is_some() && all <= POOLED_LIMIT && groups.len() > 1;
-    (value, few.then(|| resampling.interval(groups.len(), |drawn| rho(&mut drawn.iter().map(|i| &groups[*i])))).flatten())
+    let without = |kept: &[usize]| rho(&mut kept.iter().map(|group| &groups[*group]));
+    let interval = if all > POOLED_LIMIT {
+        Err(NoInterval::TooMany)
+    } else {
+        jackknife(groups.len(), resampling.confidence, Range::Correlation, without)
+    };
+    (value, interval)
 }
 
-fn system_level(facts: &Facts, groups: &[&[Scored]]) -> (Option<f64>, usize) {
+fn system_level(facts: &Facts, groups: &[&[Scored]], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>, usize) {
     let contexts: Vec<Vec<SystemScore<'_>>> = groups
         .iter()
         .map(|group| {
@@ -196,11 +213,14 @@ fn system_level(facts: &Facts, groups: &[&[Scored]]) -> (Option<f64>, usize) {
         .collect();
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
     if with_scores < 2 {
-        return (None, 0);
+        return (None, Err(NoInterval::Undefined), 0);
     }
-    let level = between_systems(Correlation::Spearman, &contexts, SYSTEM_COVERAGE.max(2.0 / with_scores as f64));
+    let coverage = SYSTEM_COVERAGE.max(2.0 / with_scores as f64);
+    let found = system_estimate(Correlation::Spearman, &contexts, coverage, resampling.confidence);
+    let level = found.figure;
     // Two systems correlate with ±1 whatever they are.
-    (level.coefficient.filter(|_| level.systems > 2), level.systems)
+    let interval = found.interval.ok_or(found.no_interval.unwrap_or(NoInterval::Undefined));
+    (level.coefficient.filter(|_| level.systems > 2), interval, level.systems)
 }
 
 /// A straight line through `(gold, score)` with a band around it.
@@ -208,18 +228,18 @@ fn system_level(facts: &Facts, groups: &[&[Scored]]) -> (Option<f64>, usize) {
 pub(crate) struct Line {
     pub(crate) intercept: f64,
     pub(crate) slope: f64,
-    /// `(gold, low, high)` from left to right; empty where there are too few samples to resample.
+    /// `(gold, low, high)` from left to right; empty where samples are too few or all say the same.
     pub(crate) band: Vec<(f64, f64, f64)>,
 }
 
 /// Places along the axis at which the band is known.
 const BAND_STEPS: usize = 40;
 
-/// Least squares of score on gold, with the percentile band of lines over resampled samples. `None` where gold is constant.
+/// Least squares of score on gold, with the band in which the jackknife over samples has each of its points. `None` where gold is constant.
 pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<Line> {
     let sums: Vec<[f64; 5]> = groups.iter().map(|group| sums(group, low)).collect();
-    let fit = |drawn: &mut dyn Iterator<Item = &[f64; 5]>| {
-        let total = drawn.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
+    let fit = |kept: &mut dyn Iterator<Item = &[f64; 5]>| {
+        let total = kept.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
         let [n, x, y, xx, xy] = total;
         let spread = n * xx - x * x;
         (spread > 1e-9 * n * xx).then(|| {
@@ -228,20 +248,13 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
         })
     };
     let (at_low, slope) = fit(&mut sums.iter())?;
-    let mut band = Vec::new();
-    if groups.len() > 2 {
-        let lines: Vec<(f64, f64)> =
-            resampling.distribution(groups.len(), |drawn| fit(&mut drawn.iter().map(|i| &sums[*i]))).into_iter().flatten().collect();
-        for step in 0..=BAND_STEPS {
-            let along = (high - low) * step as f64 / BAND_STEPS as f64;
-            let mut at: Vec<f64> = lines.iter().map(|(start, slope)| start + slope * along).collect();
-            at.sort_by(f64::total_cmp);
-            let tail = (1.0 - resampling.confidence) / 2.0;
-            if let (Some(l), Some(h)) = (probity_stats::quantile(&at, tail), probity_stats::quantile(&at, 1.0 - tail)) {
-                band.push((low + along, l, h));
-            }
-        }
-    }
+    let at_step = |step: usize| {
+        let along = (high - low) * step as f64 / BAND_STEPS as f64;
+        let at = |kept: &[usize]| fit(&mut kept.iter().map(|group| &sums[*group])).map(|(start, slope)| start + slope * along);
+        jackknife(groups.len(), resampling.confidence, Range::Unbounded, at).map(|found| (low + along, found.low, found.high)).ok()
+    };
+    let band: Option<Vec<_>> = if groups.len() > 2 { (0..=BAND_STEPS).map(at_step).collect() } else { None };
+    let band = band.unwrap_or_default();
     Some(Line { intercept: at_low - slope * low, slope, band })
 }
 

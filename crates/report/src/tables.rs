@@ -1,13 +1,15 @@
 //! Tables of one run: what it is, what it came to, its figures with intervals, and what its method says.
 
-use probity_stats::{Interval, Resampling};
+use std::collections::BTreeMap;
+
+use probity_stats::{Interval, NoInterval, Resampling};
 use serde_json::Value;
 
 use crate::facts::Facts;
 use crate::measures::{Attribute, Of};
 use crate::run::Run;
 use crate::table::{Cell, Table, fixed};
-use crate::text::thousands;
+use crate::text::{thousands, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
 pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
@@ -90,25 +92,32 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
 
 /// Figures by attribute, with their intervals.
 pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resampling) -> Option<Table> {
+    let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
     let mut table = Table::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
     for attribute in attributes {
-        let mut add = |title: &str, value: Option<f64>, interval: Option<Interval>, n: usize, unit: &str| {
-            let value = value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.map(|i| (i.low, i.high))));
+        let mut add = |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
+            if let (Some(_), Err(why)) = (value, interval) {
+                without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
+            }
+            let value = value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.ok().map(|i| (i.low, i.high))));
             table.rows.push(vec![Cell::text(attribute.name.as_str()), Cell::text(title), value, Cell::Count(n as u64), Cell::text(unit)]);
         };
         for (of, measure) in &attribute.measures {
             let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
-            add(of.title(), measure.value(), measure.interval(resampling), n, of.unit());
+            add(of.title(), measure.value(), measure.interval(*of, resampling), n, of.unit());
         }
         let with_gold = attribute.scores.iter().filter(|score| score.gold.is_some()).count();
         if with_gold > 0 {
             add("Spearman, pooled", attribute.pooled, attribute.pooled_interval, with_gold, "scores");
         }
         if attribute.systems > 0 {
-            add("Spearman of systems", attribute.system, None, attribute.systems, "systems");
+            add("Spearman of systems", attribute.system, attribute.system_interval, attribute.systems, "systems");
         }
     }
     table.note(interval_note(resampling));
+    for (why, figures) in without {
+        table.note(format!("Without an interval, since {why}: {}.", figures.join("; ")));
+    }
     let used = |of: Of| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
     if used(Of::Spearman) {
         table.note("Spearman per context: mean over samples; those whose gold is constant are left out, those whose scores are constant count as 0.");
@@ -125,12 +134,14 @@ pub(crate) fn confidence(resampling: &Resampling) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+fn of_attribute(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" ({})", visible_line(name)) }
+}
+
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
-        "In brackets: {} % percentile bootstrap intervals over {} resamples of whole samples (seed {}).",
-        confidence(resampling),
-        thousands(resampling.rounds as u64),
-        resampling.seed
+        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts by Clopper and Pearson.",
+        confidence(resampling)
     )
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::correlation::{Correlation, Tested, Undefined};
-use crate::resample::{Interval, Resampling};
+use crate::interval::{Estimate, Interval, NoInterval, Range, jackknife};
 use crate::significance::mean_p;
 
 /// A correlation in each context, then the mean.
@@ -106,6 +106,12 @@ pub fn system_level(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage
     Systems::new(contexts, coverage).level(of)
 }
 
+/// [`system_level`] with its interval over contexts.
+pub fn system_estimate(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage: f64, confidence: f64) -> Estimate<SystemLevel> {
+    let systems = Systems::new(contexts, coverage);
+    Estimate::new(systems.level(of), systems.interval(of, confidence))
+}
+
 /// A system counts at system level where it has scores in this share of the contexts, and in two at least.
 const SYSTEM_COVERAGE: f64 = 0.5;
 
@@ -156,10 +162,10 @@ impl Systems {
         }
     }
 
-    /// The interval under resampling of contexts; the systems stay the same.
-    pub(crate) fn interval(&self, of: Correlation, resampling: &Resampling) -> Option<Interval> {
-        resampling.interval(self.contexts.len(), |drawn| {
-            let means = self.means(drawn.iter().copied())?;
+    /// The interval over contexts; the systems stay the same.
+    pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
+        jackknife(self.contexts.len(), confidence, Range::Correlation, |kept| {
+            let means = self.means(kept.iter().copied())?;
             of.coefficient(&means.0, &means.1)
         })
     }

@@ -4,22 +4,13 @@ use serde::Serialize;
 
 use crate::agreement::{PerContext, SystemLevel, SystemScore, Systems, per_context_values, system_coverage};
 use crate::correlation::{Correlation, Undefined};
+use crate::interval::{Estimate, NoInterval, Range, jackknife, mean_interval};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
-use crate::resample::{Interval, Resampling};
+use crate::resample::Resampling;
 use crate::ties::{PAIR_LIMIT, TieCalibration, tie_calibration};
 
 /// More scores than this get no interval for their pooled correlations: it would take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
-
-/// A figure with its percentile bootstrap interval over resamples of whole contexts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate<T> {
-    /// The figure.
-    #[serde(flatten)]
-    pub figure: T,
-    /// Absent where the figure is undefined, in most resamples undefined, or over too many scores to resample ([`POOLED_LIMIT`]).
-    pub interval: Option<Interval>,
-}
 
 /// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one context are not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -62,7 +53,7 @@ pub struct Figures {
     pub pairwise_with_ties: Option<TieCalibration>,
     /// Over pairs of all scores, ties among them; absent without a pair, and where there are more than [`PAIR_LIMIT`].
     pub pairwise_with_ties_pooled: Option<TieCalibration>,
-    /// How the intervals were drawn.
+    /// How sure the intervals are.
     pub resampling: Resampling,
 }
 
@@ -121,15 +112,12 @@ impl Correlated<'_> {
 
     fn per_context(&self, of: Correlation) -> Estimate<PerContext> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
-        let mean = |drawn: &[usize]| Some(drawn.iter().map(|unit| values[*unit]).sum::<f64>() / drawn.len() as f64);
-        let interval = if values.len() > 1 { self.resampling.interval(values.len(), mean) } else { None };
-        Estimate { figure, interval }
+        Estimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::COEFFICIENTS))
     }
 
     fn system(&self, of: Correlation) -> Option<Estimate<SystemLevel>> {
         let figure = self.systems.level(of);
-        let interval = figure.coefficient.and_then(|_| self.systems.interval(of, self.resampling));
-        (figure.systems >= 2).then_some(Estimate { figure, interval })
+        (figure.systems >= 2).then(|| Estimate::new(figure, self.systems.interval(of, self.resampling.confidence)))
     }
 
     fn pooled(&self, of: Correlation) -> Estimate<Pooled> {
@@ -139,13 +127,16 @@ impl Correlated<'_> {
             Ok(tested) => Pooled { coefficient: Some(tested.coefficient), p: tested.p, undefined: None, n },
             Err(why) => Pooled { coefficient: None, p: None, undefined: Some(why), n },
         };
-        let coefficient = |drawn: &[usize]| {
-            let (predicted, gold) = joined(drawn.iter().map(|context| &self.lists[*context]));
+        let coefficient = |kept: &[usize]| {
+            let (predicted, gold) = joined(kept.iter().map(|context| &self.lists[*context]));
             of.coefficient(&predicted, &gold)
         };
-        let few = figure.coefficient.is_some() && n <= POOLED_LIMIT && self.lists.len() > 1;
-        let interval = if few { self.resampling.interval(self.lists.len(), coefficient) } else { None };
-        Estimate { figure, interval }
+        let interval = match figure.coefficient {
+            None => Err(NoInterval::Undefined),
+            Some(_) if n > POOLED_LIMIT => Err(NoInterval::TooMany),
+            Some(_) => jackknife(self.lists.len(), self.resampling.confidence, Range::Correlation, coefficient),
+        };
+        Estimate::new(figure, interval)
     }
 }
 
@@ -168,16 +159,14 @@ mod tests {
         for of in Correlation::ALL {
             let one = figures.correlation(of);
             let system = one.system.expect("three systems");
-            for (value, interval) in [
-                (one.per_context.figure.mean, one.per_context.interval),
-                (system.figure.coefficient, system.interval),
-                (one.pooled.figure.coefficient, one.pooled.interval),
-            ] {
-                let interval = interval.expect("three contexts");
-                assert!(
-                    (value.expect("defined") - 1.0).abs() < 1e-12 && (interval.low - 1.0).abs() < 1e-12 && interval.low <= interval.high
-                );
+            for value in [one.per_context.figure.mean, system.figure.coefficient, one.pooled.figure.coefficient] {
+                assert!((value.expect("defined") - 1.0).abs() < 1e-12);
             }
+            // Three contexts in which all is right are not many: three hits of three.
+            let interval = one.per_context.interval.expect("at an end");
+            assert!((interval.low + 0.415).abs() < 1e-3 && interval.high == 1.0, "{interval:?}");
+            assert_eq!((system.interval, system.no_interval), (None, Some(NoInterval::AllAlike)));
+            assert_eq!((one.pooled.interval, one.pooled.no_interval), (None, Some(NoInterval::AllAlike)));
         }
         assert_eq!(figures.pairwise.accuracy, Some(1.0));
         assert_eq!(figures.pairwise_with_ties.expect("pairs").accuracy, 1.0);

@@ -12,6 +12,7 @@ mod equal;
 mod figures;
 #[cfg(test)]
 mod golden;
+mod interval;
 mod kappa;
 mod kendall;
 mod pairwise;
@@ -20,19 +21,20 @@ mod resample;
 mod significance;
 mod ties;
 
-pub use agreement::{PerContext, SystemLevel, SystemScore, per_context, system_level};
+pub use agreement::{PerContext, SystemLevel, SystemScore, per_context, system_estimate, system_level};
 pub use alpha::{Level, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{Debias, PositionBias, order_gap};
 pub use equal::{TIE_TOLERANCE, equalised, equalised_within};
-pub use figures::{CorrelationFigures, Estimate, Figures, POOLED_LIMIT, Pooled};
+pub use figures::{CorrelationFigures, Figures, POOLED_LIMIT, Pooled};
+pub use interval::{Estimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod,
     RankingError, Strength, UnknownRankMethod,
 };
-pub use resample::{Interval, PairedBootstrap, Resampling, quantile};
+pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};

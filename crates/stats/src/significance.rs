@@ -24,6 +24,35 @@ pub(crate) fn two_sided_normal(z: f64) -> f64 {
     libm::erfc(z.abs() / SQRT_2)
 }
 
+/// The t that a Student's t of so many degrees of freedom exceeds on neither side with probability `confidence`, in (0, 1).
+pub(crate) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    while two_sided_t(high, degrees) > 1.0 - confidence {
+        (low, high) = (high, 2.0 * high);
+    }
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if two_sided_t(middle, degrees) > 1.0 - confidence { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The value below which a beta variable of these two shapes lies with that probability, in (0, 1).
+pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if beta_share(a, b, middle) < probability { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// I(x; a, b), the regularised incomplete beta function: to 1e-11 up to thousands of trials, which the ends of an interval need no more of.
+fn beta_share(a: f64, b: f64, x: f64) -> f64 {
+    let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
+    if x < (a + 1.0) / (a + b + 2.0) { front / a * fraction(a, b, x) } else { 1.0 - front / b * fraction(b, a, 1.0 - x) }
+}
+
 /// The z that a standard normal value exceeds on neither side with probability `confidence`, in (0, 1).
 pub(crate) fn normal_bound(confidence: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
@@ -139,6 +168,13 @@ mod tests {
         assert!((normal_bound(0.95) - 1.959_963_984_540_054).abs() < 1e-12);
         assert!((normal_bound(0.99) - 2.575_829_303_548_900_4).abs() < 1e-12);
         assert!(normal_bound(1e-9) < 1e-8);
+    }
+
+    #[test]
+    fn quantiles_of_t_turn_the_probability_back() {
+        for (degrees, quantile) in [(1.0, 12.706_204_736_432_095), (3.0, 3.182_446_305_284_263), (39.0, 2.022_690_920_036_76)] {
+            assert!((t_quantile(0.95, degrees) - quantile).abs() < 1e-9 * quantile, "{degrees}");
+        }
     }
 
     #[test]

@@ -327,7 +327,7 @@ impl Answers {
     }
 }
 
-/// Tries again where another process is in the way: SQLite itself does not wait for the lock under which a database changes its journal.
+/// Tries again where another process is in the way: `SQLite` itself does not wait for the lock under which a database changes its journal.
 fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let begun = Instant::now();
     loop {

@@ -1,7 +1,7 @@
 //! A metric's choices against people's preferences.
 
 use probity_data::Preference;
-use probity_stats::{Association, Interval, KappaWeights, Resampling, association, cohen_kappa};
+use probity_stats::{Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval};
 use serde::Serialize;
 
 use super::align::Aligned;
@@ -15,7 +15,7 @@ pub(super) struct PreferenceFigures {
     pub(super) attribute: Option<String>,
     /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score shared with others counts half.
     pub(super) accuracy: Option<f64>,
-    /// Its interval over resampled items.
+    /// Its interval over items; absent where there is none to score.
     pub(super) interval: Option<Interval>,
     /// Cohen's κ between choices, ties among them, by the candidates' places.
     pub(super) kappa: Option<f64>,
@@ -48,7 +48,7 @@ pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resamp
         metric: aligned.metric.name.clone(),
         attribute: aligned.metric.attribute.clone(),
         accuracy: mean(&mut hits.iter().copied()),
-        interval: resampling.interval(hits.len(), |drawn| mean(&mut drawn.iter().map(|unit| hits[*unit]))),
+        interval: mean_interval(&hits, resampling.confidence, Range::SHARE).ok(),
         kappa: cohen_kappa(&preferred, &best, KappaWeights::Plain),
         association: association(&preferred, &best),
         items: chosen.len(),

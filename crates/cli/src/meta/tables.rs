@@ -1,7 +1,7 @@
 //! What was found, as tables for people.
 
 use probity_methods::Section;
-use probity_stats::{Correlation, Interval, Measured, Resampling, TieCalibration};
+use probity_stats::{Correlation, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
 use super::evaluate::{Evaluated, Evaluation, Levels};
 use crate::terminal::thousands;
@@ -29,14 +29,14 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
             .into(),
     );
     sections.retain(|section| !section.rows.is_empty());
-    let Resampling { rounds, confidence, seed } = resampling;
     if let Some(last) = sections.last_mut() {
-        let share = 100.0 * confidence;
-        let rounds = thousands(*rounds as u64);
+        let share = 100.0 * resampling.confidence;
         last.notes.extend(evaluation.notes.iter().cloned());
         last.notes.push(
-            format!("In brackets: {share} % percentile bootstrap intervals over {rounds} resamples of whole contexts (seed {seed}).")
-                .replace(".0 %", " %"),
+            format!(
+                "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy of preferences by Clopper and Pearson."
+            )
+            .replace(".0 %", " %"),
         );
     }
     sections
@@ -82,6 +82,28 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
         section.rows.push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells).collect());
     }
     section
+}
+
+/// Levels at which a coefficient has no interval, with the reason.
+fn without_interval(one: &Evaluated) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut add = |level: &str, defined: bool, why: Option<NoInterval>| {
+        if let Some(why) = why.filter(|_| defined) {
+            let note = format!("{}, {}: no interval {level}: {why}", one.metric, one.attribute);
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    };
+    for of in Correlation::ALL {
+        let found = one.figures.correlation(of);
+        add("per context", found.per_context.figure.mean.is_some(), found.per_context.no_interval);
+        if let Some(system) = found.system {
+            add("between systems", system.figure.coefficient.is_some(), system.no_interval);
+        }
+        add("over all scores", found.pooled.figure.coefficient.is_some(), found.pooled.no_interval);
+    }
+    notes
 }
 
 fn per_context(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
@@ -161,19 +183,19 @@ fn preferences(evaluation: &Evaluation) -> Section {
 }
 
 fn comparisons(evaluation: &Evaluation) -> Section {
-    let columns = ["metrics", "attribute", "figure", "first", "second", "difference", "bootstrap p", "randomisation p", "Williams t", "p"];
+    let columns = ["metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p"];
     let mut section = Section::new("Differences between metrics", columns);
     for one in &evaluation.comparisons {
         for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
-            let drawn = found.bootstrap;
+            let paired = found.paired;
             section.rows.push(vec![
                 one.metrics.names().join(", "),
                 one.attribute.clone(),
                 measured(found.measure),
                 number(found.first),
                 number(found.second),
-                estimate(drawn.map(|d| d.difference), drawn.map(|d| d.interval)),
-                p_value(drawn.map(|d| d.p)),
+                estimate(paired.map(|d| d.difference), paired.and_then(|d| d.interval)),
+                p_value(paired.and_then(|d| d.p)),
                 p_value(found.randomisation_p),
                 number(found.williams.map(|w| w.t)),
                 p_value(found.williams.map(|w| w.p)),
@@ -181,7 +203,8 @@ fn comparisons(evaluation: &Evaluation) -> Section {
         }
     }
     section.notes.push(
-        "First less second, over candidates with both. All p two-sided; Williams' test is for Pearson and takes scores for independent."
+        "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, none where leaving out any context changes nothing. \
+         Randomisation: over all swaps of contexts where these are few, else over as many as are drawn. Williams' test is for Pearson and takes scores for independent."
             .into(),
     );
     section
@@ -217,6 +240,7 @@ fn counts(evaluation: &Evaluation) -> Section {
         for (level, why) in ["over all scores", "between systems"].into_iter().zip(reasons) {
             section.notes.extend(why.map(|why| format!("{}, {}: undefined {level}: {why}", one.metric, one.attribute)));
         }
+        section.notes.extend(without_interval(one));
         let constant = spearman.per_context.figure.constant_predictions;
         if constant > 0 {
             let contexts = spearman.per_context.figure.contexts;

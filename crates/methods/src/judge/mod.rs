@@ -21,5 +21,5 @@ pub use options::{JudgingOptions, Mode, VerdictMode};
 
 pub(crate) use judging::{Judging, Question, Shown};
 pub(crate) use plan::Settled;
-pub(crate) use report::{interval, percent};
+pub(crate) use report::{percent, share_interval};
 pub(crate) use verdict::{Answer, Choice, Decided, Verdict};

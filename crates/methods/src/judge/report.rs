@@ -2,7 +2,9 @@
 
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
-use probity_stats::{Estimate, Interval, KappaWeights, Level, Resampling, cohen_kappa, krippendorff_alpha};
+use probity_stats::{
+    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha, mean_interval,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -144,15 +146,14 @@ impl PreferenceFigures {
             points.push(point);
         }
         figures.accuracy = mean(points.iter().copied());
-        figures.interval = interval(&points);
+        figures.interval = share_interval(&points).ok();
         figures
     }
 }
 
-/// Of the mean over resampled units; none of one.
-pub(crate) fn interval(points: &[f64]) -> Option<Interval> {
-    let of_mean = |drawn: &[usize]| mean(drawn.iter().map(|k| points[*k]));
-    if points.len() > 1 { Resampling::default().interval(points.len(), of_mean) } else { None }
+/// Of a share: the mean of points between 0 and 1.
+pub(crate) fn share_interval(points: &[f64]) -> Result<Interval, NoInterval> {
+    mean_interval(points, Resampling::default().confidence, Range::SHARE)
 }
 
 pub(crate) fn percent(interval: Option<Interval>) -> String {
@@ -236,7 +237,7 @@ impl<'s> Verdicts<'s> {
         OrderFigures {
             first,
             both: changed.len(),
-            changed: Estimate { figure: Share { share: mean(changed.iter().copied()) }, interval: interval(&changed) },
+            changed: Estimate::new(Share { share: mean(changed.iter().copied()) }, share_interval(&changed)),
             gap_mean: mean(gaps.iter().copied()),
             gap_max: gaps.into_iter().reduce(f64::max),
         }

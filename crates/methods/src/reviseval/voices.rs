@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::options::Reference;
 use super::references::Unit;
-use crate::judge::{Choice, Decided, Settled, interval};
+use crate::judge::{Choice, Decided, Settled, share_interval};
 use crate::summary::mean;
 
 /// Who says it.
@@ -107,7 +107,7 @@ impl Agreement {
         let count = |value: f64| points.iter().filter(|point| **point == value).count();
         Self {
             accuracy: mean(points.iter().copied()),
-            interval: interval(points),
+            interval: share_interval(points).ok(),
             correct: count(1.0),
             tied: count(0.5),
             wrong: count(0.0),
@@ -176,8 +176,7 @@ impl PairFigures {
             over_all: mean(all_points),
             given_order: order(0),
             turned_order: order(1),
-            changed: (!turns.is_empty())
-                .then(|| Estimate { figure: Share { share: mean(turns.iter().copied()) }, interval: interval(&turns) }),
+            changed: (!turns.is_empty()).then(|| Estimate::new(Share { share: mean(turns.iter().copied()) }, share_interval(&turns))),
         }
     }
 }

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::Comparisons;
-use crate::resample::{Interval, Resampling};
 use crate::significance::normal_bound;
 
 /// The weight of the prior that [`RankMethod::BradleyTerry`](super::RankMethod::BradleyTerry) uses.
@@ -67,20 +66,6 @@ impl Comparisons {
             Strength { strength, standard_error, low: strength - bound * standard_error, high: strength + bound * standard_error }
         };
         self.spread_each(involved.iter().copied().zip(theta.iter().enumerate().map(strength)))
-    }
-
-    /// Percentile intervals of the strengths over resampled comparisons; none for a candidate that half of the resamples leave out.
-    ///
-    /// # Panics
-    /// Where `prior` is not a positive number.
-    pub fn bradley_terry_resampled(&self, prior: f64, resampling: &Resampling) -> Vec<Option<Interval>> {
-        let drawn = resampling.distribution(self.judged.len(), |drawn| {
-            let judged = drawn.iter().map(|index| self.judged[*index]).collect();
-            Self { texts: self.texts.clone(), judged }.bradley_terry(prior)
-        });
-        (0..self.candidates())
-            .map(|candidate| resampling.percentiles(drawn.iter().map(|strengths| strengths[candidate]).collect()))
-            .collect()
     }
 }
 
@@ -235,24 +220,6 @@ mod tests {
                 assert!((found.high - found.low - 2.0 * 1.959_963_984_540_054 * expected).abs() < 1e-6, "{found:?}");
             }
         }
-    }
-
-    #[test]
-    fn resampled_intervals_hold_the_strengths_and_are_about_as_wide_as_the_normal_ones() {
-        let case = &golden::BRADLEY_TERRY[2];
-        // Ten times each comparison: then both intervals are near their common limit.
-        let hard = |&(i, j, p): &(usize, usize, f64)| (0..10).map(move |k| (i, j, f64::from(u8::from(10.0 * p > f64::from(k) + 0.5))));
-        let many = comparisons(case.candidates, &case.comparisons.iter().flat_map(hard).collect::<Vec<_>>());
-        let normal = many.bradley_terry_intervals(0.1, 0.95);
-        let drawn = many.bradley_terry_resampled(0.1, &Resampling { rounds: 400, ..Resampling::default() });
-        for (normal, drawn) in normal.iter().zip(drawn) {
-            let (normal, drawn) = (normal.expect("judged"), drawn.expect("in most resamples"));
-            assert!(drawn.low < normal.strength && normal.strength < drawn.high);
-            let ratio = (drawn.high - drawn.low) / (normal.high - normal.low);
-            assert!((0.7..1.3).contains(&ratio), "{normal:?} {drawn:?}");
-        }
-        assert_eq!(comparisons(3, &[(0, 1, 0.7)]).bradley_terry_intervals(0.1, 0.9)[2], None);
-        assert_eq!(comparisons(2, &[]).bradley_terry_resampled(0.1, &Resampling::default()), [None, None]);
     }
 
     #[test]
