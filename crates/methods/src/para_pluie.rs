@@ -33,9 +33,12 @@ pub struct ParaPluieParams {
     #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The two answers. Each counts with and without a space before it.
+    /// The two answers whose probabilities count. Each counts with and without a space before it.
     #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]
     pub label_words: crate::LabelWords,
+    /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges them in the prompt too.
+    #[arg(long, value_name = "YES,NO")]
+    pub prompt_words: Option<crate::LabelWords>,
     /// Compare the scores with these gold scores. May be given several times.
     #[arg(long, value_parser = word, value_name = "NAME")]
     pub attribute: Vec<String>,
@@ -72,6 +75,9 @@ difference of the answers' perplexities.
 The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low the score is flagged `low_mass` and counted; \
 where one of the answers is impossible to the model the score is not a number and the outcome says so.
 
+The words stand in the prompt too. --label-words No,Yes therefore asks another question; with --prompt-words Yes,No beside it the question stays, \
+and the score changes its sign.
+
 Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Ours are worded by us; a file with \
 other wording can be given.
 
@@ -83,7 +89,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let [yes, no] = params.label_words.0.clone();
         let labels = LabelSet::words([&yes, &no])?;
-        let settings = std::collections::BTreeMap::from([("yes", yes), ("no", no)]);
+        let [asked_yes, asked_no] = params.prompt_words.as_ref().unwrap_or(&params.label_words).0.clone();
+        let settings = std::collections::BTreeMap::from([("yes", asked_yes), ("no", asked_no)]);
         let load = |choice: &String| Template::load(choice, TEMPLATES, settings.clone(), &layout);
         let templates = [params.template.iter().map(load).collect::<Result<Vec<_>, _>>()?];
         let other = match params.against {
@@ -93,6 +100,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
         let signature = Signature::new(Self::NAME, run.model())
             .with("against", &format!("{other:?}").to_lowercase())
             .with("labels", &params.label_words)
+            .with("prompt-words", params.prompt_words.as_ref().unwrap_or(&params.label_words))
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
         let pointwise = Pointwise {
@@ -203,6 +211,22 @@ mod tests {
             vec![0.5, 0.4]
         });
         run("parapluie --answer-prefix Answer:", &all, &model).0.expect("runs");
+    }
+
+    #[test]
+    fn words_of_the_prompt_are_those_that_count_unless_they_are_said() {
+        let score = |args: &str, question: &'static str| {
+            let model = ScriptedModel::from_probabilities(move |request| {
+                assert!(request.prompt.text().contains(question), "{}", request.prompt.text());
+                vec![0.2, 0.7]
+            });
+            let (result, output) = run(args, &samples(), &model);
+            result.expect("run");
+            output.rows("scores")[0]["score"].as_f64().expect("a score")
+        };
+        let both = score("parapluie --template direct --label-words No,Yes", "\"No\" or \"Yes\"");
+        let alone = score("parapluie --template direct --label-words No,Yes --prompt-words Yes,No", "\"Yes\" or \"No\"");
+        assert!(both < 0.0 && both == alone);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub struct PromptScoringParams {
     #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Average over K answers sampled at temperature 1. Left out: the most probable token at each step.
+    /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each step.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "K")]
     pub samples: Option<u16>,
     /// Longest answer, in tokens.
@@ -64,7 +64,8 @@ alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A 
 off (1 of 10) does not count either.
 
 A text without such a number is `unparsed`; the row keeps the text, and nothing takes the place of the score. With --samples the score is \
-the mean over the sampled texts that have one. Written scores are coarse and often the same for all candidates: `g-eval` reads the \
+the mean over the sampled texts that have one. The paper samples one answer at temperature 1, which is --samples 1; the most probable answer is the \
+default here, as it is the same each time. Written scores are coarse and often the same for all candidates: `g-eval` reads the \
 probabilities instead.
 
 Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `summary.json`.";

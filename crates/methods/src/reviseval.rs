@@ -45,17 +45,18 @@ Make references by revision, and hold candidates against them by a judge and by 
 RevisEval whole (Zhang et al. 2024): the model revises what is to be judged (see `probity revise`), and the revision is the reference by which a judge \
 (see `probity judge`) and metrics (see `probity metrics`) decide. --reference names everything that candidates are held against, one after the other, \
 so that the kinds can be compared: none, given, direct, adapted, aspects, both, each, diversified. One table has them all: for each kind of reference the judge, each metric \
-and the vote of the metrics, with accuracy against preferences and its bootstrap interval, or with correlations to gold scores where candidates \
+and the vote of the metrics, with accuracy against preferences and its interval, or with correlations to gold scores where candidates \
 are rated each by itself (--mode pointwise).
 
 A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict label or rationale-label the \
 one that is more probable over both. `changed` is the share of pairs whose verdict changes with the order. A metric prefers the better score (of \
 distances and error rates the lower one), and equal scores are a tie. Kinds with \
-several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, and of paraphrases, the mean. References in the data are \
+several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, of paraphrases, and of metrics under each, the mean. References in the data are \
 shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
 
 What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of pairs on which two ways of judging differ. Effectiveness: \
-P with reference over P without, beside the similarity of references and candidates (--similarity), over all pairs and over thirds of them. \
+P with reference over P without, beside the similarity of references and candidates (--similarity), over all pairs and over thirds of them \
+(the paper's Figure 1 has groups of similarity whose bounds it does not give). P is accuracy, or Spearman over all candidates, averaged over attributes. \
 --cost-match: two more cycles without reference, and the vote of three. --rate: mean ratings of candidates and references, each by itself. \
 Subsets: accuracy by what stands before the first / of the items' ids. --export-sets: chats to train a reviser and a judge on, of units on which the judge agrees with people, \
 without reference and with a revision.
@@ -220,7 +221,8 @@ impl Work<'_> {
             let mut metrics = Vec::with_capacity(ready.len());
             for metric in &ready {
                 let scored = metric.score(self.samples, self.units, self.shelf, reference)?;
-                let averaged = reference == Reference::Diversified;
+                // Each text of a pair is nearest to its own revision, so that the vote of the revisions would be a tie whatever they are.
+                let averaged = matches!(reference, Reference::Diversified | Reference::Each);
                 let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
                 metrics.push(Voice::without_order(reference, By::Metric(metric.choice.label().to_owned()), says));
             }
@@ -280,7 +282,9 @@ impl Told {
 
     fn gold(&mut self, tables: &Tables<'_>, gold: &[gold::GoldUse<'_>]) {
         let (values, sections, headline) = tables.against_gold(gold);
+        let (averages, section) = Tables::averages(&values);
         self.values["gold"] = json!(values);
+        self.add("gold_average", json!(averages), section);
         self.sections.extend(sections);
         self.headline.extend(headline);
     }
@@ -301,7 +305,7 @@ impl Told {
             self.add("cost_match", json!(spent), analyses::spent_section(&spent));
         }
         let effects = analyses::effects(samples, units, &params.judging.attribute, voices, similarity);
-        self.add("effectiveness", json!(effects), analyses::effects_section(&effects, &params.similarity, work.pairs()));
+        self.add("effectiveness", json!(effects), analyses::effects_section(&effects, params.similarity(), work.pairs()));
         if work.pairs() {
             let disagreements = analyses::disagreements(voices);
             self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));

@@ -160,6 +160,35 @@ impl Serialize for OwnTemplate {
     }
 }
 
+/// What becomes of a draft that is good already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GoodDraft {
+    /// The model is told not to hand it back.
+    #[default]
+    Improve,
+    /// It may be given back as it is (the paper's Figures 8 and 9).
+    Keep,
+}
+
+impl GoodDraft {
+    /// The sentence of the prompt.
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            Self::Improve => "The draft can be improved, so do not hand it back as it is.",
+            Self::Keep => "Where nothing about the draft needs to change, repeat it word for word.",
+        }
+    }
+
+    /// The name to type.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Improve => "improve",
+            Self::Keep => "keep",
+        }
+    }
+}
+
 /// How references are made: options of every method that makes some.
 #[derive(Debug, Clone, clap::Args, Serialize)]
 pub struct ReviserOptions {
@@ -170,6 +199,10 @@ pub struct ReviserOptions {
     /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
     pub diversify: u16,
+    /// What becomes of a draft that is good already: `improve` asks for another text all the same, `keep` lets the draft be given back, as the
+    /// paper's prompts do.
+    #[arg(long, value_enum, default_value_t)]
+    pub good_draft: GoodDraft,
     /// A template of your own for a kind of reference. May be given for several kinds.
     #[arg(long, value_name = "KIND=FILE")]
     pub reviser_template: Vec<OwnTemplate>,

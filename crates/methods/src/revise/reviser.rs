@@ -161,6 +161,7 @@ impl<'a> Reviser<'a> {
             .with("revision-criteria", &short_hash(foci))
             .with("revision-tokens", max_tokens)
             .with("use-truncated", &options.use_truncated)
+            .with("good-draft", options.good_draft.as_str())
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
         if self.sets.iter().any(|set| set.kind == Kind::Diversified) {
@@ -321,8 +322,12 @@ fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, Metho
         Kind::Diversified => "diversified",
     };
     let builtin = TEMPLATES.iter().find(|builtin| builtin.name == name).expect("each kind has a template");
-    let settings =
-        BTreeMap::from([("noun", how.noun.to_owned()), ("comparative", focus.comparative.clone()), ("criteria", focus.criteria.clone())]);
+    let settings = BTreeMap::from([
+        ("noun", how.noun.to_owned()),
+        ("comparative", focus.comparative.clone()),
+        ("criteria", focus.criteria.clone()),
+        ("if_good", how.options.good_draft.sentence().to_owned()),
+    ]);
     let choice = own.first().map_or(builtin.name, |own| own.file.as_str());
     Ok(Template::load(choice, &[*builtin], settings, &how.layout)?)
 }

@@ -1,5 +1,7 @@
 //! What the paper looks at besides agreement: effectiveness against similarity, disagreement, cost.
 
+use std::collections::BTreeSet;
+
 use probity_data::Sample;
 use probity_stats::Correlation;
 use serde::Serialize;
@@ -36,6 +38,7 @@ struct Known {
     with: f64,
     without: f64,
     gold: f64,
+    attribute: usize,
 }
 
 impl Effect {
@@ -44,8 +47,14 @@ impl Effect {
             if pairs {
                 return mean(known.iter().map(said));
             }
-            let (said, gold): (Vec<f64>, Vec<f64>) = known.iter().map(|one| (said(one), one.gold)).unzip();
-            Correlation::Spearman.coefficient(&said, &gold)
+            // Ratings by one attribute are not held against gold of another: the mean of the attributes' correlations (appendix G).
+            let attributes: BTreeSet<usize> = known.iter().map(|one| one.attribute).collect();
+            let of_attribute = |attribute: usize| {
+                let (said, gold): (Vec<f64>, Vec<f64>) =
+                    known.iter().filter(|one| one.attribute == attribute).map(|one| (said(one), one.gold)).unzip();
+                Correlation::Spearman.coefficient(&said, &gold)
+            };
+            mean(attributes.into_iter().map(of_attribute).collect::<Option<Vec<f64>>>()?.into_iter())
         };
         let (with_reference, without) = (performance(|one| one.with), performance(|one| one.without));
         let effectiveness = with_reference.zip(without).filter(|(_, without)| *without > 0.0).map(|(with, without)| with / without);
@@ -84,11 +93,11 @@ fn known(samples: &[Sample], unit: Unit, attributes: &[String], number: usize, v
     if unit.second.is_some() {
         let gold = preferred(samples, unit)?;
         let [with, without] = voices.map(|voice| voice.choice(number).map(|choice| point(choice, gold)));
-        return Some(Known { similarity, with: with?, without: without?, gold: 1.0 });
+        return Some(Known { similarity, with: with?, without: without?, gold: 1.0, attribute: unit.attribute });
     }
     let gold = *samples[unit.item].candidates[unit.first].scores.get(&attributes[unit.attribute])?;
     let [with, without] = voices.map(|voice| voice.decided(number).and_then(Decided::rating));
-    Some(Known { similarity, with: with?, without: without?, gold })
+    Some(Known { similarity, with: with?, without: without?, gold, attribute: unit.attribute })
 }
 
 pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool) -> Section {
@@ -98,7 +107,7 @@ pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool)
         let cells = [one.similarity, one.with_reference, one.without, one.effectiveness].map(number);
         section.push([one.reference.to_string(), one.group.to_owned(), one.units.to_string()].into_iter().chain(cells));
     }
-    let what = if pairs { "accuracy" } else { "Spearman over all candidates" };
+    let what = if pairs { "accuracy" } else { "Spearman over all candidates, averaged over attributes," };
     section.note(format!(
         "P: {what} of the judge, over units decided both ways; effectiveness: P with / P without; similarity by {similarity}."
     ));
@@ -216,4 +225,20 @@ pub(super) fn spent_section(spent: &[Spent]) -> Section {
     }
     section.note("Tokens of prompts and answers per pair, in both orders, as if nothing were shared.");
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effectiveness_of_ratings_is_the_mean_of_the_attributes_and_not_one_correlation_of_all() {
+        // By each attribute the ratings are in gold's order; one attribute's gold lies above the other's, and its ratings below.
+        let one = |attribute: usize, with: f64, gold: f64| Known { similarity: 0.5, with, without: with, gold, attribute };
+        let known = [one(0, 1.0, 11.0), one(0, 2.0, 12.0), one(0, 3.0, 13.0), one(1, 7.0, 1.0), one(1, 8.0, 2.0), one(1, 9.0, 3.0)];
+        let effect = Effect::of(Reference::Adapted, "all", &known, false);
+        assert_eq!((effect.with_reference, effect.without, effect.effectiveness), (Some(1.0), Some(1.0), Some(1.0)));
+        let constant = [known[0], known[1], one(1, 7.0, 1.0), one(1, 7.0, 2.0)];
+        assert_eq!(Effect::of(Reference::Adapted, "all", &constant, false).with_reference, None, "an attribute without a correlation");
+    }
 }

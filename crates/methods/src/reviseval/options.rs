@@ -28,7 +28,7 @@ pub enum Reference {
     Aspects,
     /// One revision of both texts of a pair at once.
     Both,
-    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts.
+    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts; of metrics the mean of the scores.
     Each,
     /// Paraphrases of the references that the data have, and the mean of the scores.
     Diversified,
@@ -96,9 +96,10 @@ pub struct RevisEvalParams {
     /// Longest reference, in tokens.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub revision_tokens: u32,
-    /// The metric by which references and candidates are alike, for the table of effectiveness.
-    #[arg(long, default_value = "rouge-l", value_name = "NAME[:KEY=VALUE,…]")]
-    pub similarity: String,
+    /// The metric by which references and candidates are alike, for the table of effectiveness. Left out: bert-score, the paper's, where there
+    /// is an --encoder, else rouge-l.
+    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    pub similarity: Option<String>,
     /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three: what a revision costs, spent
     /// on the judge.
     #[arg(long, conflicts_with = "no_judge")]
@@ -176,11 +177,16 @@ impl RevisEvalParams {
         Ok(())
     }
 
+    /// The metric by which references and candidates are alike.
+    pub(super) fn similarity(&self) -> &str {
+        self.similarity.as_deref().unwrap_or(if self.encoder.is_some() { "bert-score" } else { "rouge-l" })
+    }
+
     fn choices(&self) -> Result<Chosen, MethodError> {
         let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
-        let mut similarity = choose(&self.similarity)?;
+        let mut similarity = choose(self.similarity())?;
         if similarity.len() > 1 {
-            return Err(MethodError::option("--similarity", "one metric is enough", "leave it out for rouge-l"));
+            return Err(MethodError::option("--similarity", "one metric is enough", "leave it out for bert-score or rouge-l"));
         }
         let similarity = similarity.remove(0);
         for choice in metrics.iter().chain([&similarity]) {

@@ -10,7 +10,7 @@ use super::references::Unit;
 use super::voices::{Agreement, By, PairFigures, Voice, point, preferred, subsets};
 use crate::gold::{self, GoldUse};
 use crate::judge::{Choice, Decided, Settled, percent};
-use crate::summary::number;
+use crate::summary::{mean, number};
 use crate::{Headline, MethodError, Run, Section};
 
 /// The table of all preferences.
@@ -192,6 +192,39 @@ impl<'a> Tables<'a> {
         pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
         (values, vec![pooled, per_context], headline)
     }
+
+    /// Each voice's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12 and 17); nothing of a
+    /// single attribute.
+    pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Section) {
+        let mut section = Section::new("Against gold, averaged over attributes", ["score", "Kendall", "Spearman", "Pearson", "attributes"]);
+        let mut averages = Vec::new();
+        let mut voices: Vec<(&Value, &Value)> = Vec::new();
+        for one in values {
+            let voice = (&one["reference"], &one["by"]);
+            if !voices.contains(&voice) {
+                voices.push(voice);
+            }
+        }
+        for (reference, by) in voices {
+            let of_voice: Vec<&Value> = values.iter().filter(|one| (&one["reference"], &one["by"]) == (reference, by)).collect();
+            if of_voice.len() < 2 {
+                continue;
+            }
+            let average = |of: &str| {
+                let coefficient = |one: &&Value| one["figures"][of]["pooled"]["coefficient"].as_f64();
+                mean(of_voice.iter().map(coefficient).collect::<Option<Vec<f64>>>()?.into_iter())
+            };
+            let [kendall, spearman, pearson] = ["kendall", "spearman", "pearson"].map(average);
+            let name = format!("{}/{}", reference.as_str().unwrap_or_default(), by.as_str().unwrap_or_default());
+            let count = of_voice.len();
+            section.push([name, number(kendall), number(spearman), number(pearson), count.to_string()]);
+            averages.push(json!({
+                "reference": reference, "by": by, "attributes": count, "kendall": kendall, "spearman": spearman, "pearson": pearson,
+            }));
+        }
+        section.note("The mean of the attributes' correlations over all candidates; none where one of them is not defined.");
+        (averages, section)
+    }
 }
 
 /// One table of all voices on pairs.
@@ -203,6 +236,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         "accuracy",
         "95 % interval",
         "of all pairs",
+        "right of all",
         "given order",
         "turned",
         "changed",
@@ -217,7 +251,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), percent(one.changed.and_then(|c| c.interval))];
         let agreement = [number(one.agreement.accuracy), percent(one.agreement.interval)];
-        let accuracy = agreement.into_iter().chain([one.over_all, one.given_order, one.turned_order].map(number));
+        let accuracy = agreement.into_iter().chain([one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number));
         let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
         section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
@@ -226,6 +260,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, their mean decides.",
     );
     section.note("Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out different pairs can be compared.");
+    section.note("Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not right.");
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section
 }

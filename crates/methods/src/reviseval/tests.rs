@@ -323,3 +323,52 @@ fn options_that_contradict_each_other_or_the_data_are_refused() {
         assert!(error.contains(part), "{args}: {error}");
     }
 }
+
+#[test]
+fn metrics_under_a_revision_of_each_text_are_no_ties_by_construction() {
+    let mut samples = pairs(&FOUR);
+    for sample in &mut samples {
+        sample.candidates[1].text.push_str(" and then a good many words more");
+    }
+    let (summary, _) = summary("reviseval --no-judge --reference each --metric ter", &samples);
+    // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits of a shorter reference.
+    assert_eq!(voice(&summary, "each", "ter")["ties"], 0);
+}
+
+#[test]
+fn the_papers_accuracy_counts_ties_and_pairs_without_a_verdict_as_not_right() {
+    let (summary, _) = summary("reviseval --reference none,adapted", &pairs(&FOUR));
+    let free = voice(&summary, "none", "judge");
+    assert_eq!((&free["ties"], &free["accuracy"], &free["right_of_all"]), (&json!(4), &json!(0.5), &json!(0.0)));
+    assert_eq!(voice(&summary, "adapted", "judge")["right_of_all"], json!(1.0));
+}
+
+#[test]
+fn a_good_draft_may_be_given_back_where_that_is_asked_for() {
+    for (option, sentence) in [("", "do not hand it back"), (" --good-draft keep", "repeat it word for word")] {
+        let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(move |request: &GenerateRequest| {
+            assert!(request.prompt.text().contains(sentence), "{}", request.prompt.text());
+            generated("quality=1")
+        });
+        run(&format!("reviseval --no-judge --metric rouge-l --reference adapted{option}"), &pairs(&FOUR), &model).0.expect("run");
+    }
+}
+
+#[test]
+fn correlations_are_averaged_over_attributes() {
+    let mut samples = pairs(&FOUR);
+    for sample in &mut samples {
+        for (k, candidate) in sample.candidates.iter_mut().enumerate() {
+            candidate.scores = [("coherence".to_owned(), k as f64), ("fluency".to_owned(), 1.0 - k as f64)].into();
+        }
+    }
+    let args = "reviseval --mode pointwise --attribute coherence --attribute fluency --reference adapted --metric rouge-l";
+    let (summary, _) = summary(args, &samples);
+    let average = &summary.values["gold_average"][0];
+    assert_eq!((&average["by"], &average["attributes"]), (&json!("judge"), &json!(2)));
+    let of = |k: usize| {
+        summary.values["gold"].as_array().expect("a list").iter().filter(|one| one["by"] == "judge").nth(k).expect("two").clone()
+    };
+    let [first, second] = [0, 1].map(|k| of(k)["figures"]["spearman"]["pooled"]["coefficient"].as_f64().expect("defined"));
+    assert!(near(&average["spearman"], f64::midpoint(first, second)), "{average} {first} {second}");
+}

@@ -139,6 +139,8 @@ pub(super) struct PairFigures {
     pub(super) agreement: Agreement,
     /// Accuracy over all pairs with a preference, what has no verdict counting as half: figures that leave out different pairs compare by it.
     pub(super) over_all: Option<f64>,
+    /// The paper's accuracy: right verdicts over all pairs with a preference; a tie, and what has no verdict, is not right.
+    pub(super) right_of_all: Option<f64>,
     /// Accuracy of the verdicts in the order of the data, and turned; absent for who sees no order.
     pub(super) given_order: Option<f64>,
     pub(super) turned_order: Option<f64>,
@@ -158,10 +160,13 @@ impl PairFigures {
         };
         let turns: Vec<f64> =
             units.iter().filter_map(|unit| voice.says[*unit].as_ref()?.turns()).map(|turns| f64::from(u8::from(turns))).collect();
-        let all_points = units.iter().filter_map(|&unit| {
-            let gold = preferred(samples, all[unit])?;
-            Some(voice.choice(unit).map_or(0.5, |choice| point(choice, gold)))
-        });
+        let all_points: Vec<f64> = units
+            .iter()
+            .filter_map(|&unit| {
+                let gold = preferred(samples, all[unit])?;
+                Some(voice.choice(unit).map_or(0.5, |choice| point(choice, gold)))
+            })
+            .collect();
         let has = |is: &dyn Fn(usize) -> bool| units.iter().filter(|unit| is(**unit)).count();
         Self {
             reference: voice.reference,
@@ -173,7 +178,8 @@ impl PairFigures {
             undecided: has(&|unit| voice.says[unit].is_some() && voice.choice(unit).is_none()),
             no_reference: has(&|unit| voice.says[unit].is_none()),
             agreement: Agreement::of(&points(&|unit| voice.choice(unit))),
-            over_all: mean(all_points),
+            over_all: mean(all_points.iter().copied()),
+            right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),
             turned_order: order(1),
             changed: (!turns.is_empty()).then(|| Estimate::new(Share { share: mean(turns.iter().copied()) }, share_interval(&turns))),
