@@ -87,7 +87,7 @@ impl Of {
     /// Where it can lie.
     pub(crate) fn range(self) -> Range {
         match self {
-            Self::Spearman => Range::COEFFICIENTS,
+            Self::Spearman => Range::Correlation,
             Self::Pairwise | Self::Preference => Range::SHARE,
             Self::Score => Range::Unbounded,
         }

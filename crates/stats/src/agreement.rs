@@ -115,6 +115,9 @@ pub fn system_estimate(of: Correlation, contexts: &[Vec<SystemScore<'_>>], cover
 /// A system counts at system level where it has scores in this share of the contexts, and in two at least.
 const SYSTEM_COVERAGE: f64 = 0.5;
 
+/// Over fewer contexts a correlation of systems' means has no interval.
+const LEAST_CONTEXTS: usize = 10;
+
 /// The coverage of these contexts that [`Figures`](crate::Figures) uses: half of them, and two at least.
 pub(crate) fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
@@ -164,6 +167,9 @@ impl Systems {
 
     /// The interval over contexts; the systems stay the same.
     pub(crate) fn interval(&self, of: Correlation, confidence: f64) -> Result<Interval, NoInterval> {
+        if self.with_scores < LEAST_CONTEXTS {
+            return Err(NoInterval::FewContexts);
+        }
         jackknife(self.contexts.len(), confidence, Range::Correlation, |kept| {
             let means = self.means(kept.iter().copied())?;
             of.coefficient(&means.0, &means.1)

@@ -43,8 +43,7 @@ pub enum Measured {
 impl Measured {
     fn range(self) -> Range {
         match self {
-            Self::PerContext(_) => Range::COEFFICIENTS,
-            Self::System(_) | Self::Pooled(_) => Range::Correlation,
+            Self::PerContext(_) | Self::System(_) | Self::Pooled(_) => Range::Correlation,
             Self::Pairwise | Self::PairwiseWithTies => Range::SHARE,
         }
     }

@@ -112,7 +112,7 @@ impl Correlated<'_> {
 
     fn per_context(&self, of: Correlation) -> Estimate<PerContext> {
         let (figure, values) = per_context_values(of, self.lists.iter().map(|(p, g)| (p.as_slice(), g.as_slice())));
-        Estimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::COEFFICIENTS))
+        Estimate::new(figure, mean_interval(&values, self.resampling.confidence, Range::Correlation))
     }
 
     fn system(&self, of: Correlation) -> Option<Estimate<SystemLevel>> {
@@ -165,7 +165,7 @@ mod tests {
             // Three contexts in which all is right are not many: three hits of three.
             let interval = one.per_context.interval.expect("at an end");
             assert!((interval.low + 0.415).abs() < 1e-3 && interval.high == 1.0, "{interval:?}");
-            assert_eq!((system.interval, system.no_interval), (None, Some(NoInterval::AllAlike)));
+            assert_eq!((system.interval, system.no_interval), (None, Some(NoInterval::FewContexts)));
             assert_eq!((one.pooled.interval, one.pooled.no_interval), (None, Some(NoInterval::AllAlike)));
         }
         assert_eq!(figures.pairwise.accuracy, Some(1.0));

@@ -29,6 +29,9 @@ pub enum NoInterval {
     /// One unit says nothing of how units differ.
     #[error("one unit says nothing of how units differ")]
     TooFew,
+    /// A correlation of systems' means over fewer than ten contexts: noise pulls it to 0, and no method that was tried covers.
+    #[error("fewer than ten contexts: noise pulls a correlation of means to 0")]
+    FewContexts,
     /// Leaving any unit out changes nothing, so that nothing is known of how much others would.
     #[error("leaving out any unit changes nothing")]
     AllAlike,
@@ -67,23 +70,26 @@ pub enum Range {
     Unbounded,
     /// Between two values; the interval ends there at the latest.
     Within(f64, f64),
-    /// A single coefficient of correlation: its interval is that of Fisher's z = artanh r, turned back.
+    /// A coefficient of correlation, or a mean of such: its interval is that of Fisher's z = artanh r, turned back.
     Correlation,
 }
 
 impl Range {
     /// Shares, rates, accuracies.
     pub const SHARE: Self = Self::Within(0.0, 1.0);
-    /// Means of coefficients of correlation.
-    pub const COEFFICIENTS: Self = Self::Within(-1.0, 1.0);
 
     /// Where the difference between two such figures can lie.
     #[must_use]
     pub fn of_difference(self) -> Self {
+        self.ends().map_or(Self::Unbounded, |(low, high)| Self::Within(low - high, high - low))
+    }
+
+    /// Between which values; `None` where anywhere.
+    fn ends(self) -> Option<(f64, f64)> {
         match self {
-            Self::Unbounded => Self::Unbounded,
-            Self::Within(low, high) => Self::Within(low - high, high - low),
-            Self::Correlation => Self::Within(-2.0, 2.0),
+            Self::Unbounded => None,
+            Self::Within(low, high) => Some((low, high)),
+            Self::Correlation => Some((-1.0, 1.0)),
         }
     }
 
@@ -176,8 +182,8 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     if units.is_empty() {
         return Err(NoInterval::TooFew);
     }
-    if let Some(points) = verdicts(units, range)
-        && let Range::Within(low, high) = range
+    if let Some((low, high)) = range.ends()
+        && let Some(points) = verdicts(units, low, high)
     {
         let found = proportion(points, units.len(), confidence);
         return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
@@ -189,8 +195,7 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
 }
 
 /// The sum of points, 0, ½ and 1 each, where every unit is a verdict and not every one is half-way.
-fn verdicts(units: &[(f64, f64)], range: Range) -> Option<f64> {
-    let Range::Within(low, high) = range else { return None };
+fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<f64> {
     let point = |&(sum, weight): &(f64, f64)| {
         let near = |point: &f64| (sum - low - point * (high - low)).abs() < 1e-12;
         (weight == 1.0).then(|| [0.0, 0.5, 1.0].into_iter().find(near)).flatten()
@@ -243,7 +248,7 @@ mod tests {
         }
         let right = mean_interval(&[1.0; 20], 0.95, Range::SHARE).expect("verdicts");
         assert!(right.high == 1.0 && (0.83..0.84).contains(&right.low), "{right:?}");
-        let coefficients = mean_interval(&[1.0; 20], 0.95, Range::COEFFICIENTS).expect("at an end");
+        let coefficients = mean_interval(&[1.0; 20], 0.95, Range::Correlation).expect("at an end");
         assert!((coefficients.low - (2.0 * right.low - 1.0)).abs() < 1e-12);
     }
 
