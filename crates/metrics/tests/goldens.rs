@@ -183,6 +183,9 @@ fn sacrebleu_s_published_values() {
         ("ter", &["dddd eeee ffff"], &["aaaa bbbb cccc"], 100.0),
         ("ter", &[""], &["a"], 100.0),
         ("ter", &["d e f g h a b c"], &["a b c d e f g h"], 12.5),
+        // Of sacrebleu 2.6.0, which reads references twice.
+        ("ter:normalized=yes", &["The dog 's. It is the cats, yes"], &["The dog's. It is the cat's, yes."], 25.0),
+        ("ter:normalized=yes", &["a &lt; b the dog's."], &["a &amp;lt; b the dog's."], 200.0 / 7.0),
     ] {
         let score = corpus(label, candidates, &[reference])[0];
         assert!((score - expected).abs() < 1e-4, "{label} {candidates:?}: {score}, {expected}");

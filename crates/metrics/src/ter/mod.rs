@@ -86,7 +86,9 @@ impl Metric for Ter {
 impl Ter {
     fn counts(&self, item: &Item<'_>) -> Counts {
         let candidate = self.0.tokenized(item.candidate);
-        let references: Vec<String> = item.references.iter().map(|reference| self.0.tokenized(reference)).collect();
+        // sacrebleu reads references twice: the second time `'s` stands apart where a mark followed it, and `&amp;lt;` is `<`.
+        let twice = |reference: &&str| self.0.tokenized(&self.0.tokenized(reference));
+        let references: Vec<String> = item.references.iter().map(twice).collect();
         let mut interner = Interner::default();
         let candidate = interner.ids(words(&candidate));
         let references: Vec<Vec<u32>> = references.iter().map(|text| interner.ids(words(text))).collect();
