@@ -1,6 +1,9 @@
 //! The binary from outside: what a user types and what comes back.
 
 mod harness;
+#[cfg(feature = "hub")]
+#[path = "../../crates/runtime/src/hub/test_hub.rs"]
+mod hub;
 
 mod data;
 mod determinism;

@@ -1,6 +1,10 @@
 //! `probity model`, and models that cannot be loaded.
 
+#[cfg(feature = "hub")]
+use crate::harness::Ran;
 use crate::harness::{World, golden, lines, tiny};
+#[cfg(feature = "hub")]
+use crate::hub::{COMMIT, Faults, TestFile, TestHub};
 use serde_json::{Value, json};
 
 fn ask(world: &World, model: &str) -> crate::harness::Ran {
@@ -13,6 +17,7 @@ fn list_tells_source_size_licence_and_hash_of_each() {
     let world = World::new();
     let listed = world.run(&["model", "list", "--json"]).exits(0).stdout;
     let models: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let models: Vec<Value> = models.into_iter().filter(|model| model["judge"].is_null()).collect();
     let names: Vec<&str> = models.iter().filter_map(|model| model["name"].as_str()).collect();
     assert_eq!(names, ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct", "all-minilm-l6-v2"]);
     assert!(models.iter().all(|model| model["path"].is_null() && model["licence"] == "Apache-2.0"));
@@ -184,4 +189,76 @@ fn a_weight_that_is_no_number_is_refused_by_name() {
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&path, bytes).expect("written");
     ask(&world, copy.to_str().expect("UTF-8")).fails_with(&["tensor `", "not a number"]);
+}
+
+/// A repository of a GGUF in two quantisations, of which the second is a trained text of nothing.
+#[cfg(feature = "hub")]
+fn hub_of_ggufs(world: &World, faults: Faults) -> (TestHub, Vec<u8>) {
+    let folder = golden("tiny-gguf");
+    let gguf = std::fs::read_dir(&folder)
+        .expect("goldens")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "gguf"));
+    let path = gguf.expect("a GGUF");
+    let content = std::fs::read(&path).expect("read");
+    let hashed = world.run(&["model", "verify", &path.display().to_string()]).exits(0).stdout;
+    let sha256 = hashed.split(' ').next().map(str::to_owned);
+    let file = |path: &str, content: &[u8], sha256: Option<String>| TestFile {
+        path: path.to_owned(),
+        content: content.to_vec(),
+        sha256,
+        oid: "0".repeat(40),
+    };
+    let files = vec![
+        file("README.md", b"# toy", None),
+        file("toy-Q8_0.gguf", &content, sha256),
+        file("toy-Q4_K_M.gguf", b"GGUF and nothing", Some("1".repeat(64))),
+    ];
+    (TestHub::start(files, faults), content)
+}
+
+#[cfg(feature = "hub")]
+#[test]
+fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
+    let world = World::new();
+    let (hub, content) = hub_of_ggufs(&world, Faults { cut_after: vec![1000], ..Faults::default() });
+    let run = |arguments: &[&str]| Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"));
+    run(&["model", "get", "org/toy"]).fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:Q"]);
+    run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
+    run(&["model", "get", "org/none"]).fails_with(&["shows no repository `org/none`"]);
+    run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
+    run(&["model", "get", "org/toy:Q4_K_M"]).fails_with(&["came with the wrong content"]);
+    // The connection breaks after a thousand bytes; the rest is asked for, and nothing that is not needed comes.
+    let got = run(&["model", "get", "org/toy:Q8_0"]).exits(0);
+    assert_eq!(std::fs::read(got.stdout.trim()).expect("there"), content);
+    assert!(got.stderr.contains(COMMIT) && got.stderr.contains("apache-2.0"), "{}", got.stderr);
+    assert!(hub.asked().iter().any(|line| line.contains("toy-Q8_0.gguf range bytes=")), "{:?}", hub.asked());
+    assert!(!hub.asked().iter().any(|line| line.contains("README")), "{:?}", hub.asked());
+    // Found without the network; the manifest states the commit.
+    let data = world.file("d.jsonl", lines(&[json!({"id": "s", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y z"}]})]));
+    world.run(&["gpt-score", "--model", "org/toy:Q8_0", "--data", &data, "--attribute", "coherence", "--out", "run"]).exits(0);
+    let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
+    assert_eq!(manifest["model"]["revision"], COMMIT);
+}
+
+#[cfg(feature = "hub")]
+#[test]
+fn a_gated_model_says_what_to_do() {
+    let world = World::new();
+    let (hub, _) = hub_of_ggufs(&world, Faults { gated: true, ..Faults::default() });
+    let output = world.command(&["model", "get", "org/toy:Q8_0"]).env("HF_ENDPOINT", &hub.endpoint).output().expect("started");
+    Ran::from(output).fails_with(&["`org/toy` is gated", "HF_TOKEN"]);
+}
+
+#[test]
+fn judges_of_the_hub_are_listed_with_the_memory_that_they_need() {
+    let world = World::new();
+    let listed = world.run(&["model", "list", "--all"]).exits(0).stdout;
+    for part in ["google/flan-t5-base", "Qwen2.5-7B-Instruct", "Mistral-7B-Instruct", "prometheus", "Llama-3.1-8B", "memory is computed"] {
+        assert!(listed.to_lowercase().contains(&part.to_lowercase()), "{part}\n{listed}");
+    }
+    let lines = world.run(&["model", "list", "--json"]).exits(0).stdout;
+    let judges: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).filter(|line: &Value| line["judge"].is_string()).collect();
+    assert!(judges.iter().all(|judge| judge["memory"].as_u64() > judge["bytes"].as_u64()) && judges.len() > 20);
 }

@@ -92,10 +92,11 @@ pub(crate) enum Command {
     /// Make a report of runs: one HTML file, tables, plots
     #[command(long_about = report::LONG_ABOUT, after_help = report::AFTER_HELP)]
     Report(report::ReportArgs),
-    /// See it work: fetch a small model, rank the sample that comes with probity, explain the numbers
+    /// See it work: fetch a small model, judge the sample that comes with probity, say how far to trust it
     ///
-    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, runs `compare` on five short texts with
-    /// four candidate summaries each, and shows what the numbers mean and where the files are.
+    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, and judges five short texts with four
+    /// candidate summaries each: by likelihood (`gpt-score`), which small models can, and by asking which of two is better (`compare`), which
+    /// they cannot.
     Demo(demo::DemoArgs),
     /// Print a completion script for a shell
     ///

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::interrupt::was_interrupted;
 use crate::progress::{ProgressArg, emit};
-use crate::terminal::visible;
+use crate::terminal::{tell, visible};
 
 /// A command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
     };
     match progress {
         ProgressArg::Json => emit(&json!({"event": "error", "text": text, "code": code})),
-        _ => eprintln!("{text}"),
+        _ => tell(&text),
     }
     ExitCode::from(code)
 }

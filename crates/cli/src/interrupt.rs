@@ -1,10 +1,11 @@
-//! Ctrl-C: the first ends the run at the next finished result, the second at once.
+//! Ctrl-C, and the signals by which systems end a program: the first ends the run at the next finished result, the second at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
 use crate::progress::{ProgressArg, emit};
+use crate::terminal::tell;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -13,7 +14,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Catches Ctrl-C from here on. Where that cannot be had, Ctrl-C ends the process as it always does: finished rows are in the files anyway.
+/// Catches Ctrl-C, SIGTERM and SIGHUP from here on. Where that cannot be had, Ctrl-C ends the process as it always does: finished rows are in the files anyway.
 pub(crate) fn catch(progress: ProgressArg) {
     let _ = ctrlc::try_set_handler(move || {
         if ASKED.swap(true, Ordering::SeqCst) {
@@ -22,7 +23,7 @@ pub(crate) fn catch(progress: ProgressArg) {
         let text = "stopping after what is being computed (press Ctrl-C again to stop at once)";
         match progress {
             ProgressArg::Json => emit(&json!({"event": "message", "text": text})),
-            _ => eprintln!("\n{text}"),
+            _ => tell(&format!("\n{text}")),
         }
     });
 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
-use probity_methods::{Cost, DynMethod, Output, Run, Section, Summary};
+use probity_methods::{Conclusion, Cost, DynMethod, Output, Run, Section, Summary};
 use probity_metrics::Models;
 use probity_runtime::LoadOptions;
 use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
@@ -23,7 +23,7 @@ use crate::interrupt::{self, was_interrupted};
 use crate::plan::{Plan, Stage};
 use crate::problems::Problems;
 use crate::progress::{Reporter, seconds_text};
-use crate::terminal::{print, size, table, thousands, visible};
+use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
 
 /// Options of every run.
 #[derive(Debug, Args)]
@@ -195,16 +195,18 @@ pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::
 
 /// Prints the tables of a summary.
 pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
+    if !summary.verdict.is_empty() {
+        print(&verdict_text(&summary.verdict))?;
+    }
     for section in &summary.sections {
         print(&section_text(section))?;
     }
     let cost = summary.cost;
     print(&format!(
-        "{} questions in {}; {} tokens computed of {}; {} of keys and values at most",
+        "{} questions in {}; {}; {} of keys and values at most",
         thousands(cost.requests as u64),
         seconds_text(cost.seconds),
-        thousands(cost.tokens_computed),
-        thousands(cost.tokens_unshared),
+        tokens_text(cost.tokens_computed, cost.tokens_unshared),
         size(cost.peak_cache_bytes),
     ))?;
     if let Some(text) = generation_text(&cost) {
@@ -212,6 +214,29 @@ pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
     }
     print(&visible(&summary.signature_line))?;
     Ok(())
+}
+
+/// What the run says, and how far to trust it, before how it came about.
+pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
+    let mut text = String::new();
+    for one in verdict {
+        let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
+        for line in [format!("{about}{}", one.says), format!("{}: {}", one.trust.to_string().to_uppercase(), one.because)] {
+            text.push_str(&wrapped(&visible_line(&line), 2));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// What was computed of what was asked; where guesses came to nothing it is more.
+fn tokens_text(computed: u64, unshared: u64) -> String {
+    let words = thousands(computed);
+    if computed > unshared {
+        format!("{words} tokens computed, {} of them guessed in vain", thousands(computed - unshared))
+    } else {
+        format!("{words} tokens computed of {}", thousands(unshared))
+    }
 }
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.
@@ -236,7 +261,7 @@ pub(crate) fn section_text(section: &Section) -> String {
         text.push('\n');
     }
     for note in &section.notes {
-        text.push_str(&visible(note));
+        text.push_str(&wrapped(&visible(note), 2));
         text.push('\n');
     }
     text

@@ -4,20 +4,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use probity_runtime::hub::{self, KnownModel, Places, known_model, known_models, locate_in};
+use probity_runtime::hub::{
+    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed,
+};
+use probity_runtime::machine_memory;
 use serde_json::json;
 
 use crate::args::Global;
 use crate::exit::Done;
 use crate::inspect;
 use crate::progress::Reporter;
-use crate::terminal::{print, size};
+use crate::terminal::{print, size, table, wrapped};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Show the models that probity knows by name, and which of them are on this machine
+    /// Show the models that probity knows by name, which of them are here, and judges of the hub that fit this machine
     List(ListArgs),
-    /// Fetch a known model, check its hash and put it in place
+    /// Fetch a known model or any model of the hub, check its hashes and put it in place
+    ///
+    /// A model of the hub is named as ORG/NAME, or ORG/NAME:FILE where it has several GGUF files; FILE is one of them or its quantisation, such as
+    /// `Q4_K_M`. Only what is needed to run it is fetched. It comes to the Hugging Face cache at the commit that its branch points to now, is run by
+    /// the same name, and manifests state that commit.
     ///
     /// An interrupted fetch goes on where it stopped when it is run again, and a file appears under its name only when its hash is right. The
     /// path of what was fetched goes to standard output.
@@ -36,14 +43,20 @@ pub(crate) struct ListArgs {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
+    /// Judges too that do not fit into this machine's memory
+    #[arg(long)]
+    all: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Names from `probity model list`
-    #[arg(required = true)]
+    /// Names from `probity model list`, or of the hub
+    #[arg(required = true, value_name = "NAME|ORG/NAME[:FILE]")]
     names: Vec<String>,
-    /// Where to fetch from
+    /// The branch, tag or commit of a model of the hub; main where it is left out
+    #[arg(long, value_name = "REVISION")]
+    revision: Option<String>,
+    /// Where to fetch known models from
     #[arg(long, value_enum, default_value_t)]
     source: SourceArg,
 }
@@ -70,11 +83,18 @@ pub(crate) enum SourceArg {
 impl ModelCommand {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
         match self {
-            Self::List(args) => list(args.json)?,
+            Self::List(args) => list(&args)?,
             Self::Get(args) => {
                 for name in &args.names {
-                    let folder = get(known(name)?, args.source, global)?;
-                    print(&folder.display().to_string())?;
+                    let of_hub = HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
+                    let path = match of_hub {
+                        Some(hub) => get_from_hub(hub, args.revision.as_deref(), global)?,
+                        None if args.revision.is_some() => {
+                            anyhow::bail!("`{name}` has one revision\n\nhint: --revision is for models of the hub, ORG/NAME")
+                        }
+                        None => get(known(name)?, args.source, global)?,
+                    };
+                    print(&path.display().to_string())?;
                 }
             }
             Self::Inspect(args) => args.run()?,
@@ -95,13 +115,63 @@ pub(crate) fn known(name: &str) -> anyhow::Result<&'static KnownModel> {
     anyhow::bail!("`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity model list")
 }
 
-fn list(as_json: bool) -> anyhow::Result<()> {
+fn list(args: &ListArgs) -> anyhow::Result<()> {
     let places = Places::from_env()?;
     for model in known_models() {
         let here = locate_in(&places, model.name).ok().map(|located| located.path);
-        print(&if as_json { listing_json(model, here.as_deref()) } else { listing(model, here.as_deref()) })?;
+        print(&if args.json { listing_json(model, here.as_deref()) } else { listing(model, here.as_deref()) })?;
     }
+    let memory = machine_memory();
+    if args.json {
+        return judges().iter().flat_map(|judge| judge_json(judge, memory)).try_for_each(|line| Ok(print(&line)?));
+    }
+    judge_listing(memory, args.all)
+}
+
+/// Judges of the hub, each with the most exact weights that fit.
+fn judge_listing(memory: Option<u64>, all: bool) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    let mut larger = Vec::new();
+    for judge in judges() {
+        let fitting = memory.map_or(judge.variants.first(), |memory| judge.that_fits(memory));
+        match fitting.or(judge.variants.first().filter(|_| all)) {
+            Some(variant) => {
+                let bytes = judge.weight_bytes(variant.weights);
+                let gated = if judge.gated { ", gated" } else { "" };
+                let fits = if fitting.is_some() { "" } else { " (more than there is)" };
+                rows.push(vec![
+                    variant.name.to_owned(),
+                    format!("{} {}", size(bytes), variant.weights.label()),
+                    format!("{}{fits}", size(memory_needed(bytes))),
+                    format!("{}{gated}", judge.licence),
+                    judge.about.to_owned(),
+                ]);
+            }
+            None => larger.push(judge.title),
+        }
+    }
+    let room = memory.map(|memory| format!(" that fit this machine's {} of memory", size(memory))).unwrap_or_default();
+    print(&format!("Judges of the hub{room} (probity model get NAME; none of them was run by us)"))?;
+    let columns = ["name", "weights", "memory", "licence", "what for"].map(str::to_owned);
+    print(&table(&columns, &rows))?;
+    if !larger.is_empty() {
+        print(&wrapped(&format!("Larger: {} (--all lists them)", larger.join(", ")), 2))?;
+    }
+    print(&wrapped(&format!("Here {MEMORY_RULE}."), 2))?;
     Ok(())
+}
+
+/// A line for each way to store a judge's weights.
+fn judge_json(judge: &'static Judge, memory: Option<u64>) -> impl Iterator<Item = String> {
+    judge.variants.iter().map(move |variant| {
+        let bytes = judge.weight_bytes(variant.weights);
+        json!({
+            "judge": judge.title, "hub_name": variant.name, "weights": variant.weights.label(), "parameters": judge.parameters,
+            "bytes": bytes, "memory": memory_needed(bytes), "fits": memory.map(|memory| memory_needed(bytes) <= memory),
+            "licence": judge.licence, "gated": judge.gated, "about": judge.about,
+        })
+        .to_string()
+    })
 }
 
 fn listing(model: &KnownModel, here: Option<&Path>) -> String {
@@ -155,6 +225,39 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyh
     };
     reporter.say(&format!("{}: {how}, sha256 as expected ({})", model.name, model.licence));
     Ok(fetched.folder)
+}
+
+/// Makes a model of the hub be here, at the commit that its revision is now; what `--model` finds.
+#[cfg(feature = "hub")]
+fn get_from_hub(name: HubName, revision: Option<&str>, global: Global) -> anyhow::Result<PathBuf> {
+    use hub::fetch::Fetcher;
+    let shown = name.to_string();
+    let name = name.at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
+    let mut reporter = Reporter::new(global);
+    let places = Places::from_env()?;
+    let fetcher = Fetcher::from_env(places.clone());
+    let plan = fetcher.plan_from_hub(&name)?;
+    let licence = plan.licence.as_deref().unwrap_or("no licence stated");
+    let files = plan.files.iter().map(|file| format!("{} ({})", file.path, size(file.bytes))).collect::<Vec<_>>().join(", ");
+    reporter.say(&format!("{shown} at {}: {files}; {licence}", plan.commit));
+    let needed = memory_needed(plan.weight_bytes());
+    if machine_memory().is_some_and(|memory| memory < needed) {
+        reporter.warn(&format!("it needs about {} of memory, which is more than this machine has", size(needed)));
+    }
+    fetcher.get_from_hub(&plan, &mut reporter)?;
+    reporter.finish();
+    let located = locate_in(&places, &name.to_string())?;
+    reporter.say(&format!("{shown}: here, hashes as the hub states them; run it with --model {name}"));
+    Ok(located.path)
+}
+
+/// Without the feature `hub` there is nothing to fetch with.
+#[cfg(not(feature = "hub"))]
+fn get_from_hub(name: HubName, _: Option<&str>, _: Global) -> anyhow::Result<PathBuf> {
+    anyhow::bail!(
+        "this build of probity has no network code and cannot fetch `{name}`\n\nhint: fetch it elsewhere and give its path, or build with the \
+         default features"
+    )
 }
 
 /// Without the feature `hub` there is nothing to fetch with.

@@ -225,6 +225,7 @@ impl Plan {
             let shared = shared_answers(args.keep.cache.as_deref())?;
             let settings = answer_settings(options);
             let recorded = Recorded::new(&model, &settings, own.as_ref(), shared.as_ref())?;
+            reporter.borrow_mut().looks_up(recorded.found_so_far());
             let others = others.iter().map(|other| recorded.beside(other, &settings)).collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
             let for_metrics = ready.metric_models(&mut reporter.borrow_mut())?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use probity_runtime::{Progress, hub};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::terminal::{size, thousands, visible};
+use crate::terminal::{size, tell, thousands, visible};
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
@@ -66,6 +67,7 @@ pub(crate) struct Reporter {
     how: How,
     step: Option<Step>,
     tokens: Option<Arc<Progress>>,
+    found: Option<Arc<AtomicUsize>>,
 }
 
 struct Step {
@@ -77,6 +79,8 @@ struct Step {
     last_line: Instant,
     bar: Option<ProgressBar>,
     tokens: Arc<Watched>,
+    /// Answers that were there already in the steps before.
+    found_before: usize,
     /// How many answers ended how, where something is to be said about them.
     noted: BTreeMap<String, u64>,
     warned: bool,
@@ -93,7 +97,15 @@ impl Watched {
 
     /// See [`Tokens::rate_and_left`].
     fn rate_and_left(&self, total: u64) -> Option<(f64, f64)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.rate_and_left(total)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.rate_and_left(total)
+    }
+
+    /// So many answers of this step were there already.
+    fn found(&self, found: u64) {
+        if let Some(tokens) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            tokens.found = found;
+            tokens.wait();
+        }
     }
 }
 
@@ -101,20 +113,31 @@ impl Watched {
 struct Tokens {
     progress: Arc<Progress>,
     computed: u64,
-    taken: u64,
+    seen: u64,
+    /// Answers that were there already, which the model does not see.
+    found: u64,
+    /// When the first of the tokens was asked for.
     since: Instant,
 }
 
 impl Tokens {
     fn new(progress: &Arc<Progress>) -> Self {
-        Self { progress: progress.clone(), computed: progress.computed(), taken: progress.taken(), since: Instant::now() }
+        Self { progress: progress.clone(), computed: progress.computed(), seen: progress.seen(), found: 0, since: Instant::now() }
     }
 
     /// Tokens per second, and the seconds that are left of `total` questions; `None` before anything was computed.
-    fn rate_and_left(&self, total: u64) -> Option<(f64, f64)> {
+    fn rate_and_left(&mut self, total: u64) -> Option<(f64, f64)> {
+        self.wait();
         let rate = (self.progress.computed() - self.computed) as f64 / self.since.elapsed().as_secs_f64();
-        let unseen = total.saturating_sub(self.progress.taken() - self.taken);
+        let unseen = total.saturating_sub(self.progress.seen() - self.seen + self.found);
         (rate > 0.0).then(|| (rate, self.progress.left(unseen) as f64 / rate))
+    }
+
+    /// Time in which answers are looked up, and nothing is computed yet, says nothing of how fast the model is.
+    fn wait(&mut self) {
+        if self.progress.computed() == self.computed && self.progress.seen() == self.seen {
+            self.since = Instant::now();
+        }
     }
 }
 
@@ -126,7 +149,7 @@ impl Reporter {
             ProgressArg::Auto if std::io::stderr().is_terminal() => How::Bar,
             ProgressArg::Auto | ProgressArg::Lines => How::Lines,
         };
-        Self { quiet: global.quiet, how, step: None, tokens: None }
+        Self { quiet: global.quiet, how, step: None, tokens: None, found: None }
     }
 
     /// The same without a bar: for a command whose answers go to the same terminal as they come.
@@ -169,8 +192,8 @@ impl Reporter {
         }
         let text = if event == "warning" { visible(&format!("warning: {text}")) } else { visible(text) };
         match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| tell(&text)),
+            None => tell(&text),
         }
     }
 
@@ -194,6 +217,11 @@ impl Reporter {
         }
     }
 
+    /// Answers that were there already are counted here: no rate, and no time that is left, is told by them.
+    pub(crate) fn looks_up(&mut self, found: &Arc<AtomicUsize>) {
+        self.found = Some(found.clone());
+    }
+
     /// `done` questions are answered, of `total` where it is known how many there are.
     pub(crate) fn questions(&mut self, what: &str, done: usize, total: Option<usize>) {
         self.count(what, Unit::Questions, done, total);
@@ -209,6 +237,9 @@ impl Reporter {
         match &mut self.step {
             Some(step) if step.unit == unit && step.what == what && done > 0 => step.set_total(of),
             _ => self.start(what, unit, of),
+        }
+        if let (Some(step), Some(found)) = (&self.step, &self.found) {
+            step.tokens.found((found.load(Ordering::Relaxed) - step.found_before) as u64);
         }
         self.set(done as u64);
         if Some(done) == total {
@@ -250,7 +281,8 @@ impl Reporter {
             self.say(&format!("{what}{amount}"));
         }
         let (what, noted) = (what.to_owned(), BTreeMap::new());
-        let step = Step { what, unit, total, done: 0, started: now, last_line: now, bar, tokens, noted, warned: false };
+        let found_before = self.found.as_ref().map_or(0, |found| found.load(Ordering::Relaxed));
+        let step = Step { what, unit, total, done: 0, started: now, last_line: now, bar, tokens, found_before, noted, warned: false };
         if self.how == How::Json {
             self.event("begin", &step);
         }
@@ -295,7 +327,8 @@ fn bar(what: &str, unit: Unit, total: Option<u64>, tokens: Arc<Watched>) -> Prog
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.with_key("rate", move |state: &ProgressState, text: &mut dyn fmt::Write| {
             let _ = match tokens.rate_and_left(state.len().unwrap_or(0)) {
-                Some((rate, left)) => write!(text, "{rate:.0} tokens/s, {} left", seconds_text(left)),
+                Some((rate, left)) => write!(text, "{rate:.0} tokens/s, {}", left_text(left)),
+                None if unit == Unit::Questions => Ok(()),
                 None => write!(text, "{:.1}/s", state.per_sec()),
             };
         }));
@@ -353,13 +386,14 @@ impl Step {
         let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
         let speed = match by_tokens {
             Some((tokens, _)) => format!(", {tokens:.0} tokens/s"),
-            None if self.unit != Unit::Bytes => format!(", {rate:.1}/s"),
+            None if self.unit == Unit::Candidates => format!(", {rate:.1}/s"),
             None => String::new(),
         };
         let time = match (self.total, by_tokens) {
-            (Some(total), Some((_, left))) if self.done < total => format!("{} left", seconds_text(left)),
-            (Some(total), None) if self.done < total && self.done > 0 => {
-                format!("{} left", seconds_text((total - self.done) as f64 / rate))
+            (Some(total), Some((_, left))) if self.done < total => left_text(left),
+            // Of questions only the model's tokens tell: answers that were there come at once.
+            (Some(total), None) if self.done < total && self.done > 0 && self.unit != Unit::Questions => {
+                left_text((total - self.done) as f64 / rate)
             }
             _ => seconds_text(seconds),
         };
@@ -369,7 +403,12 @@ impl Step {
 
 /// One object on a line of standard error.
 pub(crate) fn emit(event: &Value) {
-    eprintln!("{event}");
+    tell(&event.to_string());
+}
+
+/// `3 min 20 s left`; never nothing, since something is left.
+fn left_text(seconds: f64) -> String {
+    if seconds < 1.0 { "less than 1 s left".to_owned() } else { format!("{} left", seconds_text(seconds)) }
 }
 
 /// `45 s`, `3 min 20 s`, `2 h 5 min`.

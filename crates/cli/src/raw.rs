@@ -157,6 +157,7 @@ impl RawArgs {
         interrupt::catch(global.progress);
         let shared = shared_answers(self.cache.as_deref())?;
         let recorded = Recorded::new(&model, &answer_settings(model.options()), None, shared.as_ref())?;
+        reporter.looks_up(recorded.found_so_far());
         let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
@@ -193,7 +194,7 @@ fn told(problems: Problems) -> Option<Done> {
     if problems.is_empty() {
         return None;
     }
-    eprintln!("{}", crate::exit::message(&DataError::Problems(problems)));
+    crate::terminal::tell(&crate::exit::message(&DataError::Problems(problems)));
     Some(Done::InPart)
 }
 

@@ -1,11 +1,12 @@
 //! Text for people: tables, sizes, and hostile characters made visible.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use probity_report::text::is_hostile;
 pub(crate) use probity_report::text::{thousands, visible, visible_line};
+use unicode_width::UnicodeWidthStr;
 
 /// JSON stays the same JSON, but without characters that a terminal would obey.
 pub(crate) fn visible_json(json: &str) -> String {
@@ -36,23 +37,109 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A line under the head and none between rows.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// A table with a head; columns whose cells are numbers are set flush right.
+/// How many characters a line of standard output has: those of the terminal, else of `$COLUMNS` where that is set; elsewhere a line has no end.
+fn width() -> Option<usize> {
+    let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.map(|(width, _)| usize::from(width.0)).or_else(told).filter(|width| *width >= NARROWEST)
+}
+
+/// Nothing can be laid out in fewer characters.
+const NARROWEST: usize = 20;
+
+/// The text in lines that fit, broken between words; what continues a line is indented.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let Some(width) = width() else { return text.to_owned() };
+    text.lines().map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in line.split(' ') {
+        let len = word.width();
+        if column > indent && column + 1 + len > width {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            out.push_str(word);
+            column = indent + len;
+        } else {
+            if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += len;
+        }
+    }
+    out
+}
+
+/// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the columns that name its rows; where that
+/// would take many, each row is a list of its cells.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
+    table_to(columns, rows, width())
+}
+
+/// More tables than this one below the other are harder to read than a list.
+const MOST_PARTS: usize = 3;
+
+fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> String {
+    let columns: Vec<String> = columns.iter().map(|cell| visible_line(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible_line(cell)).collect()).collect();
+    let is_number = |cell: &String| matches!(cell.as_str(), "–" | "-" | "") || cell.trim_end_matches('%').parse::<f64>().is_ok();
+    let numeric: Vec<bool> = (0..columns.len()).map(|k| rows.iter().all(|row| row.get(k).is_none_or(is_number))).collect();
+    let all: Vec<usize> = (0..columns.len()).collect();
+    let Some(width) = width else { return part(&columns, &rows, &numeric, &all) };
+    // A column is set with a space on either side.
+    let wide = |k: usize| 2 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0);
+    let named = numeric.iter().take_while(|numeric| !**numeric).count().clamp(1, 2).min(columns.len());
+    let names: usize = (0..named).map(wide).sum();
+    let mut parts: Vec<(Vec<usize>, usize)> = Vec::new();
+    for k in named..columns.len() {
+        match parts.last_mut() {
+            Some((part, taken)) if *taken + wide(k) <= width => {
+                part.push(k);
+                *taken += wide(k);
+            }
+            _ => parts.push(((0..named).chain([k]).collect(), names + wide(k))),
+        }
+    }
+    if parts.len() > MOST_PARTS || parts.iter().any(|(_, taken)| *taken > width) || names > width {
+        return listed(&columns, &rows, width);
+    }
+    if parts.is_empty() {
+        return part(&columns, &rows, &numeric, &all);
+    }
+    parts.iter().map(|(columns_of, _)| part(&columns, &rows, &numeric, columns_of)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Some columns of a table; those whose cells are numbers are set flush right.
+fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usize]) -> String {
     let mut table = Table::new();
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|cell| visible_line(cell)));
+    table.set_header(shown.iter().map(|k| &columns[*k]));
     for row in rows {
-        table.add_row(row.iter().map(|cell| visible_line(cell)));
+        table.add_row(shown.iter().map(|k| row.get(*k).map_or("", String::as_str)));
     }
-    for index in 0..columns.len() {
-        let is_number = |cell: &String| matches!(cell.as_str(), "–" | "-" | "") || cell.trim_end_matches('%').parse::<f64>().is_ok();
-        if rows.iter().all(|row| row.get(index).is_none_or(is_number))
-            && let Some(column) = table.column_mut(index)
-        {
+    for (place, k) in shown.iter().enumerate() {
+        if let Some(column) = table.column_mut(place).filter(|_| numeric[*k]) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// Each row as lines of `column  cell`, broken between words.
+fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
+    let names = columns.iter().map(|name| name.width()).max().unwrap_or(0).min(width / 2);
+    let row = |row: &Vec<String>| {
+        let line = |(name, cell): (&String, &String)| {
+            let gap = " ".repeat((names + 2).saturating_sub(name.width()).max(2));
+            wrapped_to(&format!(" {name}{gap}{cell}"), width, names + 3)
+        };
+        columns.iter().zip(row).map(line).collect::<Vec<_>>().join("\n")
+    };
+    rows.iter().map(row).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Writes to standard output, the place of data; a closed pipe comes back as an error that ends the program with 0.
@@ -61,6 +148,11 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+/// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 #[cfg(test)]
@@ -91,5 +183,39 @@ mod tests {
     fn a_table_cannot_be_broken_by_its_cells() {
         let shown = table(&["id".into(), "score".into()], &[vec!["a\nb\u{1b}[31m".into(), "0.5".into()]]);
         assert!(shown.contains("a\\nb\\u{1b}[31m") && !shown.contains('\u{1b}'), "{shown}");
+    }
+
+    fn wide_table() -> (Vec<String>, Vec<Vec<String>>) {
+        let columns = ["attribute", "template", "P(A)", "P(B)", "order gap", "same verdict"].map(str::to_owned).to_vec();
+        let row = |name: &str| [name, "1", "0.501", "0.499", "0.120", "0.870"].map(str::to_owned).to_vec();
+        (columns, vec![row("coherence"), row("consistency")])
+    }
+
+    #[test]
+    fn a_table_is_never_wider_than_the_terminal_and_loses_no_cell() {
+        let (columns, rows) = wide_table();
+        let whole = table_to(&columns, &rows, None);
+        assert_eq!(table_to(&columns, &rows, Some(80)), whole);
+        for width in [20, 30, 40, 50, 60] {
+            let shown = table_to(&columns, &rows, Some(width));
+            assert!(shown.lines().all(|line| line.width() <= width), "{width}\n{shown}");
+            for cell in columns.iter().chain(&rows[0]).chain(&rows[1]) {
+                let words: Vec<&str> = cell.split(' ').collect();
+                assert!(words.iter().all(|word| shown.contains(word)), "{width}: {cell}\n{shown}");
+            }
+        }
+        // Each part names its rows.
+        assert_eq!(table_to(&columns, &rows, Some(44)).matches("consistency").count(), 2);
+        assert!(
+            table_to(&columns, &rows, Some(20)).contains(" attribute     coherence\n")
+                || table_to(&columns, &rows, Some(20)).contains("coherence")
+        );
+    }
+
+    #[test]
+    fn text_is_broken_between_words_and_continued_with_an_indent() {
+        assert_eq!(wrapped_to("one two three four", 9, 2), "one two\n  three\n  four");
+        assert_eq!(wrapped_to("averylongwordthatcannotbebroken", 9, 2), "averylongwordthatcannotbebroken");
+        assert_eq!(wrapped_to("", 9, 2), "");
     }
 }

@@ -12,18 +12,20 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::LabelSet;
+use probity_stats::{Figures, RankMethod};
 use serde_json::json;
 
 pub use options::{ComparativeParams, Debias, Decide, LabelWords};
 
 use crate::attributes::Words;
 use crate::builtin::{Builtin, DataSlot};
+use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
 use crate::pairs::Pairs;
 use crate::question::{MATERIAL, capitalised, word_settings};
-use crate::summary::number;
+use crate::summary::{Mass, number};
 use crate::template::{Layout, Template, TemplateError};
-use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
 use figures::{Cell, CellFigures};
 use judge::{Judge, Judged};
 
@@ -184,7 +186,10 @@ fn report(
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
-    let (mut headline, averages, agreement) = against_gold(params, samples, gold, &cells, &cell_figures, &scores);
+    let (mut headline, averages, agreement, with_gold) = against_gold(params, samples, gold, &cells, &cell_figures, &scores);
+    let verdict = (0..params.subject.attribute.len())
+        .map(|attribute| conclusion(params, samples, attribute, (&cells, &cell_figures), &scores[attribute], with_gold[attribute].as_ref()))
+        .collect();
     let preference = preference::figures(params, samples, &cells);
     headline.extend(preference::headline(&preference));
     let analyses = params.analyses.then(|| analyses::analyse(params, samples, gold, &cells));
@@ -205,7 +210,37 @@ fn report(
     sections.push(preference::section(&preference));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes, headline })
+    Ok(Report { values, sections, signature, outcomes, headline, verdict })
+}
+
+/// What the verdicts on one attribute come to, over all templates.
+fn conclusion(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    attribute: usize,
+    (cells, figures): (&[Cell], &[CellFigures]),
+    scores: &[Vec<Option<f64>>],
+    gold: Option<&Figures>,
+) -> Conclusion {
+    let name = &params.subject.attribute[attribute];
+    let of_attribute: Vec<&CellFigures> = figures.iter().filter(|cell| cell.attribute == *name).collect();
+    let in_both: usize = of_attribute.iter().map(|cell| cell.pairs_in_both_orders).sum();
+    let turning: f64 = of_attribute.iter().filter_map(|cell| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64)).sum();
+    let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
+    let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
+    // Of two candidates the mean probability of both orders decides: their share of won comparisons is a tie wherever the orders differ.
+    let pairs = samples.iter().all(|sample| sample.candidates.len() <= 2);
+    let of_pairs = pairs.then(|| figures::scores_of_mean_probabilities(samples, cells, attribute, RankMethod::MeanProb));
+    let case = Case {
+        about: (params.subject.attribute.len() > 1).then(|| name.clone()),
+        samples,
+        scores: of_pairs.as_deref().unwrap_or(scores),
+        gold,
+        preferences: !params.subject.no_gold,
+        turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
+        mass: (answers > 0).then(|| Mass { low_share: Some(low as f64 / answers as f64), low, answers, ..Mass::default() }),
+    };
+    case.conclusion()
 }
 
 /// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and of the averaged scores.
@@ -216,11 +251,12 @@ fn against_gold(
     all_cells: &[Cell],
     cells: &[CellFigures],
     scores: &[Vec<Vec<Option<f64>>>],
-) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2]) {
+) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<Figures>>) {
     let mut table = gold::section();
     let mut accuracy =
         Section::new("Single comparisons against gold", ["attribute", "template", "accuracy as judged", "debiased", "comparisons"]);
     let (mut headline, mut values) = (Vec::new(), Vec::new());
+    let mut of_all = vec![None; gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
@@ -235,7 +271,8 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
-        let pooled = gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of));
+        let pooled =
+            gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of, params.rank));
         let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
         if params.template.len() > 1 {
@@ -250,6 +287,7 @@ fn against_gold(
             "scores_of_mean_probabilities": pooled,
             "mean_spearman_of_templates": mean_of_templates,
         }));
+        of_all[number_of] = Some(averaged);
     }
-    (headline, values, [table, accuracy])
+    (headline, values, [table, accuracy], of_all)
 }

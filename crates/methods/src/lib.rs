@@ -9,6 +9,7 @@ mod attributes;
 mod builtin;
 mod chats;
 mod comparative;
+mod conclusion;
 mod error;
 mod g_eval;
 mod gold;
@@ -35,6 +36,7 @@ mod testing;
 
 pub use builtin::Builtin;
 pub use comparative::{Comparative, ComparativeParams, Debias, Decide, LabelWords};
+pub use conclusion::{Conclusion, Trust};
 pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};

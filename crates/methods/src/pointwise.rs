@@ -8,6 +8,7 @@ use probity_lm::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
 use crate::question::material;
 use crate::run::write_row;
@@ -384,6 +385,7 @@ impl<'a> Pointwise<'a> {
         let mut gold_table = gold::section();
         let mut systems = gold::systems_section(self.unit);
         let (mut groups, mut of_gold, mut headline, mut means) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut verdict = Vec::new();
         for group in 0..self.templates.len() {
             let name = if self.other.is_none() { self.attributes[group].as_str() } else { "–" };
             let of_group: Vec<(&Place, &Row<'_>)> = places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
@@ -394,12 +396,21 @@ impl<'a> Pointwise<'a> {
             for (place, row) in &of_group {
                 scores[place.item][place.candidate] = row.score;
             }
+            let about = |attribute: &str| (self.attributes.len() > 1).then(|| attribute.to_owned());
+            let conclude = |about: Option<String>, gold: Option<&probity_stats::Figures>| {
+                let mass = (figures.mass.answers > 0).then_some(figures.mass);
+                Case { about, samples: self.samples, scores: &scores, gold, preferences: !self.no_gold, turned: None, mass }.conclusion()
+            };
             let used = gold.iter().filter(|g| g.present && (self.other.is_some() || g.attribute == name));
             for one in used {
                 let figures = gold::against(self.samples, one.attribute, &scores);
                 gold::push(&figures, one.attribute, "", &mut gold_table);
                 headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.per_context.figure.mean));
+                verdict.push(conclude(about(one.attribute), Some(&figures)));
                 of_gold.push(json!({ "attribute": one.attribute, "figures": figures }));
+            }
+            if !gold.iter().any(|g| g.present && (self.other.is_some() || g.attribute == name)) {
+                verdict.push(conclude(about(name), None));
             }
             gold::push_systems(self.samples, name, &scores, &mut systems);
             groups.push(json!({ "attribute": (name != "–").then_some(name), "figures": figures }));
@@ -435,7 +446,7 @@ impl<'a> Pointwise<'a> {
         }
         let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
         let headline = if headline.is_empty() { means } else { headline };
-        Report { values, sections, signature, outcomes, headline }
+        Report { values, sections, signature, outcomes, headline, verdict }
     }
 }
 

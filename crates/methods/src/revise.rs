@@ -149,5 +149,5 @@ fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signat
     }
     let headline = tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out, "quoted_lines": made.quoted_lines });
-    Report { values, sections: vec![section], signature, outcomes, headline }
+    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
 }

@@ -23,7 +23,7 @@ use crate::judge::{Judging, Mode, Verdict};
 use crate::method::MetricModels;
 use crate::revise::{Focus, Made, REVISIONS, Reviser, Revising, Tally, revisions_section, row};
 use crate::run::write_row;
-use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
 use judged::{Asking, TEMPERATURES};
 use options::Chosen;
 use references::{Shelf, Unit, units};
@@ -101,6 +101,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let mut told = Told::default();
         told.pairs(&tables, params);
         told.gold(&tables, &gold);
+        told.verdict = tables.conclusions(&gold, params);
         told.analyses(&work, &asking, &verdicts, &voices, &similarity);
         if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
             let ratings = ratings::rate(judge, samples, &units, &params.reference, &shelf, run)?;
@@ -247,11 +248,12 @@ struct Told {
     values: Value,
     sections: Vec<Section>,
     headline: Vec<Headline>,
+    verdict: Vec<Conclusion>,
 }
 
 impl Default for Told {
     fn default() -> Self {
-        Self { values: json!({}), sections: Vec::new(), headline: Vec::new() }
+        Self { values: json!({}), sections: Vec::new(), headline: Vec::new(), verdict: Vec::new() }
     }
 }
 
@@ -266,12 +268,7 @@ impl Told {
             return;
         }
         let figures = tables.pairs();
-        let main = |one: &&PairFigures| match one.by {
-            By::Judge => true,
-            By::Vote => params.no_judge,
-            By::Metric(_) => params.no_judge && params.metric.len() == 1,
-        };
-        let headline = figures.iter().filter(main).filter(|one| one.agreement.accuracy.is_some());
+        let headline = figures.iter().filter(|one: &&PairFigures| params.leads(&one.by)).filter(|one| one.agreement.accuracy.is_some());
         self.headline = headline
             .map(|one| Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy))
             .collect();
@@ -330,6 +327,6 @@ impl Told {
         }
         self.values["items"] = json!(work.samples.len());
         self.values["quoted_lines"] = json!(quoted_lines);
-        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline }
+        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline, verdict: self.verdict }
     }
 }

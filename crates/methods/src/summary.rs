@@ -7,6 +7,7 @@ use probity_lm::{LanguageModel, ModelDescription, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Conclusion;
 use crate::run::Cost;
 
 /// What a number depends on, carried with it wherever it goes.
@@ -155,6 +156,8 @@ pub struct Report {
     pub outcomes: Outcomes,
     /// Agreement with gold, or what there is instead: a figure for each attribute.
     pub headline: Vec<Headline>,
+    /// What it says of each attribute and how far to trust it; nothing of a method that judges nothing.
+    pub verdict: Vec<Conclusion>,
 }
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
@@ -162,6 +165,8 @@ pub struct Report {
 pub struct Summary {
     /// The method's name.
     pub method: &'static str,
+    /// What the run says, and how far to trust it.
+    pub verdict: Vec<Conclusion>,
     /// The signature on one line.
     pub signature_line: String,
     /// What the scores depend on.
@@ -181,8 +186,8 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
-        let Report { values, sections, signature, outcomes, headline } = report;
-        Self { method, signature_line: signature.to_string(), signature, outcomes, headline, values, cost, sections }
+        let Report { values, sections, signature, outcomes, headline, verdict } = report;
+        Self { method, verdict, signature_line: signature.to_string(), signature, outcomes, headline, values, cost, sections }
     }
 }
 

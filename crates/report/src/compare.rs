@@ -19,9 +19,22 @@ pub(crate) fn compare(parts: &[Part], resampling: &Resampling) -> (Vec<Table>, V
     if parts.len() < 2 {
         return (Vec::new(), Vec::new());
     }
-    let mut tables = vec![overview(parts)];
+    let mut tables = vec![verdicts(parts), overview(parts)];
+    tables.retain(|table| !table.rows.is_empty());
     tables.push(differences(parts, resampling));
     (tables, figures(parts, resampling))
+}
+
+/// What each run says and how far to trust it.
+fn verdicts(parts: &[Part]) -> Table {
+    let mut table = Table::new("verdicts", "What the runs say", ["run", "about", "verdict", "trust", "because"]);
+    for part in parts {
+        for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
+            let text = |field: &str| one[field].as_str().map_or(Cell::Missing, Cell::text);
+            table.rows.push(vec![Cell::text(part.run.name()), text("about"), text("says"), text("trust"), text("because")]);
+        }
+    }
+    table
 }
 
 fn overview(parts: &[Part]) -> Table {

@@ -1,6 +1,6 @@
 //! Which plots a run's tables allow, and what is said below them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probity_stats::{Resampling, quantile};
 use serde_json::Value;
@@ -129,12 +129,19 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
     if systems < 3 {
         return Err(format!(
-            "No comparison matrix{named}: with {systems} candidate ids there is nothing but the order in which a sample names them."
+            "No comparison matrix{named}: {systems} candidate ids have one figure between them, the win rate that the verdict tells."
         ));
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
-        return Err(format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems."));
+        let occurrences: BTreeSet<(u32, u32)> = facts.scores.iter().map(|score| (score.sample, score.candidate)).collect();
+        return Err(if occurrences.len() < 2 * systems {
+            format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems.")
+        } else {
+            format!(
+                "No comparison matrix{named}: most of its {cells} cells have fewer than three comparisons; more samples or more --pairs would fill it."
+            )
+        });
     }
     let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));

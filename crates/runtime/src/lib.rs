@@ -24,6 +24,7 @@ mod window;
 pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
+pub use memory::machine_memory;
 pub use model::{Drafting, LoadOptions, Model};
 pub use plan::{Estimate, Plan, Planner};
 pub use probity_kernels::Isa;

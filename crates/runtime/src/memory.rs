@@ -15,8 +15,17 @@ pub(crate) fn default_budget(device: DeviceChoice) -> u64 {
     available(&text).map_or(UNKNOWN, |bytes| bytes / 2)
 }
 
+/// What the machine has; `None` where the system does not say.
+pub fn machine_memory() -> Option<u64> {
+    line(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line(meminfo, "MemAvailable:")
+}
+
+fn line(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

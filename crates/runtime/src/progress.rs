@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a model has to compute and what it has computed, over all work lists since it was loaded. Read from any thread.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Requests that were taken from work lists, and how many of these had to be computed.
-    taken: AtomicU64,
+    /// Requests whose tokens are known or that need none, and how many of these have tokens to compute.
+    seen: AtomicU64,
     asked: AtomicU64,
     /// Tokens of these, shared ones counted once.
     planned: AtomicU64,
@@ -19,9 +19,9 @@ impl Progress {
         self.computed.load(Ordering::Relaxed)
     }
 
-    /// Requests that were taken from work lists.
-    pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// Requests whose tokens are known, or that need none.
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// Tokens that are still to be computed where so many requests are to come that the model has not seen, if they are like the others.
@@ -33,18 +33,14 @@ impl Progress {
 
     /// A request needs no computing.
     pub(crate) fn pass(&self) {
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.seen.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many requests are begun.
-    pub(crate) fn begin(&self, requests: usize) {
-        self.taken.fetch_add(requests as u64, Ordering::Relaxed);
-        self.asked.fetch_add(requests as u64, Ordering::Relaxed);
-    }
-
-    /// So many tokens are to be computed.
-    pub(crate) fn plan(&self, tokens: u64) {
+    /// So many tokens are to be computed for so many requests that were not counted before.
+    pub(crate) fn plan(&self, requests: usize, tokens: u64) {
         self.planned.fetch_add(tokens, Ordering::Relaxed);
+        self.asked.fetch_add(requests as u64, Ordering::Relaxed);
+        self.seen.fetch_add(requests as u64, Ordering::Relaxed);
     }
 
     /// So many of them are not, after all.

@@ -92,7 +92,6 @@ impl Model {
             if window.is_empty() {
                 return Ok(usage);
             }
-            self.progress().begin(window.len());
             usage += run(window, sink)?;
         }
     }

@@ -36,5 +36,5 @@ pub use ranking::{
     RankingError, Strength, UnknownRankMethod,
 };
 pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
-pub use significance::{Williams, mean_p, williams};
+pub use significance::{Williams, mean_p, sign_test, williams};
 pub use ties::{PAIR_LIMIT, TieCalibration, TiedPairs, tie_calibration};

@@ -53,6 +53,14 @@ fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     if x < (a + 1.0) / (a + b + 2.0) { front / a * fraction(a, b, x) } else { 1.0 - front / b * fraction(b, a, 1.0 - x) }
 }
 
+/// The two-sided p-value of as many wins and losses under even chances (the sign test; ties are left out before). `None` of neither.
+#[must_use]
+pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
+    let (fewer, more) = (wins.min(losses) as f64, wins.max(losses) as f64);
+    // P(at most the fewer) = I(½; more, fewer + 1).
+    (wins + losses > 0).then(|| if fewer == more { 1.0 } else { (2.0 * beta_share(more, fewer + 1.0, 0.5)).min(1.0) })
+}
+
 /// The z that a standard normal value exceeds on neither side with probability `confidence`, in (0, 1).
 pub(crate) fn normal_bound(confidence: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
@@ -168,6 +176,17 @@ mod tests {
         assert!((normal_bound(0.95) - 1.959_963_984_540_054).abs() < 1e-12);
         assert!((normal_bound(0.99) - 2.575_829_303_548_900_4).abs() < 1e-12);
         assert!(normal_bound(1e-9) < 1e-8);
+    }
+
+    #[test]
+    fn sign_tests_are_scipys_binomial_tests() {
+        for (wins, losses, p) in
+            [(8, 2, 0.109_375), (0, 5, 0.0625), (60, 40, 0.056_887_933_640_981_4), (5, 5, 1.0), (1000, 900, 0.023_108_845_108_901_193)]
+        {
+            let found = sign_test(wins, losses).expect("defined");
+            assert!((found - p).abs() < 1e-9, "{wins} {losses} {found} {p}");
+        }
+        assert_eq!(sign_test(0, 0), None);
     }
 
     #[test]

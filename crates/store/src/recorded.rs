@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
@@ -21,7 +23,7 @@ pub struct Recorded<'a> {
     shared: Option<Place<'a>>,
     /// Requests of the lists before.
     asked: Rc<Cell<usize>>,
-    found: Rc<Cell<usize>>,
+    found: Arc<AtomicUsize>,
 }
 
 /// Where answers are kept, and the model's entry there.
@@ -47,7 +49,7 @@ impl<'a> Recorded<'a> {
     ) -> Result<Self, StoreError> {
         let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
         let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
-        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Rc::default() })
+        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Arc::default() })
     }
 
     /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the others in the order in which
@@ -60,7 +62,12 @@ impl<'a> Recorded<'a> {
 
     /// How many answers were found so far.
     pub fn found(&self) -> usize {
-        self.found.get()
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// The count of [`Recorded::found`] as it goes, to be read from anywhere.
+    pub fn found_so_far(&self) -> &Arc<AtomicUsize> {
+        &self.found
     }
 
     /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is settled.
@@ -88,7 +95,7 @@ impl<'a> Recorded<'a> {
                 own.answers.put::<Q>(&own.model, entry, answer, Some(self.named(open)))?;
             }
         }
-        self.found.set(self.found.get() + usize::from(answer.is_some()));
+        self.found.fetch_add(usize::from(answer.is_some()), Ordering::Relaxed);
         Ok(answer)
     }
 

@@ -132,12 +132,12 @@ pub(super) struct CellFigures {
     /// Whether each pair was judged in both orders, so that P(A) speaks of the judge alone.
     symmetric: bool,
     /// Pairs judged in both orders.
-    pairs_in_both_orders: usize,
+    pub(super) pairs_in_both_orders: usize,
     order_gap_mean: Option<f64>,
     order_gap_max: Option<f64>,
     /// Share of those pairs for which the same candidate wins in both orders, at the threshold 0.5.
-    order_agreement: Option<f64>,
-    mass: Mass,
+    pub(super) order_agreement: Option<f64>,
+    pub(super) mass: Mass,
     /// Of `--rank likelihood` and its kin.
     #[serde(skip_serializing_if = "Option::is_none")]
     search: Option<Search>,
@@ -292,7 +292,12 @@ fn equal_scores(scores: Vec<Option<f64>>) -> Vec<Option<f64>> {
 }
 
 /// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of comparisons that every template has.
-pub(super) fn scores_of_mean_probabilities(samples: &[Sample], cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+pub(super) fn scores_of_mean_probabilities(
+    samples: &[Sample],
+    cells: &[Cell],
+    attribute: usize,
+    rank: RankMethod,
+) -> Vec<Vec<Option<f64>>> {
     let of_templates: Vec<Vec<Comparisons>> = cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::all_reweighted).collect();
     let Some(first) = of_templates.first() else { return Vec::new() };
     let p_of = |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
@@ -304,7 +309,7 @@ pub(super) fn scores_of_mean_probabilities(samples: &[Sample], cells: &[Cell], a
         of_sample(sample, first[item].judged().iter().filter_map(mean_p))
     };
     let items: Vec<Comparisons> = samples.iter().enumerate().map(averaged).collect();
-    ranked(cells[0].rank, &items)
+    ranked(rank, &items)
 }
 
 #[derive(Serialize)]

@@ -12,6 +12,7 @@ use super::method::JudgeParams;
 use super::options::Mode;
 use super::plan::{Plan, Settled};
 use super::verdict::{Choice, Decided, Verdict};
+use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
 use crate::summary::{Mass, mean, number};
 use crate::{Headline, Outcomes, Report, Section, Signature};
@@ -255,7 +256,7 @@ impl<'s> Verdicts<'s> {
         let mut table = self.verdict_section(&figures);
         outcomes.notes(&signature.model, &mut table);
         gold::notes(quoted_lines, gold, &mut table);
-        let (of_gold, gold_table, mut headline) = self.against_gold(gold);
+        let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
         headline.extend(overall.clone().filter_map(|one| {
             let preference = one.preference.filter(|p| p.correct + p.tied + p.wrong > 0)?;
@@ -282,9 +283,28 @@ impl<'s> Verdicts<'s> {
             "gold": of_gold,
             "quoted_lines": quoted_lines,
         });
+        let verdict = (0..self.params.judging.attribute.len())
+            .map(|attribute| {
+                let one = figures
+                    .iter()
+                    .filter(|one| one.attribute == self.attribute(attribute))
+                    .find(|one| one.judge == PANEL || self.names.len() == 1);
+                let turned = one.and_then(|one| one.order.as_ref()).and_then(|order| Some((order.changed.figure.share?, order.both)));
+                let case = Case {
+                    about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
+                    samples: self.samples,
+                    scores: &self.panel_scores(attribute),
+                    gold: agreement_with_gold[attribute].as_ref(),
+                    preferences: !self.params.no_gold,
+                    turned,
+                    mass: one.and_then(|one| one.mass),
+                };
+                case.conclusion()
+            })
+            .collect();
         let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
         sections.retain(|section| !section.rows.is_empty());
-        Report { values, sections, signature, outcomes, headline }
+        Report { values, sections, signature, outcomes, headline, verdict }
     }
 
     /// Of all questions to all judges.
@@ -337,9 +357,10 @@ impl<'s> Verdicts<'s> {
     }
 
     /// Correlation of each judge's scores with gold; those of all together are the headline.
-    fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Section, Vec<Headline>) {
+    fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::Figures>>) {
         let mut table = gold::section();
         let (mut values, mut headline) = (Vec::new(), Vec::new());
+        let mut of_all = vec![None; gold.len()];
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
             let several = self.names.len() > 1;
             for (judge, name) in self.names.iter().enumerate().filter(|_| several) {
@@ -352,8 +373,9 @@ impl<'s> Verdicts<'s> {
             gold::push(&figures, one.attribute, name, &mut table);
             headline.push(Headline::new("Spearman", Some(one.attribute), figures.spearman.per_context.figure.mean));
             values.push(json!({ "attribute": one.attribute, "judge": name, "figures": figures }));
+            of_all[attribute] = Some(figures);
         }
-        (values, table, headline)
+        (values, table, headline, of_all)
     }
 
     /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings by interval.

@@ -54,7 +54,7 @@ impl Effect {
                     known.iter().filter(|one| one.attribute == attribute).map(|one| (said(one), one.gold)).unzip();
                 Correlation::Spearman.coefficient(&said, &gold)
             };
-            mean(attributes.into_iter().map(of_attribute).collect::<Option<Vec<f64>>>()?.into_iter())
+            mean(attributes.into_iter().map(of_attribute).collect::<Option<Vec<f64>>>()?)
         };
         let (with_reference, without) = (performance(|one| one.with), performance(|one| one.without));
         let effectiveness = with_reference.zip(without).filter(|(_, without)| *without > 0.0).map(|(with, without)| with / without);

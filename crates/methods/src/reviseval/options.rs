@@ -7,6 +7,7 @@ use probity_data::Sample;
 use probity_metrics::{Choice, Item, Need, choose};
 use serde::Serialize;
 
+use super::voices::By;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
 use crate::question::word;
@@ -175,6 +176,15 @@ impl RevisEvalParams {
             return Err(MethodError::option("--cost-match", "its cycles are texts", "say --verdict generate, and leave --cycles out"));
         }
         Ok(())
+    }
+
+    /// Whether this one speaks for the run: the judge, or without one the metrics' vote.
+    pub(super) fn leads(&self, by: &By) -> bool {
+        match by {
+            By::Judge => true,
+            By::Vote => self.no_judge && self.judging.mode == Mode::Pairwise,
+            By::Metric(_) => self.no_judge && (self.metric.len() == 1 || self.judging.mode == Mode::Pointwise),
+        }
     }
 
     /// The metric by which references and candidates are alike.

@@ -5,13 +5,14 @@ use probity_lm::Outcome;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::options::Reference;
+use super::options::{Reference, RevisEvalParams};
 use super::references::Unit;
 use super::voices::{Agreement, By, PairFigures, Voice, point, preferred, subsets};
+use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
 use crate::judge::{Choice, Decided, Settled, percent};
 use crate::summary::{mean, number};
-use crate::{Headline, MethodError, Run, Section};
+use crate::{Conclusion, Headline, MethodError, Run, Section};
 
 /// The table of all preferences.
 const PREFERENCES: &str = "preferences";
@@ -173,10 +174,7 @@ impl<'a> Tables<'a> {
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
             for voice in self.voices {
-                let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
-                for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
-                    scores[unit.item][unit.first] = voice.decided(number).and_then(Decided::rating);
-                }
+                let scores = self.scores(attribute, voice);
                 let figures = gold::against(self.samples, one.attribute, &scores);
                 gold::push(&figures, one.attribute, &voice.name(), &mut per_context);
                 let all = [figures.kendall, figures.spearman, figures.pearson].map(|of| of.pooled.figure);
@@ -191,6 +189,53 @@ impl<'a> Tables<'a> {
         }
         pooled.note("The paper's aggregation: one correlation over all candidates of all samples, for each attribute.");
         (values, vec![pooled, per_context], headline)
+    }
+
+    /// What each judge, or without one each metric's vote, says under each kind of reference.
+    pub(super) fn conclusions(&self, gold: &[GoldUse<'_>], params: &RevisEvalParams) -> Vec<Conclusion> {
+        let mut conclusions = Vec::new();
+        for (attribute, name) in self.attributes.iter().enumerate() {
+            for voice in self.voices.iter().filter(|voice| params.leads(&voice.by)) {
+                let scores = self.scores(attribute, voice);
+                let figures = gold[attribute].present.then(|| gold::against(self.samples, name, &scores));
+                let turns: Vec<bool> = (0..self.units.len())
+                    .filter(|unit| self.is_of(*unit, attribute))
+                    .filter_map(|unit| voice.says[unit].as_ref()?.turns())
+                    .collect();
+                let share = mean(turns.iter().map(|turns| f64::from(u8::from(*turns))));
+                let reference = match voice.reference {
+                    Reference::None => "without reference".to_owned(),
+                    other => format!("reference {other}"),
+                };
+                let case = Case {
+                    about: Some(if self.attributes.len() > 1 { format!("{name}, {reference}") } else { reference }),
+                    samples: self.samples,
+                    scores: &scores,
+                    gold: figures.as_ref(),
+                    preferences: !params.no_gold,
+                    turned: share.map(|share| (share, turns.len())),
+                    mass: None,
+                };
+                conclusions.push(case.conclusion());
+            }
+        }
+        conclusions
+    }
+
+    /// A voice's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
+    fn scores(&self, attribute: usize, voice: &Voice) -> Vec<Vec<Option<f64>>> {
+        let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
+        for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
+            match unit.second {
+                None => scores[unit.item][unit.first] = voice.decided(number).and_then(Decided::rating),
+                Some(second) => {
+                    let first = voice.choice(number).map(|choice| point(choice, Choice::First));
+                    scores[unit.item][unit.first] = first;
+                    scores[unit.item][second] = first.map(|first| 1.0 - first);
+                }
+            }
+        }
+        scores
     }
 
     /// Each voice's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12 and 17); nothing of a
@@ -212,7 +257,7 @@ impl<'a> Tables<'a> {
             }
             let average = |of: &str| {
                 let coefficient = |one: &&Value| one["figures"][of]["pooled"]["coefficient"].as_f64();
-                mean(of_voice.iter().map(coefficient).collect::<Option<Vec<f64>>>()?.into_iter())
+                mean(of_voice.iter().map(coefficient).collect::<Option<Vec<f64>>>()?)
             };
             let [kendall, spearman, pearson] = ["kendall", "spearman", "pearson"].map(average);
             let name = format!("{}/{}", reference.as_str().unwrap_or_default(), by.as_str().unwrap_or_default());

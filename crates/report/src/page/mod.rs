@@ -112,6 +112,7 @@ fn run(number: usize, part: &Part) -> Markup {
     html! {
         section.run id=(format!("run{number}")) aria-labelledby=(heading) {
             h2 id=(heading) { bdi { (visible_line(part.run.name())) } " " span.kind { (visible_line(part.run.method())) } }
+            (verdict(part))
             p.lead { (lead(part)) }
             @if !tables::is_finished(&part.run) { p.warning { strong { "Not finished. " } (visible_line(&tables::state(&part.run))) } }
             div.pair {
@@ -126,6 +127,22 @@ fn run(number: usize, part: &Part) -> Markup {
             @if let Some(about) = place("-about") { (show_table(about, 3)) }
             @if let Some(signature) = signature {
                 p.signature { span.soft { "Signature " } code { (visible_line(signature)) } }
+            }
+        }
+    }
+}
+
+/// What the run says, how far to trust it, and why, in letters of one size.
+fn verdict(part: &Part) -> Markup {
+    let all = part.run.summary["verdict"].as_array().map(Vec::as_slice).unwrap_or_default();
+    html! {
+        @for one in all {
+            @let trust = one["trust"].as_str().unwrap_or_default();
+            @let class = ["reliable", "caution"].into_iter().find(|known| *known == trust).unwrap_or("unreliable");
+            div.verdict .(class) role="note" {
+                @if let Some(about) = one["about"].as_str() { p.about { bdi { (visible_line(about)) } } }
+                p { bdi { (visible_line(one["says"].as_str().unwrap_or_default())) } }
+                p.trust { strong { (visible_line(trust)) } ": " (visible_line(one["because"].as_str().unwrap_or_default())) }
             }
         }
     }

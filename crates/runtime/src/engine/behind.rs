@@ -40,7 +40,7 @@ impl Behind<'_> {
             let segments: Vec<PackedSegment> = part.iter().map(segment).collect();
             let tokens: u64 = segments.iter().map(|segment| segment.tokens.len() as u64).sum();
             self.computed += tokens;
-            self.progress.plan(tokens);
+            self.progress.plan(0, tokens);
             let hidden = self.model.forward(&segments)?.hidden;
             let asked: Vec<Vec<u32>> = part.iter().flat_map(|query| query.asked.iter().map(|token| vec![*token])).collect();
             let mut rows = self.model.head(&hidden, &asked)?.into_iter().zip(&asked);

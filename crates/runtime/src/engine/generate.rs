@@ -284,7 +284,8 @@ impl<'a, E> Generation<'a, '_, E> {
     fn begin(&mut self, prompts: &'a [TokenPrompt], first: usize) -> Result<(), WalkError<E>> {
         let tree = tree(prompts, self.schedule.share_prefixes);
         self.usage.tokens_computed += tree.token_count();
-        self.schedule.progress.plan(tree.token_count() + prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>());
+        let written = prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
+        self.schedule.progress.plan(prompts.len(), tree.token_count() + written);
         self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
         let last = |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
         // What the texts hold was set aside for them.
@@ -381,7 +382,7 @@ impl<'a, E> Generation<'a, '_, E> {
             self.usage.tokens_drafted += draft.tokens.len() as u64;
             self.usage.drafts_accepted += accepted as u64;
             // What was guessed in vain was computed all the same, and was not planned.
-            self.schedule.progress.plan((draft.tokens.len() - accepted) as u64);
+            self.schedule.progress.plan(0, (draft.tokens.len() - accepted) as u64);
             match (ended, span) {
                 (Some(generated), _) => {
                     self.usage.tokens_unshared += generated.token_ids.len().saturating_sub(1) as u64;

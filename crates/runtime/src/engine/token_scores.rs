@@ -85,7 +85,7 @@ pub(crate) fn score_tokens<E>(
     done: &mut dyn FnMut(usize, Vec<TokenScore>) -> Result<(), E>,
 ) -> Result<Usage, WalkError<E>> {
     let tree = tree(queries, schedule.share_prefixes);
-    schedule.progress.plan(tree.token_count());
+    schedule.progress.plan(queries.len(), tree.token_count());
     let targets = targets(&tree, queries);
     let rows = |node: usize| {
         let mut rows: Vec<usize> = targets[node].iter().map(|t| t.row).collect();

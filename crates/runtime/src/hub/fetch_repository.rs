@@ -89,7 +89,7 @@ impl Fetcher {
     /// Asks the hub what a name means, and looks what of it is here. Fetches nothing.
     pub fn plan_from_hub(&self, name: &HubName) -> Result<HubFetch, HubError> {
         let client = self.client();
-        let repository = self.repository(&client, name)?;
+        let repository = repository(&client, name)?;
         let paths: Vec<&str> = repository.files.iter().map(|file| file.path.as_str()).collect();
         let chosen = select(&paths, name.file.as_deref()).map_err(|why| HubError::of_choice(name, why, &repository.files))?;
         let file = |path: &str| repository.files.iter().find(|file| file.path == path).expect("chosen from these").clone();
@@ -117,12 +117,12 @@ impl Fetcher {
         let lock = Lock::take(own.join("lock"), &plan.name.to_string())?;
         let (weights, side): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| is_weights(&file.path));
         for file in side {
-            self.bring(&client, &cache, plan, file, progress)?;
+            bring(&client, &cache, plan, file, progress)?;
         }
         // What could not be read in the end is told before the weights come.
         check_side_files(&cache, plan)?;
         for file in weights {
-            self.bring(&client, &cache, plan, file, progress)?;
+            bring(&client, &cache, plan, file, progress)?;
         }
         install(&cache, plan).map_err(|(path, source)| HubError::io(&path, plan.missing(), source))?;
         drop(lock);
@@ -134,54 +134,47 @@ impl Fetcher {
     fn cache(&self, name: &HubName) -> Cache {
         Cache { folder: self.places.hf_cache.join(name.folder()) }
     }
+}
 
-    fn repository(&self, client: &Client, name: &HubName) -> Result<Repository, HubError> {
-        let endpoint = client.endpoint().to_owned();
-        client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why })?;
-        Repository::read(client, &name.repo, name.revision()).map_err(|error| HubError::of_repository(client, name, error))
-    }
+fn repository(client: &Client, name: &HubName) -> Result<Repository, HubError> {
+    let endpoint = client.endpoint().to_owned();
+    client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why })?;
+    Repository::read(client, &name.repo, name.revision()).map_err(|error| HubError::of_repository(client, name, error))
+}
 
-    /// Makes one file be among the blobs, with the right hash.
-    fn bring(
-        &self,
-        client: &Client,
-        cache: &Cache,
-        plan: &HubFetch,
-        file: &RemoteFile,
-        progress: &mut dyn Progress,
-    ) -> Result<(), HubError> {
-        let (blob, part) = (cache.blob(file), cache.part(file));
-        let io_error = |source| HubError::io(&blob, plan.missing(), source);
-        if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
-            progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
-            if file.hash.of(&blob, progress).map_err(io_error)? == file.hash.hex() {
-                return Ok(());
-            }
-            progress.notice(&format!("{} is damaged and will be replaced", blob.display()));
+/// Makes one file be among the blobs, with the right hash.
+fn bring(client: &Client, cache: &Cache, plan: &HubFetch, file: &RemoteFile, progress: &mut dyn Progress) -> Result<(), HubError> {
+    let (blob, part) = (cache.blob(file), cache.part(file));
+    let io_error = |source| HubError::io(&blob, plan.missing(), source);
+    if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
+        progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
+        if file.hash.of(&blob, progress).map_err(io_error)? == file.hash.hex() {
+            return Ok(());
         }
-        let wanted = Wanted {
-            what: format!("downloading {} from {}", file.path, plan.name.repo),
-            path: format!("/{}/resolve/{}/{}", encode_path(&plan.name.repo), plan.commit, encode_path(&file.path)),
-            bytes: file.bytes,
-            hash: &file.hash,
-        };
-        download(client, &wanted, &part, progress).map_err(|error| match error {
-            TransferError::Request { have, source } => HubError::of_transfer(client, &plan.name, file, have, source),
-            TransferError::WrongHash { found } => HubError::WrongHash {
-                repo: plan.name.repo.clone(),
-                file: file.path.clone(),
-                kind: file.hash.kind(),
-                expected: file.hash.hex().to_owned(),
-                found,
-            },
-            TransferError::Io { path, source } => HubError::io(&path, plan.missing(), source),
-        })?;
-        let place = || {
-            fs::create_dir_all(blob.parent().expect("below the cache"))?;
-            fs::rename(&part, &blob)
-        };
-        place().map_err(io_error)
+        progress.notice(&format!("{} is damaged and will be replaced", blob.display()));
     }
+    let wanted = Wanted {
+        what: format!("downloading {} from {}", file.path, plan.name.repo),
+        path: format!("/{}/resolve/{}/{}", encode_path(&plan.name.repo), plan.commit, encode_path(&file.path)),
+        bytes: file.bytes,
+        hash: &file.hash,
+    };
+    download(client, &wanted, &part, progress).map_err(|error| match error {
+        TransferError::Request { have, source } => HubError::of_transfer(client, &plan.name, file, have, source),
+        TransferError::WrongHash { found } => HubError::WrongHash {
+            repo: plan.name.repo.clone(),
+            file: file.path.clone(),
+            kind: file.hash.kind(),
+            expected: file.hash.hex().to_owned(),
+            found,
+        },
+        TransferError::Io { path, source } => HubError::io(&path, plan.missing(), source),
+    })?;
+    let place = || {
+        fs::create_dir_all(blob.parent().expect("below the cache"))?;
+        fs::rename(&part, &blob)
+    };
+    place().map_err(io_error)
 }
 
 /// Whether the configuration is one that we read, and the index names the shards that were chosen.

@@ -71,8 +71,14 @@ impl Judge {
     }
 
     /// The repositories of its weights.
+    #[cfg(feature = "hub")]
     pub(super) fn repositories(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.variants.iter().map(|variant| variant.name.split(':').next().unwrap_or(variant.name))
+    }
+
+    /// The most exact weights that can be run in so much memory.
+    pub fn that_fits(&self, memory: u64) -> Option<&'static Variant> {
+        self.variants.iter().rev().find(|variant| memory_needed(self.weight_bytes(variant.weights)) <= memory)
     }
 }
 
@@ -327,5 +333,8 @@ mod tests {
             assert!((0.95..1.06).contains(&ratio), "{title}: {ratio}");
         }
         assert_eq!(memory_needed(10_000_000_000), 11_500_000_000);
+        let judge = judges().iter().find(|judge| judge.title == "Qwen2.5 7B Instruct").expect("there");
+        let fits = |gigabytes: u64| judge.that_fits(gigabytes * 1_000_000_000).map(|variant| variant.weights);
+        assert_eq!((fits(4), fits(8), fits(12), fits(24)), (None, Some(Stored::Q4KM), Some(Stored::Q80), Some(Stored::Bf16)));
     }
 }

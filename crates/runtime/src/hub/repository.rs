@@ -37,8 +37,8 @@ impl Repository {
         let info = client.page(&format!("{api}/revision/{}", encode(revision)))?.json;
         let commit = info["sha"].as_str().filter(|sha| is_hex(sha, &[40, 64])).map(str::to_owned);
         let commit = commit.ok_or_else(|| RequestError::Answer("it names no commit of the revision".into()))?;
-        let tags = info["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let licence = tags.filter_map(|tag| tag.strip_prefix("license:")).next().map(str::to_owned);
+        let mut tags = info["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let licence = tags.find_map(|tag| tag.strip_prefix("license:")).map(str::to_owned);
         let mut files = Vec::new();
         let mut next = Some(format!("{api}/tree/{commit}?recursive=true"));
         for _ in 0..PAGES {

@@ -67,13 +67,11 @@ fn has_extension(path: &str, extension: &str) -> bool {
 
 /// A model that is cut into several GGUF files is not read here.
 fn whole(path: &str) -> Result<&str, NoChoice> {
-    match whole_of_part(path) {
-        None => Ok(path),
-        Some(_) => {
-            let label = quantisation(path).map(|label| format!(" ({label})")).unwrap_or_default();
-            Err(NoChoice::Unreadable(format!("`{path}`{label} is one part of several, and GGUF files in parts are not read here")))
-        }
+    if whole_of_part(path).is_none() {
+        return Ok(path);
     }
+    let label = quantisation(path).map(|label| format!(" ({label})")).unwrap_or_default();
+    Err(NoChoice::Unreadable(format!("`{path}`{label} is one part of several, and GGUF files in parts are not read here")))
 }
 
 fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {

@@ -1,0 +1,422 @@
+//! What a run says, how far that can be trusted, and why: what anybody reads first.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use probity_data::{Preference, Sample};
+use probity_stats::{Figures, Interval, Range, Resampling, TIE_TOLERANCE, equalised, mean_interval, sign_test};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::summary::Mass;
+
+/// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
+const MOST_TURN: f64 = 0.5;
+/// More than this, and the order has a good part in the verdict.
+const MANY_TURN: f64 = 0.2;
+/// The same for answers in which the model hardly considers the labels.
+const MOST_LOW: f64 = 0.5;
+const MANY_LOW: f64 = 0.1;
+/// Agreement with gold below these is weak.
+const WEAK_CORRELATION: f64 = 0.3;
+const WEAK_ACCURACY: f64 = 0.6;
+/// A difference with a greater p may be chance.
+const SIGNIFICANT: f64 = 0.05;
+
+/// What a run says of one attribute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Conclusion {
+    /// The attribute, or what else it is about; absent where there is one alone.
+    pub about: Option<String>,
+    /// In a sentence.
+    pub says: String,
+    /// How far to trust it.
+    pub trust: Trust,
+    /// Why no further.
+    pub because: String,
+    /// The figures behind the sentence.
+    pub figures: Value,
+}
+
+/// How far to trust a conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// It was held against gold scores or preferences, and is clear of chance.
+    Reliable,
+    /// It may hold; see why.
+    Caution,
+    /// It does not tell anything about the texts.
+    Unreliable,
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reliable => "reliable",
+            Self::Caution => "caution",
+            Self::Unreliable => "unreliable",
+        })
+    }
+}
+
+/// What a conclusion is drawn from.
+pub(crate) struct Case<'a> {
+    pub(crate) about: Option<String>,
+    pub(crate) samples: &'a [Sample],
+    /// By sample and candidate; higher is better.
+    pub(crate) scores: &'a [Vec<Option<f64>>],
+    /// Agreement with gold scores.
+    pub(crate) gold: Option<&'a Figures>,
+    /// Whether preferences in the samples may be looked at.
+    pub(crate) preferences: bool,
+    /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
+    pub(crate) turned: Option<(f64, usize)>,
+    pub(crate) mass: Option<Mass>,
+}
+
+/// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
+struct Said {
+    says: String,
+    figures: Value,
+    doubt: Doubt,
+}
+
+enum Doubt {
+    /// It was held against gold scores or preferences, and is clear of chance.
+    None,
+    Caution(String),
+    Unreliable(String),
+}
+
+impl Case<'_> {
+    /// What a reader should know first.
+    pub(crate) fn conclusion(&self) -> Conclusion {
+        let said = self.correlation().or_else(|| self.preference()).or_else(|| self.best()).unwrap_or_else(|| self.no_systems());
+        let (trust, because) = self.trust(&said);
+        Conclusion { about: self.about.clone(), says: said.says, trust, because, figures: said.figures }
+    }
+
+    fn trust(&self, said: &Said) -> (Trust, String) {
+        let held = matches!(said.doubt, Doubt::None);
+        let turns = self.turned.map(|(share, _)| (share, format!("the verdict turns with the order in {} of pairs", percent(share))));
+        if let Doubt::Unreliable(why) = &said.doubt {
+            let cause = turns.filter(|(share, _)| *share > MOST_TURN).map(|(_, turns)| format!("{turns}, and {why}"));
+            return (Trust::Unreliable, cause.unwrap_or_else(|| why.clone()));
+        }
+        let low = self.mass.and_then(|mass| mass.low_share);
+        let low = low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+        for (found, most) in [(&turns, MOST_TURN), (&low, MOST_LOW)] {
+            if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > most) {
+                return (if held { Trust::Caution } else { Trust::Unreliable }, why.clone());
+            }
+        }
+        if let Doubt::Caution(why) = &said.doubt {
+            return (Trust::Caution, why.clone());
+        }
+        for (found, many) in [(&turns, MANY_TURN), (&low, MANY_LOW)] {
+            if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > many) {
+                return (Trust::Caution, why.clone());
+            }
+        }
+        let order = turns.map(|(_, why)| format!(", and {why}")).unwrap_or_default();
+        (Trust::Reliable, format!("it was held against gold, and the interval is clear of chance{order}"))
+    }
+
+    fn correlation(&self) -> Option<Said> {
+        let figures = self.gold?;
+        let found = figures.spearman.per_context;
+        let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
+            ("contexts", mean, found.interval, found.figure.contexts)
+        } else {
+            let pooled = figures.spearman.pooled;
+            ("scores", pooled.figure.coefficient?, pooled.interval, pooled.figure.n)
+        };
+        let over = match (name, n) {
+            ("contexts", 1) => "in the one context".to_owned(),
+            ("contexts", _) => format!("mean over {} contexts", thousands(n)),
+            _ => format!("over all {} scores", thousands(n)),
+        };
+        let doubt = match interval {
+            Some(Interval { low, high }) if low <= 0.0 && high >= 0.0 => {
+                Doubt::Unreliable("the interval holds 0, which is chance".to_owned())
+            }
+            Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
+            None => Doubt::Caution(format!("there are too few {name} for an interval")),
+            Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
+            Some(_) => Doubt::None,
+        };
+        let agrees = if matches!(doubt, Doubt::Unreliable(_)) { "No agreement with gold beyond chance" } else { "Agrees with gold" };
+        let pairs = figures.pairwise;
+        let count = pairs.correct + pairs.wrong + pairs.tied;
+        let right = pairs.accuracy.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count))).unwrap_or_default();
+        Some(Said {
+            says: format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval)),
+            figures: json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count }),
+            doubt,
+        })
+    }
+
+    /// Over samples whose preferred candidate and its best rival have scores.
+    fn preference(&self) -> Option<Said> {
+        if !self.preferences {
+            return None;
+        }
+        let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
+            let Some(Preference::Candidate(id)) = &sample.preference else { return None };
+            let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
+            let others: Option<Vec<f64>> = (0..sample.candidates.len()).filter(|k| *k != own).map(|k| scores[k]).collect();
+            Some(point(scores[own]?, others?.into_iter().reduce(f64::max)?))
+        };
+        let points: Vec<f64> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
+        let share = crate::summary::mean(points.iter().copied())?;
+        let interval = share_interval(&points);
+        let most = self.samples.iter().map(|sample| sample.candidates.len()).max().unwrap_or(2).max(2);
+        let chance = if most == 2 { "; guessing has 50 %" } else { "" };
+        let doubt = match interval {
+            Some(Interval { low, high }) if most == 2 && low <= 0.5 && high >= 0.5 => {
+                Doubt::Unreliable("guessing would do as well: the interval holds 50 %".to_owned())
+            }
+            Some(Interval { high, .. }) if most == 2 && high < 0.5 => Doubt::Unreliable("it is against the preferences".to_owned()),
+            Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
+            _ => Doubt::None,
+        };
+        let n = points.len();
+        Some(Said {
+            says: format!("Agrees with the preferences in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval)),
+            figures: json!({ "accuracy": share, "interval": interval, "samples": n }),
+            doubt,
+        })
+    }
+
+    /// The best of candidates that recur from sample to sample, against the next.
+    fn best(&self) -> Option<Said> {
+        let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+        for (sample, scores) in self.samples.iter().zip(self.scores) {
+            for (candidate, score) in sample.candidates.iter().zip(scores) {
+                if let Some(score) = score {
+                    let sum = sums.entry(&candidate.id).or_default();
+                    *sum = (sum.0 + score, sum.1 + 1);
+                }
+            }
+        }
+        let least = if self.samples.len() == 1 { 1 } else { 2 };
+        let (ids, means): (Vec<&str>, Vec<f64>) =
+            sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
+        let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
+        systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        let [(first, mean), (second, second_mean), ..] = systems[..] else { return None };
+        let met = Meeting::of(self, first, second)?;
+        let tie = mean == second_mean;
+        let doubt = match (tie, met.p) {
+            (true, _) => Doubt::Caution("they are level".to_owned()),
+            (_, Some(p)) if p < SIGNIFICANT => Doubt::Caution("it was held against no gold".to_owned()),
+            (_, p) => Doubt::Caution(format!("the difference may be chance ({})", p_text(p))),
+        };
+        let says = match (tie, systems.len()) {
+            (true, 2) => format!("{first} and {second} are level: {}", met.text("each wins")),
+            (false, 2) => format!("{first} beats {second}: {}", met.text("it wins")),
+            (true, all) => format!("Best of {all}: {first} and {second} are level; {}", met.text("the first wins")),
+            (false, all) => format!("Best of {all}: {first}, before {second}; {}", met.text("against it, it wins")),
+        };
+        Some(Said {
+            says,
+            figures: json!({
+                "winner": (!tie).then_some(first), "runner_up": second, "candidates": systems.len(), "means": [mean, second_mean],
+                "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
+            }),
+            doubt,
+        })
+    }
+
+    fn no_systems(&self) -> Said {
+        let scored: usize = self.scores.iter().flatten().flatten().count();
+        let all: usize = self.samples.iter().map(|sample| sample.candidates.len()).sum();
+        let figures = json!({ "scored": scored, "candidates": all });
+        if scored == 0 {
+            return Said {
+                says: format!("No verdict: none of {} candidates has a score", thousands(all)),
+                figures,
+                doubt: Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned()),
+            };
+        }
+        let says = format!(
+            "{} of {} candidates in {} samples have scores; no two ids recur, so none is the best overall",
+            thousands(scored),
+            thousands(all),
+            thousands(self.samples.len())
+        );
+        Said { says, figures, doubt: Doubt::Caution("the scores were held against no gold".to_owned()) }
+    }
+}
+
+/// How two candidates fare against each other in the samples that have scores of both.
+struct Meeting {
+    wins: usize,
+    ties: usize,
+    losses: usize,
+    share: f64,
+    interval: Option<Interval>,
+    /// Of a two-sided sign test.
+    p: Option<f64>,
+}
+
+impl Meeting {
+    fn of(case: &Case<'_>, first: &str, second: &str) -> Option<Self> {
+        let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
+            let score = |id: &str| sample.candidates.iter().zip(scores).find(|(candidate, _)| candidate.id == id)?.1.as_ref().copied();
+            Some(point(score(first)?, score(second)?))
+        };
+        let points: Vec<f64> = case.samples.iter().zip(case.scores).filter_map(of_sample).collect();
+        let count = |value: f64| points.iter().filter(|point| **point == value).count();
+        let (wins, ties, losses) = (count(1.0), count(0.5), count(0.0));
+        let share = crate::summary::mean(points.iter().copied())?;
+        Some(Self { wins, ties, losses, share, interval: share_interval(&points), p: sign_test(wins, losses) })
+    }
+
+    fn text(&self, wins: &str) -> String {
+        let Self { wins: won, ties, losses, .. } = self;
+        let counted = |n: usize, one: &str, several: &str| format!("{} {}", thousands(n), if n == 1 { one } else { several });
+        format!(
+            "{wins} {} of {}{} ({}, {}, {}; {})",
+            percent(self.share),
+            counted(won + ties + losses, "sample", "samples"),
+            percents(self.interval),
+            counted(*won, "win", "wins"),
+            counted(*ties, "tie", "ties"),
+            counted(*losses, "loss", "losses"),
+            p_text(self.p)
+        )
+    }
+}
+
+/// 1 where the first is greater, ½ where rounding alone parts them.
+fn point(first: f64, second: f64) -> f64 {
+    let near = (first - second).abs() <= TIE_TOLERANCE * first.abs().max(second.abs());
+    match first.total_cmp(&second) {
+        _ if near => 0.5,
+        Ordering::Greater => 1.0,
+        Ordering::Equal => 0.5,
+        Ordering::Less => 0.0,
+    }
+}
+
+fn share_interval(points: &[f64]) -> Option<Interval> {
+    mean_interval(points, Resampling::default().confidence, Range::SHARE).ok()
+}
+
+fn p_text(p: Option<f64>) -> String {
+    match p {
+        None => "no sign test".to_owned(),
+        Some(p) if p < 0.001 => "sign test p < 0.001".to_owned(),
+        Some(p) => format!("sign test p = {p:.3}"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn percents(interval: Option<Interval>) -> String {
+    interval.map(|i| format!(" [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)).unwrap_or_default()
+}
+
+fn bracket(interval: Option<Interval>) -> String {
+    interval.map(|i| format!(" [{:.3}, {:.3}]", i.low, i.high)).unwrap_or_default()
+}
+
+/// `1,600`.
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gold;
+    use crate::testing::sample;
+
+    /// Samples of candidates `0`, `1` … with these scores.
+    fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, usize)>, with_gold: bool) -> Conclusion {
+        let mut samples: Vec<Sample> = scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
+        for one in &mut samples {
+            one.preference = preferred.map(|id| Preference::Candidate(id.to_owned()));
+        }
+        let scores: Vec<Vec<Option<f64>>> = scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
+        let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
+        let case = Case { about: None, samples: &samples, scores: &scores, gold: figures.as_ref(), preferences: true, turned, mass: None };
+        case.conclusion()
+    }
+
+    #[test]
+    fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
+        let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
+        let found = conclusion(&rows, None, Some((1.0, 10)), false);
+        assert_eq!(found.says, "1 beats 0: it wins 80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)");
+        assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "the verdict turns with the order in 100.0 % of pairs"));
+        assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
+        let steady = conclusion(&rows, None, Some((0.0, 10)), false);
+        assert_eq!((steady.trust, steady.because.as_str()), (Trust::Caution, "the difference may be chance (sign test p = 0.109)"));
+        let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
+        assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
+    }
+
+    #[test]
+    fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
+        let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
+        assert!(found.says.starts_with("Best of 3: 1, before 2; against it, it wins 100.0 % of 3 samples"), "{}", found.says);
+        let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
+        assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
+        assert_eq!(level.figures["winner"], Value::Null);
+    }
+
+    #[test]
+    fn preferences_make_it_reliable_or_show_that_guessing_does_as_well() {
+        let rows = [&[0.4, 0.6][..]; 20];
+        let right = conclusion(&rows, Some("1"), Some((0.1, 20)), false);
+        assert_eq!(right.trust, Trust::Reliable, "{right:?}");
+        assert!(
+            right.says.starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50 %"),
+            "{}",
+            right.says
+        );
+        assert_eq!(conclusion(&rows, Some("1"), Some((0.8, 20)), false).trust, Trust::Caution, "right, and yet by the order");
+        assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Unreliable);
+    }
+
+    #[test]
+    fn gold_comes_before_who_won_and_chance_is_called_chance() {
+        // The samples' gold is the scores themselves.
+        let rows: Vec<Vec<f64>> = (0..12).map(|k| vec![1.0, 2.0, 3.0 + f64::from(k % 3)]).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let found = conclusion(&rows, None, None, true);
+        assert!(found.says.starts_with("Agrees with gold: Spearman 1.000"), "{}", found.says);
+        assert_eq!(found.trust, Trust::Reliable);
+        let one = conclusion(&rows[..1], None, None, true);
+        assert!(
+            one.says.starts_with("No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)"),
+            "{}",
+            one.says
+        );
+        assert_eq!((one.trust, one.because.as_str()), (Trust::Unreliable, "the interval holds 0, which is chance"));
+    }
+
+    #[test]
+    fn nothing_scored_is_no_verdict() {
+        let samples = [sample("a", &[1.0, 2.0])];
+        let case = Case {
+            about: Some("coherence".into()),
+            samples: &samples,
+            scores: &[vec![None, None]],
+            gold: None,
+            preferences: true,
+            turned: None,
+            mass: None,
+        };
+        let found = case.conclusion();
+        assert_eq!((found.trust, found.says.as_str()), (Trust::Unreliable, "No verdict: none of 2 candidates has a score"));
+    }
+}
