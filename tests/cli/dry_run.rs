@@ -53,7 +53,7 @@ fn logprobs_plans_too_and_tells_broken_lines() {
 }
 
 #[test]
-fn an_output_folder_is_needed_unless_nothing_is_written() {
+fn a_run_to_go_on_with_has_to_be_named() {
     let world = World::new();
-    world.run(&["compare", "--model", "m", "--data", "d", "--attribute", "a"]).fails_with(&["--out"]);
+    world.run(&["compare", "--model", "m", "--data", "d", "--attribute", "a", "--resume"]).fails_with(&["--out"]);
 }

@@ -9,6 +9,7 @@ mod data;
 mod determinism;
 mod dry_run;
 mod encoder_decoder;
+mod first_impressions;
 mod generate;
 mod inspection;
 mod judge;

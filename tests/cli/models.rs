@@ -221,9 +221,9 @@ fn hub_of_ggufs(world: &World, faults: Faults) -> (TestHub, Vec<u8>) {
 #[test]
 fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     let world = World::new();
-    let (hub, content) = hub_of_ggufs(&world, Faults { cut_after: vec![1000], ..Faults::default() });
+    let (hub, content) = hub_of_ggufs(&world, Faults { cut_after: vec![1000, 1000], ..Faults::default() });
     let run = |arguments: &[&str]| Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"));
-    run(&["model", "get", "org/toy"]).fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:Q"]);
+    run(&["model", "get", "org/toy"]).fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
     run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
     run(&["model", "get", "org/none"]).fails_with(&["shows no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
@@ -235,7 +235,10 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     assert!(hub.asked().iter().any(|line| line.contains("toy-Q8_0.gguf range bytes=")), "{:?}", hub.asked());
     assert!(!hub.asked().iter().any(|line| line.contains("README")), "{:?}", hub.asked());
     // Found without the network; the manifest states the commit.
-    let data = world.file("d.jsonl", lines(&[json!({"id": "s", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y z"}]})]));
+    let data = world.file(
+        "d.jsonl",
+        lines(&[json!({"id": "s", "context": "c", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y z"}]})]),
+    );
     world.run(&["gpt-score", "--model", "org/toy:Q8_0", "--data", &data, "--attribute", "coherence", "--out", "run"]).exits(0);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["revision"], COMMIT);

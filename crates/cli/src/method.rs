@@ -32,8 +32,8 @@ pub(crate) struct RunArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// The folder for the manifest, the tables and the summary; made where it is not there
-    #[arg(long, value_name = "DIR", required_unless_present = "dry_run", help_heading = "Data and output")]
+    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out: runs/METHOD-DATE-TIME
+    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) ask: AskArgs,
@@ -96,14 +96,27 @@ pub(crate) fn answer_settings(options: LoadOptions) -> String {
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     // Augmenting puts the options' own description in the place of the method's.
-    RunArgs::augment_args(method.command()).about(method.about()).long_about(method.long_about())
+    let command = RunArgs::augment_args(method.command()).about(method.about()).long_about(method.long_about());
+    // A run that is there already has to be named.
+    command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
 
 /// A command line as a plan of one stage, run.
 pub(crate) fn run(method: &'static dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
-    let stage = Stage::new(method, matches.clone(), None)?;
+    let mut stage = Stage::new(method, matches.clone(), None)?;
+    if !stage.args.ask.dry_run {
+        stage.args.out.get_or_insert_with(|| folder_of_its_own(method.name()));
+    }
     let plan = Plan { stages: vec![stage], report: None, found: Problems::default(), recipe: None, arguments: typed(arguments) };
     plan.run(Global::from_arg_matches(matches)?)
+}
+
+/// `runs/compare-20261124-101530`, in universal time; with a number behind it where that is taken.
+fn folder_of_its_own(method: &str) -> PathBuf {
+    let now: String = probity_store::now().chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = format!("{method}-{}", now.replace('T', "-").trim_end_matches('Z'));
+    let numbered = |n: u32| Path::new("runs").join(if n < 2 { name.clone() } else { format!("{name}-{n}") });
+    (1..u32::MAX).map(numbered).find(|path| !path.exists()).expect("so many runs in one second")
 }
 
 /// The arguments without the program's name.
@@ -202,15 +215,16 @@ pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
         print(&section_text(section))?;
     }
     let cost = summary.cost;
-    print(&format!(
+    let told = format!(
         "{} questions in {}; {}; {} of keys and values at most",
         thousands(cost.requests as u64),
         seconds_text(cost.seconds),
         tokens_text(cost.tokens_computed, cost.tokens_unshared),
         size(cost.peak_cache_bytes),
-    ))?;
+    );
+    print(&wrapped(&told, 2))?;
     if let Some(text) = generation_text(&cost) {
-        print(&text)?;
+        print(&wrapped(&text, 2))?;
     }
     print(&visible(&summary.signature_line))?;
     Ok(())

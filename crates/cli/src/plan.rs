@@ -154,7 +154,9 @@ impl Plan {
                 }
                 end => end.inspect_err(|error| {
                     if was_interrupted(error) && !stage.args.keep.no_store && !stage.args.ask.dry_run {
-                        reporter.borrow().say("the same command with --resume goes on from here");
+                        let out = stage.args.out.as_ref().filter(|_| self.recipe.is_none());
+                        let out = out.map(|out| format!("--out {} ", out.display())).unwrap_or_default();
+                        reporter.borrow().say(&format!("the same command with {out}--resume goes on from here"));
                     }
                 })?,
             };

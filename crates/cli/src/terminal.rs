@@ -58,6 +58,7 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     for word in line.split(' ') {
         let len = word.width();
         if column > indent && column + 1 + len > width {
+            out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.push_str(&" ".repeat(indent));
             out.push_str(word);
@@ -90,8 +91,8 @@ fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> S
     let numeric: Vec<bool> = (0..columns.len()).map(|k| rows.iter().all(|row| row.get(k).is_none_or(is_number))).collect();
     let all: Vec<usize> = (0..columns.len()).collect();
     let Some(width) = width else { return part(&columns, &rows, &numeric, &all) };
-    // A column is set with a space on either side.
-    let wide = |k: usize| 2 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0);
+    // A column is set with a space on either side, and one between.
+    let wide = |k: usize| 3 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0);
     let named = numeric.iter().take_while(|numeric| !**numeric).count().clamp(1, 2).min(columns.len());
     let names: usize = (0..named).map(wide).sum();
     let mut parts: Vec<(Vec<usize>, usize)> = Vec::new();
@@ -135,7 +136,7 @@ fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
     let row = |row: &Vec<String>| {
         let line = |(name, cell): (&String, &String)| {
             let gap = " ".repeat((names + 2).saturating_sub(name.width()).max(2));
-            wrapped_to(&format!(" {name}{gap}{cell}"), width, names + 3)
+            wrapped_to(&format!(" {name}{gap}{cell}"), width, 4)
         };
         columns.iter().zip(row).map(line).collect::<Vec<_>>().join("\n")
     };
@@ -206,10 +207,6 @@ mod tests {
         }
         // Each part names its rows.
         assert_eq!(table_to(&columns, &rows, Some(44)).matches("consistency").count(), 2);
-        assert!(
-            table_to(&columns, &rows, Some(20)).contains(" attribute     coherence\n")
-                || table_to(&columns, &rows, Some(20)).contains("coherence")
-        );
     }
 
     #[test]

@@ -12,24 +12,36 @@ pub(crate) struct Column {
     /// As it was written.
     pub(crate) name: String,
     steps: Vec<Step>,
+    /// The value of every row.
+    constant: Option<Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Key(String),
-    Index(usize),
+    /// From the beginning, or, below 0, from the end.
+    Index(isize),
     /// Each item of a list.
     Each,
 }
 
 impl Column {
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), steps: steps(name) }
+        Self { name: name.to_owned(), steps: steps(name), constant: None }
+    }
+
+    /// No column but a value.
+    pub(crate) fn constant(value: &str) -> Self {
+        Self { name: value.to_owned(), steps: Vec::new(), constant: Some(Value::String(value.to_owned())) }
+    }
+
+    pub(crate) fn is_constant(&self) -> bool {
+        self.constant.is_some()
     }
 
     /// The column itself, of these.
     pub(crate) fn root<'a>(&'a self, columns: &[String]) -> Option<&'a str> {
-        if columns.contains(&self.name) {
+        if self.constant.is_none() && columns.contains(&self.name) {
             return Some(&self.name);
         }
         match self.steps.first() {
@@ -45,6 +57,9 @@ impl Column {
 
     /// The value, where the row has one that is not null.
     pub(crate) fn value<'a>(&self, row: &'a Row) -> Option<Cow<'a, Value>> {
+        if let Some(value) = &self.constant {
+            return Some(Cow::Owned(value.clone()));
+        }
         let value = match row.get(&self.name) {
             Some(value) => Some(Cow::Borrowed(value)),
             None => match self.steps.split_first() {
@@ -60,7 +75,11 @@ fn walk<'a>(value: &'a Value, steps: &[Step]) -> Option<Cow<'a, Value>> {
     match steps.split_first() {
         None => Some(Cow::Borrowed(value)),
         Some((Step::Key(key), rest)) => walk(value.get(key)?, rest),
-        Some((Step::Index(index), rest)) => walk(value.get(index)?, rest),
+        Some((Step::Index(index), rest)) => {
+            let items = value.as_array()?;
+            let place = if *index < 0 { items.len().checked_sub(index.unsigned_abs())? } else { index.unsigned_abs() };
+            walk(items.get(place)?, rest)
+        }
         Some((Step::Each, rest)) => {
             let item = |item| walk(item, rest).map_or(Value::Null, Cow::into_owned);
             Some(Cow::Owned(Value::Array(value.as_array()?.iter().map(item).collect())))
@@ -114,6 +133,7 @@ mod tests {
         assert_eq!(value("a.c[].t"), Some(json!(["x", "y", null])));
         assert_eq!(value("m[0][1]"), Some(json!(6)));
         assert_eq!(value("m[]"), Some(json!([[5, 6], [7]])));
+        assert_eq!((value("a.c[-2].t"), value("m[-1][-1]"), value("m[-3]")), (Some(json!("y")), Some(json!(7)), None));
         assert_eq!((value("odd["), value("x[k]")), (Some(json!(8)), Some(json!(9))));
     }
 

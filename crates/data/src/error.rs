@@ -1,5 +1,6 @@
 //! Why samples could not be had.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
@@ -19,6 +20,8 @@ pub enum Unit {
     Line,
     /// By rows.
     Row,
+    /// By the items of a list.
+    Item,
 }
 
 impl fmt::Display for Unit {
@@ -26,6 +29,7 @@ impl fmt::Display for Unit {
         f.write_str(match self {
             Self::Line => "line",
             Self::Row => "row",
+            Self::Item => "item",
         })
     }
 }
@@ -104,6 +108,55 @@ impl Problems {
     }
 }
 
+/// The same problem on some lines.
+struct Cause {
+    /// Each once.
+    lines: Vec<usize>,
+    error: String,
+    count: usize,
+}
+
+/// Problems by what is wrong, in the order in which causes come first.
+fn by_cause(problems: &[Problem]) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for problem in problems {
+        let text = problem.error.to_string();
+        let place = *places.entry(text.clone()).or_insert(causes.len());
+        match causes.get_mut(place) {
+            Some(cause) => {
+                cause.count += 1;
+                if cause.lines.last() != Some(&problem.line) {
+                    cause.lines.push(problem.line);
+                }
+            }
+            None => causes.push(Cause { lines: vec![problem.line], error: text, count: 1 }),
+        }
+    }
+    causes
+}
+
+/// So many lines of one cause are named.
+const NAMED: usize = 5;
+
+impl Problems {
+    /// `line 4`, or `lines 4, 7, 9 and 31 more`.
+    fn places(&self, lines: &[usize]) -> String {
+        let unit = self.unit;
+        match lines {
+            [only] => format!("{unit} {only}"),
+            all if all.len() <= NAMED => {
+                let list: Vec<String> = all.iter().map(ToString::to_string).collect();
+                format!("{unit}s {}", list.join(", "))
+            }
+            all => {
+                let list: Vec<String> = all[..NAMED].iter().map(ToString::to_string).collect();
+                format!("{unit}s {} and {} more", list.join(", "), all.len() - NAMED)
+            }
+        }
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.kept[..], self.more) {
@@ -111,11 +164,13 @@ impl fmt::Display for Problems {
             ([only], 0) => write!(f, "broken {} {} of {}: {}", self.unit, only.line, self.file, only.error)?,
             (kept, _) => {
                 write!(f, "{} problems in {}", self.count(), self.file)?;
-                for problem in kept.iter().take(LISTED) {
-                    write!(f, "\n  {problem}")?;
+                let mut told = 0;
+                for Cause { lines, error, count } in by_cause(kept).into_iter().take(LISTED) {
+                    write!(f, "\n  {}: {error}", self.places(&lines))?;
+                    told += count;
                 }
-                if self.count() > LISTED {
-                    write!(f, "\n  and {} more", self.count() - LISTED)?;
+                if self.count() > told {
+                    write!(f, "\n  and {} more", self.count() - told)?;
                 }
             }
         }
@@ -156,12 +211,6 @@ pub enum DataError {
         file: String,
         /// Why, with a hint.
         why: String,
-    },
-    /// The file is one JSON array, not JSON lines.
-    #[error("{file} is a JSON array, not JSON lines\n\nhint: jq -c '.[]' FILE > FILE.jsonl")]
-    Array {
-        /// The file's name, as in messages.
-        file: String,
     },
     /// A public file has not the form that its importer knows.
     #[error(
@@ -234,7 +283,7 @@ mod tests {
         }
         let text = problems.to_string();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].starts_with("  line 4:") && lines[2].starts_with("  line 9:") && lines[4].starts_with("  line 11:"), "{text}");
+        assert!(lines[1].starts_with("  line 4:") && lines[2].starts_with("  line 9:") && lines[3].starts_with("  line 11:"), "{text}");
         assert!(text.ends_with("wrong 11\n\nhint: choose others") && text.matches("hint:").count() == 1, "{text}");
     }
 
@@ -248,14 +297,25 @@ mod tests {
     }
 
     #[test]
-    fn many_problems_are_listed_up_to_twenty_then_counted() {
+    fn different_causes_are_listed_up_to_twenty() {
+        let mut problems = Problems::new("demo.jsonl");
+        for line in 1..=30 {
+            problems.push(line, LineError::Utf8 { byte: line });
+        }
+        let text = problems.to_string();
+        assert!(text.contains("line 20:") && !text.contains("line 21:") && text.contains("and 10 more"), "{text}");
+    }
+
+    #[test]
+    fn one_cause_on_many_lines_is_told_once_with_its_lines() {
         let mut problems = Problems::new("demo.jsonl");
         for line in 1..=KEPT + 5 {
             problems.push(line, LineError::Utf8 { byte: 3 });
         }
         let text = problems.to_string();
-        assert!(text.starts_with("1005 problems in demo.jsonl\n  line 1: byte 3"), "{text}");
-        assert!(text.contains("line 20:") && !text.contains("line 21:") && text.contains("and 985 more"));
+        // One cause is one line.
+        assert!(text.starts_with("1005 problems in demo.jsonl\n  lines 1, 2, 3, 4, 5 and 995 more: byte 3"), "{text}");
+        assert!(text.contains("\n  and 5 more\n"), "{text}");
         assert_eq!(text.matches("hint:").count(), 1);
         assert_eq!((problems.kept.len(), problems.count()), (KEPT, KEPT + 5));
     }

@@ -66,6 +66,18 @@ fn named(path: &Path) -> Option<Format> {
     }
 }
 
+/// What a file is that cannot be read here, by its first bytes.
+pub(crate) fn foreign(start: &[u8]) -> Option<&'static str> {
+    const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
+    if start.starts_with(b"PK\x03\x04") {
+        return Some("an Excel workbook (.xlsx) or another zip archive\n\nhint: save the sheet as CSV (UTF-8), or unpack the archive");
+    }
+    if start.starts_with(OLE) {
+        return Some("an Excel workbook of the old kind (.xls)\n\nhint: save the sheet as CSV (UTF-8)");
+    }
+    start.starts_with(b"SQLite format 3").then_some("a database of SQLite\n\nhint: export its table as CSV")
+}
+
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -5,6 +5,7 @@
 //! lists all of it; [`Source::open`] gives the good samples one at a time and the problems. [`Records`] and [`JsonLines`] stream lines of
 //! any other kind. [`importers`] turn public data sets into samples.
 
+mod array;
 mod column;
 mod delimited;
 mod error;
@@ -18,6 +19,7 @@ mod parquet_file;
 mod parquet_footer;
 mod partial;
 mod plan;
+mod preferences;
 mod read;
 mod rows;
 mod sample;

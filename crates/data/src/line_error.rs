@@ -127,6 +127,16 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
+/// What the reader of JSON says, without the names of our types.
+pub(crate) fn in_words(why: &str) -> String {
+    let whole = ["u8", "u16", "u32", "u64", "usize", "i32", "i64"];
+    let mut text = why.replace("expected f64", "expected a number").replace("expected f32", "expected a number");
+    for name in whole {
+        text = text.replace(&format!("expected {name}"), "expected a whole number");
+    }
+    text.replace("floating point ", "number ")
+}
+
 /// Quotes stay as they are; everything that `escape_debug` would not print is escaped.
 pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
     let plain = matches!(c, '"' | '\'' | '\\');

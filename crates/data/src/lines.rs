@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use probity_lm::nearest;
 
-use crate::line_error::{LineError, escape};
+use crate::line_error::{LineError, escape, in_words};
 
 /// The longest line that is read, in bytes.
 pub const MAX_LINE: usize = 64 << 20;
@@ -127,7 +127,7 @@ fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
     let before = text.bytes().take(error.column()).filter(|b| b & 0xc0 != 0x80).count();
     let column = before.max(1);
     let nearest = unknown_name(why);
-    let why = shown_message(why);
+    let why = shown_message(&in_words(why));
     if error.is_data() { LineError::Shape { field, column, why, nearest } } else { LineError::Syntax { column, why } }
 }
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_wrong_type_names_the_path() {
         let error = only_error(b"{\"id\":\"a\",\"numbers\":[1,\"x\"]}");
-        assert!(error.to_string().starts_with("field `numbers[1]`: invalid type: string \"x\", expected f64"), "{error}");
+        assert!(error.to_string().starts_with("field `numbers[1]`: invalid type: string \"x\", expected a number"), "{error}");
     }
 
     #[test]

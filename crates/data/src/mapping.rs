@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use probity_lm::nearest;
 
 use crate::line_error::shown;
+use crate::preferences;
 
 /// A field of a sample, as it is written in a mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +109,9 @@ pub enum MappingError {
         /// The name most like it.
         nearest: Option<String>,
     },
+    /// A field of which each row has its own.
+    #[error("`{0}` cannot be the same for every row; context, instruction and preference can")]
+    Constant(String),
     /// A field that takes one column has two.
     #[error("`{field}` is mapped twice, to `{first}` and to `{second}`")]
     Twice {
@@ -125,6 +129,8 @@ pub enum MappingError {
 pub struct MapEntry {
     /// The field.
     pub field: Field,
+    /// Whether `column` is the value itself, the same for every row: `FIELD:=VALUE`.
+    pub constant: bool,
     /// The column's name, or a path to a value in it (`input.text`, `turns[0]`, `responses[].text`). For [`Field::PreferenceValue`] a
     /// candidate.
     pub column: String,
@@ -138,7 +144,18 @@ impl FromStr for MapEntry {
         if column.is_empty() {
             return Err(MappingError::Form(shown(text)));
         }
-        Ok(Self { field: field.trim().parse()?, column: column.to_owned() })
+        let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
+        let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
+        if constant && !matches!(entry.field, Field::Context | Field::Instruction | Field::Preference | Field::CandidateId) {
+            return Err(MappingError::Constant(shown(&entry.field.to_string())));
+        }
+        Ok(entry)
+    }
+}
+
+impl fmt::Display for MapEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}={}", self.field, if self.constant { ":" } else { "" }, self.column)
     }
 }
 
@@ -172,11 +189,14 @@ impl Mapping {
 
     /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`, `preference`.
     pub(crate) fn of_columns(columns: &[String]) -> Self {
+        if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name)) {
+            return pairs;
+        }
         let mut mapping = Self::default();
         for column in columns {
             if let Some(field) = own_field(column) {
                 // Two spellings of one field: the first is taken.
-                let _ = mapping.add(MapEntry { field, column: column.clone() });
+                let _ = mapping.add(MapEntry { field, constant: false, column: column.clone() });
             }
         }
         mapping
@@ -215,18 +235,19 @@ fn own_field(column: &str) -> Option<Field> {
 
 impl Serialize for Mapping {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields: Vec<(&Field, Vec<&str>)> = Vec::new();
+        let mut fields: Vec<(String, Vec<&str>)> = Vec::new();
         for entry in &self.entries {
-            match fields.iter_mut().find(|(field, _)| *field == &entry.field) {
+            let name = format!("{}{}", entry.field, if entry.constant { ":" } else { "" });
+            match fields.iter_mut().find(|(field, _)| *field == name) {
                 Some((_, columns)) => columns.push(&entry.column),
-                None => fields.push((&entry.field, vec![&entry.column])),
+                None => fields.push((name, vec![&entry.column])),
             }
         }
         let mut map = serializer.serialize_map(Some(fields.len()))?;
         for (field, columns) in fields {
             match columns[..] {
-                [column] => map.serialize_entry(&field.to_string(), column)?,
-                _ => map.serialize_entry(&field.to_string(), &columns)?,
+                [column] => map.serialize_entry(&field, column)?,
+                _ => map.serialize_entry(&field, &columns)?,
             }
         }
         map.end()
@@ -253,13 +274,13 @@ impl<'de> Deserialize<'de> for Mapping {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mapping, A::Error> {
                 let mut mapping = Mapping::default();
                 while let Some((field, columns)) = map.next_entry::<String, Columns>()? {
-                    let field: Field = field.parse().map_err(de::Error::custom)?;
                     let columns = match columns {
                         Columns::One(column) => vec![column],
                         Columns::Several(columns) => columns,
                     };
                     for column in columns {
-                        mapping.add(MapEntry { field: field.clone(), column }).map_err(de::Error::custom)?;
+                        let entry: MapEntry = format!("{field}={column}").parse().map_err(de::Error::custom)?;
+                        mapping.add(entry).map_err(de::Error::custom)?;
                     }
                 }
                 Ok(mapping)
@@ -290,12 +311,13 @@ mod tests {
             "reference=gold",
             "score.fluency=flu",
             "score.summary_a.coherence=x=y",
-            "preference=winner",
+            "preference:=summary_a",
             "preference.0=summary_a",
         ];
         let mapping = mapping(&all).expect("a mapping");
-        let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
+        let written: Vec<String> = mapping.entries().iter().map(ToString::to_string).collect();
         assert_eq!(written, all);
+        assert!("candidate:=a".parse::<MapEntry>().is_err() && "score.x:=1".parse::<MapEntry>().is_err());
         let json = serde_json::to_value(&mapping).expect("JSON");
         assert_eq!(json["candidate"], serde_json::json!(["summary_a", "summary_b"]));
         assert_eq!(json["id"], "doc_id");

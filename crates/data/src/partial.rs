@@ -88,7 +88,11 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
     };
     let ids = || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
     if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
+        // Where candidates have names of their own, their places do for what a value means.
+        let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
+        let placed = || place().map(|candidate| Preference::Candidate(candidate.id.clone()));
         return direct(meaning)
+            .or_else(placed)
             .ok_or_else(|| wrong(format!("`{}` means `{}`, but the candidates are {}", shown(value), shown(meaning), ids())));
     }
     if let Some(found) = direct(value) {

@@ -11,6 +11,7 @@ use crate::column::Column;
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
+use crate::preferences::{before_the_answer, conversation};
 use crate::rows::Row;
 use crate::values::{kind, number, plain};
 use crate::{Candidate, DataError};
@@ -68,8 +69,9 @@ impl Plan {
         };
         let mut scores = Vec::new();
         for entry in mapping.entries() {
-            let column = Column::new(&entry.column);
+            let column = if entry.constant { Column::constant(&entry.column) } else { Column::new(&entry.column) };
             if let Some(columns) = columns
+                && !column.is_constant()
                 && !matches!(entry.field, Field::PreferenceValue(_))
                 && column.root(columns).is_none()
             {
@@ -190,7 +192,9 @@ impl Plan {
         let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
         let called = self.candidate_id.as_ref().filter(|_| self.gathers).and_then(|column| keep(required(Field::CandidateId, column)));
         let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
-        partial.instruction = instruction.filter(|text| !text.is_empty());
+        // The prompt of a preference may be a part of its conversations.
+        let before = || before_the_answer(self.slots.first()?.column.value(row)?.as_ref());
+        partial.instruction = instruction.filter(|text| !text.is_empty()).or_else(before);
         partial.preference = preference.filter(|value| !value.is_empty());
         for slot in &self.slots {
             match self.candidates(slot, row, called.as_deref()) {
@@ -214,7 +218,9 @@ impl Plan {
     fn candidates(&self, slot: &Slot, row: &Row, called: Option<&str>) -> Result<Vec<Candidate>, Vec<LineError>> {
         let Some(value) = slot.column.value(row) else { return Ok(Vec::new()) };
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
+        let said = conversation(&value, true).map(Value::String);
         let (items, is_list) = match value.as_ref() {
+            Value::Array(_) if said.is_some() => (said.iter().collect(), false),
             Value::Array(_) if slot.name.is_some() => return Err(wrong("a list, where one text has a name of its own".into())),
             Value::Array(items) => (items.iter().collect(), true),
             one => (vec![one], false),
@@ -309,8 +315,10 @@ fn name(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, Lin
 fn text(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, LineError> {
     match column.value(row) {
         None => Ok(None),
-        Some(Cow::Borrowed(Value::String(text))) => Ok(Some(text.clone())),
-        Some(value) => Err(not_a_text(&field.to_string(), column, &value)),
+        Some(value) => match value.as_ref() {
+            Value::String(text) => Ok(Some(text.clone())),
+            other => conversation(other, false).map(Some).ok_or_else(|| not_a_text(&field.to_string(), column, other)),
+        },
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::array::items_as_lines;
 use crate::line_error::shown;
 use crate::open::{file_name, open};
 use crate::shape::wrong_with_sample;
@@ -114,8 +115,9 @@ impl<'a, T: Record + 'a> Records<'a, T> {
     }
 
     /// As [`Records::new`], with problems added to those.
-    pub(crate) fn lines(mut reader: impl BufRead + 'a, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
-        refuse_array(&mut reader, &problems.file)?;
+    pub(crate) fn lines(reader: impl BufRead + 'a, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
+        let (reader, unit) = items_as_lines(reader);
+        let problems = Problems { unit, ..problems };
         let mut lines = JsonLines::<T, _>::new(reader);
         let items = std::iter::from_fn(move || {
             let (number, item) = lines.next()?;
@@ -195,12 +197,6 @@ fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
     let more = if value.is_object() { T::wrong_shape(&value) } else { Vec::new() };
     let more: Vec<LineError> = more.into_iter().filter(|error| !told.starts_with(&error.to_string())).collect();
     std::iter::once(first).chain(more).collect()
-}
-
-/// One array is another kind of file.
-pub(crate) fn refuse_array(reader: &mut impl BufRead, file: &str) -> Result<(), DataError> {
-    let starts_as_array = reader.fill_buf().is_ok_and(|start| start.trim_ascii_start().starts_with(b"["));
-    if starts_as_array { Err(DataError::Array { file: file.to_owned() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -299,9 +295,11 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_and_an_array_are_refused_with_a_hint() {
+    fn an_empty_file_is_refused_with_a_hint_and_an_array_is_read_by_its_items() {
         assert!(lenient(" \n\n", None).expect_err("empty").to_string().contains("hint: each line is one JSON object: {\"id\""));
-        assert!(lenient("\n [\n{}]", None).expect_err("array").to_string().contains("jq -c '.[]'"));
+        let read = lenient(&format!("\n [\n{GOOD},\n {{\"id\": 7}}]"), None).expect("readable");
+        assert_eq!(read.records.len(), 1);
+        assert!(read.problems.to_string().contains("item 2: field `id`: invalid type: integer `7`"), "{}", read.problems);
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl<R: BufRead> MappedSamples<R> {
     fn never_seen(&self) -> Option<Item> {
         let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
         let wrong = |entry: &MapEntry| {
-            let missing = self.plan.columns().find(|(_, column)| column.name == entry.column && column.root(&seen).is_none());
+            let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());
+            let missing = missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&seen).is_none());
             missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
         };
         let wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use probity_lm::nearest;
 
 use crate::Preference;
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, in_words, shown};
 
 const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
@@ -74,7 +74,7 @@ fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut
     if let Err(e) = serde_path_to_error::deserialize::<_, T>(value.clone()) {
         let inner = e.path().to_string();
         let field = if inner == "." { below(path, key) } else { format!("{}{inner}", below(path, key)) };
-        wrong.push(LineError::content(field, shown(&e.into_inner().to_string())));
+        wrong.push(LineError::content(field, shown(&in_words(&e.into_inner().to_string()))));
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
                 "field `id`: invalid type: integer `7`, expected a string",
                 "field `references[1]`: invalid type: integer `3`, expected a string",
                 "field `candidates[0].text`: invalid type: null, expected a string",
-                "field `candidates[0].scores.f`: invalid type: string \"x\", expected f64",
+                "field `candidates[0].scores.f`: invalid type: string \"x\", expected a number",
                 "field `candidates[1]`: not an object",
                 "field `candidates[2].score`: unknown field `score`",
                 "field `candidates[2]`: missing field `id`",

@@ -1,5 +1,6 @@
 //! Where samples come from: a file of any kind, and which of its columns is which.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -7,13 +8,15 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::array::items_as_lines;
 use crate::column::Column;
 use crate::delimited::Delimited;
 use crate::error::{KEPT, Unit};
-use crate::format::Format;
+use crate::format::{Format, foreign};
 use crate::line_error::LineError;
 use crate::open::{file_name, open_file, open_packed, read_all, unpacked};
 use crate::parquet_file::ParquetRows;
+use crate::preferences;
 use crate::read::{Items, ReadReport};
 use crate::rows::{Rows, SeenColumns};
 use crate::samples::MappedSamples;
@@ -109,15 +112,20 @@ impl Source {
         let mut reader = unpacked(reader, &file)?;
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
+        refuse_foreign(start, &file)?;
         let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
         let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
+        let mut map = Cow::Borrowed(&self.map);
         if format == Format::Jsonl && self.map.is_empty() {
-            return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
+            let Some(pairs) = preferences::mapping_of(start) else {
+                return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
+            };
+            map = Cow::Owned(pairs);
         }
         let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
         let rows = self.rows_of(reader, format, on_disk, &seen, <Sample as crate::Record>::EXAMPLE)?;
         let unit = rows.unit;
-        let samples = MappedSamples::new(rows.rows, &self.map, Rc::clone(&seen), &file)?;
+        let samples = MappedSamples::new(rows.rows, &map, Rc::clone(&seen), &file)?;
         let used = samples.used();
         let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
@@ -126,7 +134,9 @@ impl Source {
     /// The rows of the file as they are, whatever they are rows of; `example` is a good line for messages.
     pub(crate) fn rows(&self, seen: &SeenColumns, example: &'static str) -> Result<OpenRows, DataError> {
         let mut reader = unpacked(open_packed(&self.path)?, &file_name(&self.path))?;
-        let format = self.format.unwrap_or_else(|| Format::told_by(reader.fill_buf().unwrap_or_default(), &self.path));
+        let start = reader.fill_buf().unwrap_or_default();
+        refuse_foreign(start, &file_name(&self.path))?;
+        let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
         self.rows_of(reader, format, true, seen, example)
     }
 
@@ -145,7 +155,10 @@ impl Source {
             DataError::Problems(wrong)
         };
         let rows = match format {
-            Format::Jsonl => Rows::Lines(not_an_array(reader, &file)?, Rc::clone(seen)),
+            Format::Jsonl => {
+                let (reader, unit) = items_as_lines(reader);
+                return Ok(OpenRows { rows: Rows::Lines(JsonLines::new(reader), Rc::clone(seen)), unit });
+            }
             Format::Csv | Format::Tsv => {
                 let delimiter = delimiter(format, reader.fill_buf().unwrap_or_default());
                 let cells = Delimited::new(reader, delimiter).map_err(|(line, e)| wrong(Unit::Line, line, e))?;
@@ -164,9 +177,9 @@ impl Source {
     }
 }
 
-fn not_an_array<R: BufRead>(mut reader: R, file: &str) -> Result<JsonLines<crate::rows::Row, R>, DataError> {
-    crate::read::refuse_array(&mut reader, file)?;
-    Ok(JsonLines::new(reader))
+/// What is no table at all is told as what it is.
+fn refuse_foreign(start: &[u8], file: &str) -> Result<(), DataError> {
+    foreign(start).map_or(Ok(()), |what| Err(DataError::Mapping { file: file.to_owned(), why: format!("it is {what}") }))
 }
 
 fn delimiter(format: Format, start: &[u8]) -> u8 {

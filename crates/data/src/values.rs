@@ -14,13 +14,17 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, String> {
         Value::String(text) => text.trim().parse().ok(),
         other => return Err(format!("{}, not a number", kind(other))),
     };
-    match number.filter(|number: &f64| number.is_finite()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(format!(
-            "`{}` is not a finite number\n\nhint: leave the cell empty where there is no score",
-            shown(&plain(value).unwrap_or_default())
-        )),
+    if let Some(number) = number.filter(|number: &f64| number.is_finite()) {
+        return Ok(Some(number));
     }
+    let text = plain(value).unwrap_or_default();
+    let pointed = text.trim().replacen(',', ".", 1);
+    let hint = if text.contains(',') && pointed.parse::<f64>().is_ok() {
+        format!("numbers have a point: write {}", shown(&pointed))
+    } else {
+        "leave the cell empty where there is no score".to_owned()
+    };
+    Err(format!("`{}` is not a finite number\n\nhint: {hint}", shown(&text)))
 }
 
 /// A text or a number as a name.

@@ -67,7 +67,7 @@ fn score(candidate: &Candidate) -> String {
 }
 
 fn read(bytes: Vec<u8>, format: Format, map: &[(Field, &str)]) -> Result<Vec<Sample>, String> {
-    let entry = |(field, column): &(Field, &str)| MapEntry { field: field.clone(), column: (*column).to_owned() };
+    let entry = |(field, column): &(Field, &str)| MapEntry { field: field.clone(), constant: false, column: (*column).to_owned() };
     let map = Mapping::new(map.iter().map(entry)).expect("a mapping");
     let source = Source { format: Some(format), map, ..Source::new("memory") };
     let mut file = source.open_from(Cursor::new(bytes)).map_err(|e| e.to_string())?;

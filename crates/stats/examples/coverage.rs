@@ -106,7 +106,10 @@ impl Tally {
     }
 
     fn cell(&self) -> String {
-        let given = self.given.max(1) as f64;
+        if self.given == 0 {
+            return "none".to_owned();
+        }
+        let given = self.given as f64;
         let none = self.asked - self.given;
         let missing = if none > 0 { format!(", none {:.3}", none as f64 / self.asked as f64) } else { String::new() };
         format!("{:.3} ({:.2}{missing})", self.held as f64 / given, self.width / given)

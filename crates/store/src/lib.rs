@@ -17,7 +17,7 @@ pub use answers::{ANSWERS, Answers, Entry, ModelEntry, Named, Question};
 pub use asked::{AnyAnswer, Asked, Difference, Overlap, sample_of};
 pub use atomic::write_whole;
 pub use error::StoreError;
-pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status};
+pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status, now};
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
 pub use table::{FLUSH_EVERY, TableWriter};

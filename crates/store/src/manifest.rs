@@ -215,7 +215,7 @@ impl Manifest {
 }
 
 /// UTC, RFC 3339, to the second.
-fn now() -> String {
+pub fn now() -> String {
     let now = jiff::Timestamp::now();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
 }

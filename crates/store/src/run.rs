@@ -72,16 +72,20 @@ impl RunFolder {
         Ok(run)
     }
 
-    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error. Nothing is written.
+    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error. Nothing is left behind: whether the
+    /// system lets the folder be written to is tried with an empty folder that goes again at once.
     ///
-    /// What this cannot tell: whether the system lets the folder be written to, and whether a run that is to be resumed is the same
-    /// ([`RunInfo::difference`]).
+    /// What this cannot tell: whether a run that is to be resumed is the same ([`RunInfo::difference`]).
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
         let there = path.ancestors().find(|part| part.exists());
         if there.is_some_and(|part| !part.is_dir()) {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
         }
-        if there != Some(path) {
+        // The ancestors of a relative path end in nothing, which is the folder that we are in.
+        let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let trial = there.join(format!(".probity-{}", std::process::id()));
+        fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)).map_err(StoreError::io("created", path))?;
+        if there != path {
             return Ok(None);
         }
         let old = earlier_run(path)?;
@@ -339,6 +343,15 @@ mod tests {
         let error = RunFolder::look(&below_a_file, Existing::Refuse).expect_err("a file").to_string();
         assert!(error.contains("summary.json/run could not be created"), "{error}");
         assert!(matches!(RunFolder::look(folder.path(), Existing::Replace), Err(StoreError::NotOurs { .. })));
+        let left: Vec<_> = fs::read_dir(folder.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn looking_says_where_the_system_lets_nothing_be_written() {
+        let error = RunFolder::look(Path::new("/proc/run"), Existing::Refuse).expect_err("no place for folders").to_string();
+        assert!(error.contains("/proc/run could not be created"), "{error}");
     }
 
     #[test]

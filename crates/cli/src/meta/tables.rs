@@ -15,7 +15,7 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         pairs(evaluation),
         averages(evaluation),
         preferences(evaluation),
-        comparisons(evaluation),
+        comparisons(evaluation, resampling),
         counts(evaluation),
     ];
     sections[0].notes.push(
@@ -182,7 +182,7 @@ fn preferences(evaluation: &Evaluation) -> Section {
     section
 }
 
-fn comparisons(evaluation: &Evaluation) -> Section {
+fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
     let columns = ["metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p"];
     let mut section = Section::new("Differences between metrics", columns);
     for one in &evaluation.comparisons {
@@ -202,11 +202,13 @@ fn comparisons(evaluation: &Evaluation) -> Section {
             ]);
         }
     }
-    section.notes.push(
-        "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, none where leaving out any context changes nothing. \
-         Randomisation: over all swaps of contexts where these are few, else over as many as are drawn. Williams' test is for Pearson and takes scores for independent."
-            .into(),
-    );
+    section.notes.push(format!(
+        "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, none where leaving out any \
+         context changes nothing. Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). Williams' test \
+         is for Pearson and takes scores for independent.",
+        thousands(resampling.rounds as u64),
+        resampling.seed
+    ));
     section
 }
 

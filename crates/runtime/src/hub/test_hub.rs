@@ -116,7 +116,7 @@ impl State {
 fn answer(status: &str, headers: &[(&str, String)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
+        head.extend([name, ": ", value.as_str(), "\r\n"]);
     }
     [head.as_bytes(), b"\r\n", body].concat()
 }

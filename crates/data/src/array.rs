@@ -1,0 +1,100 @@
+//! A JSON array as JSON lines: each item on a line, so that a file of either form is read in the same way and in bounded memory.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::error::Unit;
+
+/// The reader, whose array, where it is one, is lines of its items; and how these are counted.
+pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + 'a) -> (Box<dyn BufRead + 'a>, Unit) {
+    let start = reader.fill_buf().unwrap_or_default();
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    if start.trim_ascii_start().starts_with(b"[") {
+        (Box::new(BufReader::new(Items { reader, depth: 0, text: Text::None })), Unit::Item)
+    } else {
+        (Box::new(reader), Unit::Line)
+    }
+}
+
+/// Whether a byte is inside of a text.
+#[derive(Clone, Copy, PartialEq)]
+enum Text {
+    None,
+    Inside,
+    /// After a backslash.
+    Escaped,
+}
+
+struct Items<R> {
+    reader: R,
+    /// Brackets that are open; the array's own is the first.
+    depth: usize,
+    text: Text,
+}
+
+impl<R: BufRead> Items<R> {
+    /// What stands for a byte: the array's own brackets and commas become ends of lines, and what breaks a line inside an item a space.
+    fn turned(&mut self, byte: u8) -> u8 {
+        match (self.text, byte) {
+            (Text::Inside, b'\\') => self.text = Text::Escaped,
+            (Text::Inside, b'"') => self.text = Text::None,
+            (Text::Escaped, _) | (Text::None, b'"') => self.text = Text::Inside,
+            (Text::None, b'[' | b'{') => {
+                self.depth += 1;
+                if self.depth == 1 {
+                    return b' ';
+                }
+            }
+            (Text::None, b']' | b'}') => {
+                let closes = self.depth == 1;
+                self.depth = self.depth.saturating_sub(1);
+                if closes {
+                    return b'\n';
+                }
+            }
+            (Text::None, b',') if self.depth == 1 => return b'\n',
+            (Text::None, b'\n' | b'\r') => return b' ',
+            (Text::Inside | Text::None, _) => {}
+        }
+        byte
+    }
+}
+
+impl<R: BufRead> Read for Items<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let available = self.reader.fill_buf()?;
+        let count = available.len().min(out.len());
+        out[..count].copy_from_slice(&available[..count]);
+        self.reader.consume(count);
+        for byte in &mut out[..count] {
+            *byte = self.turned(*byte);
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<String>, Unit) {
+        let (reader, unit) = items_as_lines(text.as_bytes());
+        let lines = reader.lines().map(|line| line.expect("read").trim().to_owned()).filter(|line| !line.is_empty()).collect();
+        (lines, unit)
+    }
+
+    #[test]
+    fn each_item_is_a_line_whatever_stands_in_its_texts() {
+        let (lines, unit) = read("\u{feff}[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(unit, Unit::Item);
+        let first: serde_json::Value = serde_json::from_str(lines[0].trim_start_matches('\u{feff}').trim()).expect("JSON");
+        assert_eq!(first["b"], "x, ]} \" y");
+        assert_eq!(read("{\"a\": 1}\n{\"a\": 2}\n").0.len(), 2);
+        assert_eq!(read("[]").0.len(), 0);
+    }
+
+    #[test]
+    fn a_list_that_is_cut_off_gives_its_broken_item() {
+        assert_eq!(read("[{\"a\": 1}, {\"a\": ").0, ["{\"a\": 1}", "{\"a\":"]);
+    }
+}
