@@ -156,3 +156,73 @@ fn import_to_a_full_disk_is_an_error() {
     let world = World::new();
     world.run(&["import", "llmbar", &llmbar(&world), "--out", "/dev/full"]).fails_with(&["No space left"]);
 }
+
+#[test]
+fn short_help_shows_what_people_choose_and_long_help_everything_in_groups() {
+    let world = World::new();
+    let count = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("--") || line.trim_start().starts_with("-q")).count();
+    for method in ["compare", "reviseval", "judge", "gpt-score"] {
+        let (short, long) = (world.run(&[method, "-h"]).exits(0).stdout, world.run(&[method, "--help"]).exits(0).stdout);
+        assert!(count(&short) <= 32 && count(&short) + 12 < count(&long), "{method}: {} of {}", count(&short), count(&long));
+        assert!(!short.contains("--token-budget") && long.contains("--token-budget") && short.contains("--help everything"), "{short}");
+        for heading in ["Prompt:", "Model:", "Data and output:", "Computing (results do not depend on it):"] {
+            assert!(long.contains(heading), "{method}: {heading}");
+        }
+    }
+}
+
+#[test]
+fn defaults_come_from_the_environment_and_behind_it_from_a_file() {
+    let world = World::new();
+    let model = crate::harness::tiny().display().to_string();
+    let data = world.file(
+        "d.jsonl",
+        "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}, {\"id\": \"b\", \"text\": \"c\"}]}",
+    );
+    let config = world.file("config.toml", format!("model = {model:?}\nruns = \"kept\"\n"));
+    let run = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("PROBITY_CONFIG", &config).envs(variables.iter().copied());
+        crate::harness::Ran::from(command.output().expect("started"))
+    };
+    let judged = ["gpt-score", "--data", &data, "--attribute", "coherence"];
+    run(&[], &judged).exits(0);
+    assert_eq!(std::fs::read_dir(world.path("kept")).expect("there").count(), 1);
+    run(&[("PROBITY_MODEL", "no-such-model")], &judged).fails_with(&["no-such-model"]);
+    let shown = run(&[("PROBITY_RUNS", "elsewhere")], &["config"]).exits(0).stdout;
+    assert!(
+        shown.contains("config.toml") && shown.contains("elsewhere") && shown.contains("$PROBITY_RUNS") && shown.contains("the file"),
+        "{shown}"
+    );
+    let broken = world.file("broken.toml", "modle = \"x\"\n");
+    let refused = run(&[("PROBITY_CONFIG", &broken)], &judged).exits(2);
+    assert!(refused.stderr.contains("modle") && refused.stderr.contains("hint: it may say model"), "{}", refused.stderr);
+    world.run(&judged).fails_with(&["--model"]);
+}
+
+#[test]
+fn shells_complete_models_metrics_and_importers() {
+    let script = World::new().run(&["completions", "bash"]).exits(0).stdout;
+    for name in ["smollm2-135m-instruct", "rouge-l", "topical-chat"] {
+        assert!(script.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn a_model_s_name_that_is_nearly_right_suggests_the_right_one() {
+    let world = World::new();
+    let data = world.file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
+    let ran = world.run(&["gpt-score", "--model", "smolm2", "--data", &data, "--attribute", "coherence", "--out", "run"]);
+    ran.fails_with(&["did you mean `smollm2-135m-instruct`?"]);
+}
+
+#[test]
+fn quiet_does_not_silence_progress_that_is_asked_for_by_name() {
+    let world = World::new();
+    let model = crate::harness::tiny().display().to_string();
+    let data = world.file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
+    let ran = world
+        .run(&["-q", "--progress", "json", "gpt-score", "--model", &model, "--data", &data, "--attribute", "coherence", "--out", "run"])
+        .exits(0);
+    assert!(ran.stderr.contains("\"event\":\"end\"") && !ran.stderr.contains("\"event\":\"message\""), "{}", ran.stderr);
+}

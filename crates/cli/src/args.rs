@@ -5,11 +5,14 @@ use std::ffi::OsString;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
+use crate::config::Config;
 use crate::exit::Done;
+use crate::groups::{completing, grouped};
 use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
 use crate::{
-    data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe, reference, report, show,
+    config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe, reference, report,
+    show,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -35,7 +38,7 @@ Examples:
 
 Exit codes: 0 done; 1 done, but with --strict some samples are unscored, or bits differ
 that should not; 2 an error; 130 interrupted (finished work is kept).
-Models are kept in $PROBITY_MODELS, or else in the user's cache folder.";
+Models are kept in $PROBITY_MODELS, or else in the user's cache folder; `probity config` shows defaults.";
 
 /// Options of every command.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -98,6 +101,9 @@ pub(crate) enum Command {
     /// candidate summaries each: by likelihood (`gpt-score`), which small models can, and by asking which of two is better (`compare`), which
     /// they cannot.
     Demo(demo::DemoArgs),
+    /// Show the defaults that are in force, and where they come from
+    #[command(long_about = config::LONG_ABOUT)]
+    Config,
     /// Print a completion script for a shell
     ///
     /// For example: probity completions bash > ~/.local/share/bash-completion/completions/probity
@@ -128,25 +134,44 @@ pub(crate) fn command() -> clap::Command {
         sub.display_order(order)
     });
     for (order, method) in methods().iter().enumerate() {
-        command = command.subcommand(method::command(*method).display_order(order));
+        command = command.subcommand(grouped(method::command(*method)).display_order(order));
     }
     // `--seed -1` is a wrong number, not an unknown option.
     let negative = |argument: Arg| {
         let takes_value = !argument.is_positional() && argument.get_action().takes_values();
         if takes_value { argument.allow_negative_numbers(true) } else { argument }
     };
-    command.mut_subcommands(|sub| sub.mut_args(negative))
+    command.mut_subcommands(|sub| completing(sub.mut_args(negative)).mut_subcommands(completing))
+}
+
+/// The same with a model for those commands that name none.
+fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
+    let Some(model) = model else { return command };
+    let model = clap::builder::OsStr::from(model);
+    command.mut_subcommands(|sub| {
+        sub.mut_args(|argument| {
+            let needed = argument.get_id() == "model" && argument.is_required_set();
+            if needed { argument.required(false).default_value(model.clone()) } else { argument }
+        })
+    })
 }
 
 /// Understands a command line, the program's name first.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
-    let matches = command().try_get_matches_from(arguments)?;
+    // The defaults are shown, also where the file is wrong.
+    let shows = arguments.get(1).is_some_and(|name| name == "config");
+    let config = if shows { Config::default() } else { Config::load().map_err(|error| unreadable(&error))? };
+    let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
     if let Some((name, sub)) = matches.subcommand()
         && let Some(method) = methods().iter().find(|method| method.name() == name)
     {
         return Ok(Invocation::Method { method: *method, matches: sub.clone() });
     }
     Cli::from_arg_matches(&matches).map(|cli| Invocation::Command(Box::new(cli)))
+}
+
+fn unreadable(error: &anyhow::Error) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::Io, format!("{error:#}\n"))
 }
 
 impl Invocation {
@@ -180,6 +205,7 @@ impl Invocation {
             Command::Data(command) => command.run(global),
             Command::Report(args) => args.run(global),
             Command::Demo(args) => args.run(global, arguments),
+            Command::Config => config::show(),
             Command::Completions(args) => args.run(),
             Command::Man(args) => args.run(),
         }

@@ -6,6 +6,7 @@
 mod args;
 mod check;
 mod compute;
+mod config;
 mod data;
 mod demo;
 mod determinism;
@@ -13,6 +14,7 @@ mod diff;
 mod dry_run;
 mod exit;
 mod generate;
+mod groups;
 mod import;
 mod inspect;
 mod interrupt;

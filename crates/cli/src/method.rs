@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::compute::{ModelArgs, in_force};
+use crate::config::Config;
 use crate::data::DataArgs;
 use crate::exit::Done;
 use crate::interrupt::{self, was_interrupted};
@@ -105,17 +106,18 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
 pub(crate) fn run(method: &'static dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
     let mut stage = Stage::new(method, matches.clone(), None)?;
     if !stage.args.ask.dry_run {
-        stage.args.out.get_or_insert_with(|| folder_of_its_own(method.name()));
+        let config = Config::load()?;
+        stage.args.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
     let plan = Plan { stages: vec![stage], report: None, found: Problems::default(), recipe: None, arguments: typed(arguments) };
     plan.run(Global::from_arg_matches(matches)?)
 }
 
 /// `runs/compare-20261124-101530`, in universal time; with a number behind it where that is taken.
-fn folder_of_its_own(method: &str) -> PathBuf {
+fn folder_of_its_own(method: &str, runs: &Path) -> PathBuf {
     let now: String = probity_store::now().chars().filter(char::is_ascii_alphanumeric).collect();
     let name = format!("{method}-{}", now.replace('T', "-").trim_end_matches('Z'));
-    let numbered = |n: u32| Path::new("runs").join(if n < 2 { name.clone() } else { format!("{name}-{n}") });
+    let numbered = |n: u32| runs.join(if n < 2 { name.clone() } else { format!("{name}-{n}") });
     (1..u32::MAX).map(numbered).find(|path| !path.exists()).expect("so many runs in one second")
 }
 

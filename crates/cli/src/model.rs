@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use probity_runtime::hub::{
-    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed,
+    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed, nearest_model,
 };
 use probity_runtime::machine_memory;
 use serde_json::json;
@@ -109,7 +109,7 @@ pub(crate) fn known(name: &str) -> anyhow::Result<&'static KnownModel> {
     if let Some(model) = known_model(name) {
         return Ok(model);
     }
-    let nearest = probity_lm::nearest(name, known_models().iter().map(|model| model.name));
+    let nearest = nearest_model(name);
     let suggestion = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     let names = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
     anyhow::bail!("`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity model list")

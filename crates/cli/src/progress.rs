@@ -254,17 +254,16 @@ impl Reporter {
                 bar.finish_and_clear();
             }
             if self.how == How::Json {
-                self.event("end", &step);
+                Self::event("end", &step);
             } else if step.unit != Unit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }
         }
     }
 
-    fn event(&self, event: &str, step: &Step) {
-        if !self.quiet {
-            emit(&step.event(event));
-        }
+    /// Asked for by name, progress in JSON is told with `--quiet` too.
+    fn event(event: &str, step: &Step) {
+        emit(&step.event(event));
     }
 
     fn start(&mut self, what: &str, unit: Unit, total: Option<u64>) {
@@ -284,7 +283,7 @@ impl Reporter {
         let found_before = self.found.as_ref().map_or(0, |found| found.load(Ordering::Relaxed));
         let step = Step { what, unit, total, done: 0, started: now, last_line: now, bar, tokens, found_before, noted, warned: false };
         if self.how == How::Json {
-            self.event("begin", &step);
+            Self::event("begin", &step);
         }
         self.step = Some(step);
     }
@@ -302,7 +301,7 @@ impl Reporter {
         }
         step.last_line = Instant::now();
         match (&self.step, self.how) {
-            (Some(step), How::Json) => self.event("progress", step),
+            (Some(step), How::Json) => Self::event("progress", step),
             (Some(step), _) => self.say(&step.line()),
             (None, _) => {}
         }

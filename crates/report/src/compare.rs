@@ -22,7 +22,51 @@ pub(crate) fn compare(parts: &[Part], resampling: &Resampling) -> (Vec<Table>, V
     let mut tables = vec![verdicts(parts), overview(parts)];
     tables.retain(|table| !table.rows.is_empty());
     tables.push(differences(parts, resampling));
+    tables.extend(most_different(parts));
     (tables, figures(parts, resampling))
+}
+
+/// So many samples are listed on which two runs differ.
+const DIFFERENT: usize = 20;
+
+/// The samples on which the first two runs differ most, by the first measure that both have.
+fn most_different(parts: &[Part]) -> Option<Table> {
+    let [first, second, ..] = parts else { return None };
+    if data_unknown(first, second) {
+        return None;
+    }
+    let (shared, _) = shared(first, second);
+    let mut table = Table::new("different", "Samples on which the runs differ most", ["sample", "attribute", "measure", "A", "B", "A − B"]);
+    for one in &first.attributes {
+        let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
+        let of = [Of::Preference, Of::Spearman, Of::Pairwise, Of::Score].into_iter().find(|of| {
+            let comparable = *of != Of::Score || first.run.method() == second.run.method();
+            comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
+        });
+        let Some((of, (a, b))) = of.and_then(|of| Some((of, (one.measures.get(&of)?, other.measures.get(&of)?)))) else { continue };
+        let pair = Pair::new(a, b, &shared);
+        let mut gaps: Vec<(u32, f64, f64)> = pair
+            .first
+            .iter()
+            .zip(&pair.second)
+            .map(|(a, b)| (a.sample, a.sum / a.weight, b.sum / b.weight))
+            .filter(|(_, a, b)| a != b)
+            .collect();
+        gaps.sort_by(|x, y| (y.1 - y.2).abs().total_cmp(&(x.1 - x.2).abs()).then(x.0.cmp(&y.0)));
+        for (sample, a, b) in gaps.into_iter().take(DIFFERENT) {
+            let id = first.facts.ids.text(sample).to_owned();
+            let numbers = [a, b, a - b].map(|value| Cell::Number(value, 3));
+            table
+                .rows
+                .push([Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::text(of.title())].into_iter().chain(numbers).collect());
+        }
+    }
+    table.note(format!(
+        "A: {}, B: {}. At most {DIFFERENT} samples of each attribute; a sample opens in the page.",
+        first.run.name(),
+        second.run.name()
+    ));
+    (!table.rows.is_empty()).then_some(table)
 }
 
 /// What each run says and how far to trust it.

@@ -74,7 +74,7 @@ impl Table {
 
 fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
     let (value, ends) = match cell {
-        Cell::Text(text) => (csv_text(text), None),
+        Cell::Text(text) | Cell::Sample(_, text) => (csv_text(text), None),
         Cell::Count(count) => (count.to_string(), None),
         Cell::Number(value, _) => (value.to_string(), None),
         Cell::Interval(value, ends) => (value.to_string(), *ends),

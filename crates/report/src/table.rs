@@ -33,6 +33,8 @@ pub enum Cell {
     Number(f64, usize),
     /// A number with its interval.
     Interval(f64, Option<(f64, f64)>),
+    /// A sample of a run, by the run's position and its id: on the page a way to it.
+    Sample(usize, String),
     /// Nothing, because it is not defined or not there.
     Missing,
 }
@@ -49,13 +51,13 @@ impl Cell {
 
     /// Whether it is set flush right.
     pub fn is_numeric(&self) -> bool {
-        !matches!(self, Self::Text(_))
+        !matches!(self, Self::Text(_) | Self::Sample(..))
     }
 
     /// As people read it: text verbatim, numbers rounded, a dash for nothing.
     pub fn shown(&self) -> String {
         match self {
-            Self::Text(text) => text.clone(),
+            Self::Text(text) | Self::Sample(_, text) => text.clone(),
             Self::Count(count) => thousands(*count),
             Self::Number(value, decimals) => fixed(*value, *decimals),
             Self::Interval(value, None) => fixed(*value, 3),
@@ -66,7 +68,7 @@ impl Cell {
 
     fn json(&self) -> Value {
         match self {
-            Self::Text(text) => json!(text),
+            Self::Text(text) | Self::Sample(_, text) => json!(text),
             Self::Count(count) => json!(count),
             Self::Number(value, _) | Self::Interval(value, None) => json!(value),
             Self::Interval(value, Some((low, high))) => json!({"value": value, "low": low, "high": high}),

@@ -362,3 +362,67 @@ fn json_has_numbers_unrounded_and_intervals_by_name() {
     assert!(value["value"].is_f64() && value["low"].as_f64() <= value["high"].as_f64(), "{json}");
     assert_eq!((&json["run"], &json["columns"][2]), (&"run".into(), &"value".into()));
 }
+
+#[test]
+fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
+    let (_first, one) = made(SMALL);
+    let (_second, two) = made(SMALL);
+    let scores = fs::read_to_string(two.join("scores.jsonl")).expect("there");
+    let mut rows: Vec<Value> = scores.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let third = rows[2 * SMALL.candidates]["item"].as_str().expect("an id").to_owned();
+    for row in rows.iter_mut().filter(|row| row["item"] == third.as_str()) {
+        row["score"] = Value::from(-row["score"].as_f64().expect("a score"));
+    }
+    fs::write(two.join("scores.jsonl"), rows.iter().map(|row| format!("{row}\n")).collect::<String>()).expect("written");
+    let differing = report(&[&one, &two]);
+    let listed = table(&differing, "different");
+    assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [Cell::Sample(0, third.clone())]);
+    assert!(page(&differing).contains(&format!("href=\"#sample/0/{third}\"")), "a link to {third}");
+    let same = report(&[&one, &one]);
+    assert!(same.tables().all(|table| table.id != "different"), "runs that do not differ");
+}
+
+#[test]
+fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
+    let (_folder, path) = made(SMALL);
+    let mut summary: Value = serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
+    summary["verdict"] = serde_json::json!([{
+        "about": null, "says": "<b>new</b> beats old", "trust": "unreliable", "because": "the verdict turns with the order in 100.0 % of pairs",
+        "figures": {},
+    }]);
+    fs::write(path.join("summary.json"), summary.to_string()).expect("written");
+    let page = page(&report(&[&path]));
+    let banner = page.find("<div class=\"verdict unreliable\"").expect("a banner");
+    assert!(banner < page.find("run1-figures").expect("figures"));
+    assert!(page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("turns with the order in 100.0 % of pairs"));
+    let (_other, two) = made(SMALL);
+    let both = report(&[&path, &two]);
+    assert_eq!(table(&both, "verdicts").rows[0][3], Cell::Text("unreliable".into()));
+}
+
+#[test]
+fn a_matrix_is_missing_for_the_reason_that_is_true() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    let ids = |k: usize| format!("c{k}");
+    let candidates: Vec<Value> = (0..16).map(|k| serde_json::json!({"id": ids(k), "text": "t"})).collect();
+    let sample = |s: &str| serde_json::json!({"id": s, "context": "c", "candidates": candidates}).to_string() + "\n";
+    let comparison = |s: &str, i: usize| {
+        serde_json::json!({"item": s, "attribute": "q", "candidate_i": ids(i), "candidate_j": ids((i + 1) % 16), "p": 0.6, "outcome": "scored"}).to_string() + "\n"
+    };
+    let score = |s: &str, k: usize| serde_json::json!({"item": s, "attribute": "q", "candidate": ids(k), "score": 0.5}).to_string() + "\n";
+    let both = |row: &dyn Fn(&str, usize) -> String| {
+        ["s", "t"].iter().flat_map(|s| (0..16).map(|k| row(s, k)).collect::<Vec<_>>()).collect::<String>()
+    };
+    write(
+        "manifest.json",
+        r#"{"probity_run":1,"status":"finished","command":"compare","files":["samples.jsonl","comparisons.jsonl","scores.jsonl"]}"#,
+    );
+    write("samples.jsonl", &(sample("s") + &sample("t")));
+    write("comparisons.jsonl", &both(&comparison));
+    write("scores.jsonl", &both(&score));
+    let report = report(&[&folder.path().to_owned()]);
+    let notes: Vec<&str> = report.notes().map(|(_, note)| note).collect();
+    assert!(notes.iter().any(|note| note.contains("have fewer than three comparisons")), "both samples have the same ids: {notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("differ from sample to sample")), "{notes:?}");
+}

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::plot::{Figure, palette};
 use crate::report::{Part, Report};
-use crate::table::Table;
+use crate::table::{Cell, Table};
 use crate::text::{thousands, visible, visible_line};
 use crate::{ReportError, explorer, tables};
 
@@ -179,6 +179,22 @@ fn figures(figures: &[Figure]) -> Markup {
     }
 }
 
+fn show_cell(cell: &Cell) -> Markup {
+    let shown = visible_line(&cell.shown());
+    html! {
+        @match cell {
+            Cell::Sample(run, id) => a href=(format!("#sample/{run}/{}", encoded(id))) { bdi { (shown) } },
+            _ => bdi { (shown) },
+        }
+    }
+}
+
+/// A part of an address: everything but letters, digits and a few marks is written by its bytes.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
 fn show_table(table: &Table, level: u8) -> Markup {
     let id = format!("{}-h", table.id);
     let narrow = table.columns.first().is_some_and(String::is_empty);
@@ -196,9 +212,9 @@ fn show_table(table: &Table, level: u8) -> Markup {
                         tbody { @for row in &table.rows { tr {
                             @for (column, cell) in row.iter().enumerate() {
                                 @if column == 0 {
-                                    th scope="row" .number[table.is_numeric(0)] { bdi { (visible_line(&cell.shown())) } }
+                                    th scope="row" .number[table.is_numeric(0)] { (show_cell(cell)) }
                                 } @else {
-                                    td .number[table.is_numeric(column)] { bdi { (visible_line(&cell.shown())) } }
+                                    td .number[table.is_numeric(column)] { (show_cell(cell)) }
                                 }
                             }
                         } } }

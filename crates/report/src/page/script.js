@@ -170,7 +170,7 @@
     const attributes = used("attributes", "attributes");
     const form = make("form", { class: "tools", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() });
     const add = (name, label, element, grow) => { controls[name] = element; form.append(control(name, label, element, grow)); };
-    add("query", "Search texts, outputs and ids", make("input", { type: "search", autocomplete: "off", spellcheck: "false" }), true);
+    add("query", "Search texts, outputs and ids (press /)", make("input", { type: "search", autocomplete: "off", spellcheck: "false" }), true);
     if (index.runs.length > 1) add("run", "Run", select([["", "all"], ...index.runs.map((name, at) => [at, name])]));
     if (outcomes.length > 1) add("outcome", "Outcome", select([["", "all"], ...outcomes.map((name) => [name, name])]));
     if (attributes.length > 1) add("attribute", "Attribute", select([["", "all"], ...attributes.map((name) => [name, name || "none"])]));
@@ -224,6 +224,7 @@
       list.sort((a, b) => (column[a] === null) - (column[b] === null) || sign * (column[a] - column[b]) || a - b);
     } else if (sign < 0) list.reverse();
     page = 0;
+    showOrder();
     draw();
   }
 
@@ -255,8 +256,30 @@
     if (has("best")) extras.push(["best", (s) => number(columns.best[s]), true]);
     if (has("rho")) extras.push(["ρ gold", (s) => number(columns.rho[s], 2), true]);
     if (has("preference")) extras.push(["preference", (s) => preferenceWord(columns.preference[s]), false]);
-    const cell = (name, className) => make("th", { scope: "col", class: className }, name);
+    // A head sorts by its column, and the other way when it is pressed again.
+    const sorts = { sample: "id", mass: "mass", gap: "gap", best: "best", "ρ gold": "rho", preference: "preference" };
+    const cell = (name, className) => {
+      const by = sorts[name];
+      if (!by) return make("th", { scope: "col", class: className }, name);
+      const press = () => {
+        const same = value("sort") === by;
+        controls.sort.value = by;
+        controls.direction.value = same && value("direction") === "1" ? "-1" : "1";
+        refresh();
+      };
+      const head = make("th", { scope: "col", class: className }, make("button", { type: "button", class: "sorts", onclick: press }, name));
+      heads.push([head, by]);
+      return head;
+    };
     return make("thead", {}, make("tr", {}, cell("sample", "name"), cell("text", "start"), extras.map(([name, , numeric]) => cell(name, numeric ? "number" : ""))));
+  }
+
+  const heads = [];
+  function showOrder() {
+    for (const [head, by] of heads) {
+      if (value("sort") === by) head.setAttribute("aria-sort", value("direction") === "1" ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    }
   }
 
   const preferenceWord = (share) => (share === null ? "–" : share > 0.5 ? "met" : share < 0.5 ? "missed" : "tied");
@@ -302,8 +325,22 @@
   const close = make("button", { type: "button", onclick: () => dialog.close() }, "Close");
   const dialog = make("dialog", { "aria-labelledby": "sample-title" }, make("div", { class: "sheet" }, make("header", {}, title, previous, next, close), inside));
 
+  /** The place of a sample in the address: the same page opens on it again. */
+  const placeOf = (sample) => `#sample/${columns.run[sample]}/${encodeURIComponent(columns.id[sample])}`;
+
+  /** Opens the sample that the address names. */
+  function follow() {
+    const parts = location.hash.match(/^#sample\/(\d+)\/(.*)$/);
+    if (!parts) return;
+    let id;
+    try { id = decodeURIComponent(parts[2]); } catch { return; }
+    const sample = columns.id.findIndex((known, at) => known === id && columns.run[at] === Number(parts[1]));
+    if (sample >= 0 && sample !== shown) show(sample);
+  }
+
   async function show(sample) {
     shown = sample;
+    if (location.hash !== placeOf(sample)) history.replaceState(null, "", placeOf(sample));
     title.replaceChildren();
     write(title, columns.id[sample]);
     if (index.runs.length > 1) title.append(make("span", { class: "tag" }, index.runs[columns.run[sample]]));
@@ -457,7 +494,16 @@
     const table = make("table", { class: "list" }, head(), body);
     explorer.append(tools(), statusLine, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "List of samples" }, table), pages, dialog);
     refresh();
+    dialog.addEventListener("close", () => { shown = -1; history.replaceState(null, "", "#samples"); });
+    window.addEventListener("hashchange", follow);
+    document.addEventListener("keydown", (event) => {
+      const typing = event.target instanceof Element && event.target.closest("input, select, textarea, dialog");
+      if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      controls.query.focus();
+    });
     document.documentElement.dataset.ready = "true";
+    follow();
   }
 
   begin();

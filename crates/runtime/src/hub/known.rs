@@ -1,5 +1,7 @@
 //! The models that probity knows by name: where they come from and what they must hash to.
 
+use probity_lm::nearest;
+
 use std::fmt;
 
 /// A model that can be had by its name.
@@ -126,6 +128,15 @@ pub fn known_models() -> &'static [KnownModel] {
 /// The model of that name.
 pub fn known_model(name: &str) -> Option<&'static KnownModel> {
     KNOWN.iter().find(|model| model.name == name)
+}
+
+/// The known model that was likely meant: by its whole name, or by how it begins (`smolm2`).
+pub fn nearest_model(name: &str) -> Option<&'static str> {
+    let stem = |model: &KnownModel| model.name.split('-').next().unwrap_or(model.name);
+    nearest(name, KNOWN.iter().map(|model| model.name)).or_else(|| {
+        let found = nearest(name, KNOWN.iter().map(stem))?;
+        KNOWN.iter().find(|model| stem(model) == found).map(|model| model.name)
+    })
 }
 
 /// The known models that have a file of this SHA-256 (lower-case hex), each with that file.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::known::{KnownModel, known_model, known_models};
+use super::known::{KnownModel, known_model, known_models, nearest_model};
 use super::name::{HubName, ggufs, is_gguf, meant};
 use probity_lm::nearest;
 
@@ -224,7 +224,7 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
         Some(hub) if places.hf_cache.join(hub.folder()).is_dir() => locate_cached(places, &hub, name_or_path),
         _ if looks_like_path || is_gguf => Err(LocateError::NoSuchPath { path: path.to_owned() }),
         _ => {
-            let nearest = nearest(name_or_path, known_models().iter().map(|model| model.name)).map(str::to_owned);
+            let nearest = nearest_model(name_or_path).map(str::to_owned);
             Err(LocateError::Unknown { name: name_or_path.to_owned(), nearest })
         }
     }

@@ -36,7 +36,7 @@ pub use fetch_repository::HubFetch;
 #[cfg(feature = "hub")]
 pub use hub_error::HubError;
 pub use judges::{Judge, MEMORY_RULE, Stored, Variant, judges, memory_needed};
-pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models};
+pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models, nearest_model};
 pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
 pub use name::HubName;
 #[cfg(feature = "hub")]
