@@ -24,7 +24,7 @@ const browser = await chromium.launch({
 if (options.shots) mkdirSync(options.shots, { recursive: true });
 
 /** A page that must stay silent: no error, no warning, no dialog, no request but for the file itself, no violation of its policy. */
-async function open(file, { viewport = DESK, colorScheme = "light", bypassCSP = false } = {}) {
+async function open(file, { viewport = DESK, colorScheme = "light", bypassCSP = false, hash = "" } = {}) {
   const context = await browser.newContext({ viewport, colorScheme, bypassCSP, deviceScaleFactor: viewport === PHONE ? 2 : 1, hasTouch: viewport === PHONE });
   const page = await context.newPage();
   const noise = [];
@@ -38,7 +38,7 @@ async function open(file, { viewport = DESK, colorScheme = "light", bypassCSP = 
     window.violations = [];
     document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
   });
-  await page.goto(url);
+  await page.goto(url + hash);
   await page.waitForSelector("html[data-ready]", { timeout: 60_000 });
   const silent = async () => {
     assert.deepEqual(noise, []);
@@ -160,13 +160,39 @@ async function reader(file, name) {
     await silent();
     await close();
   });
+  await step(`${name}: a sample's own address, heads that sort, / for search`, async () => {
+    const { page, silent, close } = await open(file);
+    await page.keyboard.press("/");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "by-query");
+    await field(page, "Search").blur();
+    const head = page.locator(".list thead th").first();
+    await head.locator("button").click();
+    assert.equal(await head.getAttribute("aria-sort"), "ascending");
+    const first = await rows(page).first().locator("button").textContent();
+    await head.locator("button").click();
+    assert.equal(await head.getAttribute("aria-sort"), "descending");
+    if ((await counted(page)) > 1) assert.notEqual(await rows(page).first().locator("button").textContent(), first);
+    await rows(page).first().locator("button").click();
+    await page.locator("dialog .text").first().waitFor();
+    const [address, title] = [page.url(), await page.locator("#sample-title").textContent()];
+    assert.ok(address.includes("#sample/"), address);
+    await page.keyboard.press("Escape");
+    assert.ok(page.url().endsWith("#samples"), page.url());
+    await silent();
+    await close();
+    const again = await open(file, { hash: address.slice(address.indexOf("#")) });
+    await again.page.locator("dialog .text").first().waitFor();
+    assert.equal(await again.page.locator("#sample-title").textContent(), title);
+    await again.silent();
+    await again.close();
+  });
   await step(`${name}: by keyboard alone`, async () => {
     const { page, silent, close } = await open(file);
     await page.keyboard.press("Tab");
     assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
     await field(page, "Search").focus();
-    for (let k = 0; k < 40 && !(await page.evaluate(() => document.activeElement.matches(".list button"))); k++) await page.keyboard.press("Tab");
-    assert.ok(await page.evaluate(() => document.activeElement.matches(".list button")), "a sample is reached");
+    for (let k = 0; k < 40 && !(await page.evaluate(() => document.activeElement.matches(".list tbody button"))); k++) await page.keyboard.press("Tab");
+    assert.ok(await page.evaluate(() => document.activeElement.matches(".list tbody button")), "a sample is reached");
     await page.keyboard.press("Enter");
     await page.locator("dialog .text").first().waitFor();
     for (let k = 0; k < 40 && !(await page.evaluate(() => document.activeElement.matches("summary"))); k++) await page.keyboard.press("Tab");
@@ -174,7 +200,7 @@ async function reader(file, name) {
     await page.locator("dialog details[open] .text").first().waitFor();
     await page.keyboard.press("Escape");
     assert.equal(await page.locator("dialog[open]").count(), 0);
-    assert.ok(await page.evaluate(() => document.activeElement.matches(".list button")), "focus comes back");
+    assert.ok(await page.evaluate(() => document.activeElement.matches(".list tbody button")), "focus comes back");
     await silent();
     await close();
   });
