@@ -99,6 +99,21 @@ def long(rows: list[dict]) -> pandas.DataFrame:
     return pandas.DataFrame(table)
 
 
+def train() -> pa.Table:
+    """Responses with the names of their models, and a label that is a place among them: the README's example."""
+    def response(text: str, model: str, rating: float) -> dict:
+        return {"text": text, "model": model, "rating": rating}
+
+    return pa.table({
+        "prompt": ["Why is the sky blue?", "Name a prime."],
+        "responses": [
+            [response("Air scatters blue light most.", "large", 4.5), response("It is a mirror of the sea.", "small", 1.0)],
+            [response("Nine.", "small", 1.0), response("Seven.", "large", 5.0)],
+        ],
+        "label": [0, 1],
+    })
+
+
 def main() -> None:
     folder = ROOT / "tables"
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +124,7 @@ def main() -> None:
         pq.write_table(nested(rows), folder / f"nested-{compression}.parquet", compression=compression, row_group_size=2)
     pq.write_table(nested(rows), folder / "nested-plain-v2.parquet", use_dictionary=False, data_page_version="2.0", data_page_size=64)
     pq.write_table(lists(rows), folder / "lists.parquet", row_group_size=3)
+    pq.write_table(train(), folder / "train.parquet")
     wide(rows).to_parquet(folder / "wide.parquet")
     wide(rows).to_csv(folder / "wide.csv")
     wide(rows).to_csv(folder / "wide-semicolon.csv", sep=";", index=False, encoding="utf-8-sig", lineterminator="\r\n")

@@ -18,6 +18,7 @@ mod meta;
 mod methods;
 mod metrics;
 mod models;
+mod readme;
 mod recipe;
 mod report;
 mod resume;

@@ -50,7 +50,7 @@ const NARROWEST: usize = 20;
 /// The text in lines that fit, broken between words; what continues a line is indented.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let Some(width) = width() else { return text.to_owned() };
-    text.lines().map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
+    text.split('\n').map(|line| wrapped_to(line, width, indent)).collect::<Vec<_>>().join("\n")
 }
 
 fn wrapped_to(line: &str, width: usize, indent: usize) -> String {

@@ -373,7 +373,7 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
     for row in rows.iter_mut().filter(|row| row["item"] == third.as_str()) {
         row["score"] = Value::from(-row["score"].as_f64().expect("a score"));
     }
-    fs::write(two.join("scores.jsonl"), rows.iter().map(|row| format!("{row}\n")).collect::<String>()).expect("written");
+    fs::write(two.join("scores.jsonl"), rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n").expect("written");
     let differing = report(&[&one, &two]);
     let listed = table(&differing, "different");
     assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [Cell::Sample(0, third.clone())]);
