@@ -9,6 +9,7 @@ use crate::facts::{Facts, Pairs};
 use crate::histogram::{Histogram, range};
 use crate::measures::{self, Attribute};
 use crate::plot::{Bars, Figure, Spread, bias, boxes, heat, histogram, scatter};
+use crate::published;
 use crate::run::Run;
 use crate::table::fixed;
 use crate::tables;
@@ -47,6 +48,7 @@ pub(crate) fn plots(prefix: &str, run: &Run, facts: &Facts, attributes: &[Attrib
         plots.figures.extend(score_histogram(id("scores"), run, attribute));
         plots.figures.extend(by_candidate(id("systems"), facts, attribute));
     }
+    plots.figures.extend(published::figures(prefix, run));
     if facts.mass.total > 0 {
         plots.figures.push(mass(format!("{prefix}-mass"), &facts.mass));
     }

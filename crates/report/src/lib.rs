@@ -17,6 +17,7 @@ mod measures;
 mod names;
 mod page;
 mod plot;
+mod published;
 mod report;
 mod rows;
 mod run;

@@ -426,3 +426,38 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
     assert!(notes.iter().any(|note| note.contains("have fewer than three comparisons")), "both samples have the same ids: {notes:?}");
     assert!(!notes.iter().any(|note| note.contains("differ from sample to sample")), "{notes:?}");
 }
+
+#[test]
+fn the_papers_lines_are_drawn_from_what_a_summary_says() {
+    let (_folder, path) = made(SMALL);
+    let mut summary: Value = serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
+    let subset = |scheme: &str, comparisons: usize, spearman: f64| {
+        let ranges = serde_json::json!({"spearman": [spearman - 0.1, spearman + 0.1], "debiased_on_drawn": null});
+        serde_json::json!({
+            "attribute": "quality", "template": "1", "scheme": scheme, "comparisons": comparisons, "spearman": spearman, "debiased": spearman,
+            "debiased_on_drawn": spearman + 0.05, "ranges": ranges,
+        })
+    };
+    let subsets = [subset("random", 4, 0.2), subset("random", 12, 0.4), subset("symmetric", 4, 0.3), subset("symmetric", 12, 0.4)];
+    summary["values"]["analyses"] = serde_json::json!({"runs": 50, "subsets": subsets});
+    let voice = |reference: &str, by: &str, accuracy: f64| serde_json::json!({"reference": reference, "by": by, "attribute": "quality", "accuracy": accuracy});
+    summary["values"]["pairs"] = serde_json::json!([
+        voice("direct", "bleu", 0.5),
+        voice("direct", "ter", 0.6),
+        voice("adapted", "bleu", 0.7),
+        voice("adapted", "ter", 0.8)
+    ]);
+    fs::write(path.join("summary.json"), summary.to_string()).expect("written");
+    let report = report(&[&path]);
+    let drawn = |id: &str| report.figures().find(|figure| figure.id == id).unwrap_or_else(|| panic!("{id}")).standalone();
+    let judged = drawn("run1-subsets-0-judged");
+    // Two schemes with two points each and a band; the debiased ones have no range.
+    assert_eq!((judged.matches("class=\"mark s").count(), judged.matches("series-band s").count()), (4, 2));
+    assert!(judged.contains(">random<") && judged.contains(">symmetric<"), "{judged}");
+    assert_eq!(drawn("run1-subsets-0-debiased").matches("class=\"series-band").count(), 0);
+    let references = drawn("run1-references-0");
+    assert!(
+        references.contains(">bleu<") && references.contains(">adapted<") && references.matches("class=\"mark s").count() == 4,
+        "{references}"
+    );
+}

@@ -7,6 +7,7 @@ mod boxes;
 mod forest;
 mod heat;
 mod histogram;
+mod lines;
 pub(crate) mod palette;
 mod scatter;
 
@@ -17,6 +18,7 @@ pub(crate) use boxes::{Spread, boxes};
 pub(crate) use forest::{Estimate, forest};
 pub(crate) use heat::heat;
 pub(crate) use histogram::{Bars, histogram};
+pub(crate) use lines::{Along, Point, Series, lines};
 pub(crate) use scatter::{POINTS as POINTS_DRAWN, scatter};
 
 use crate::text::{shortened, visible_line};

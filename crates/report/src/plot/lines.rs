@@ -1,0 +1,95 @@
+//! Several series over one axis, of numbers or of names, with bands.
+
+use std::fmt::Write as _;
+
+use maud::html;
+
+use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
+
+/// So many series have a look of their own.
+pub(crate) const SERIES: usize = 6;
+
+/// A point of a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// Where y may be.
+    pub(crate) band: Option<(f64, f64)>,
+}
+
+/// A line with its points, from left to right.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<Point>,
+}
+
+/// What stands along the horizontal axis.
+pub(crate) enum Along<'a> {
+    /// Numbers, with the name of what they are.
+    Numbers(&'a str),
+    /// Names, of the places 0, 1, 2 …
+    Names(&'a [String]),
+}
+
+/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn.
+pub(crate) fn lines(id: String, title: String, caption: String, along: &Along<'_>, above: &str, series: &[Series]) -> Option<Figure> {
+    let series: Vec<&Series> = series.iter().filter(|one| !one.points.is_empty()).take(SERIES).collect();
+    let points = || series.iter().flat_map(|one| &one.points);
+    let ends = |values: Vec<f64>| crate::histogram::range(&values);
+    let (low_x, high_x) = ends(points().map(|point| point.x).collect())?;
+    let heights = points().flat_map(|Point { y, band, .. }| [Some(*y), band.map(|b| b.0), band.map(|b| b.1)]).flatten();
+    let (low_y, high_y) = ends(heights.collect())?;
+    let legend = series.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW;
+    let (top, left, right) = (legend + 26.0, 52.0, WIDTH - 12.0);
+    let bottom = top + 240.0;
+    let x = match along {
+        Along::Numbers(_) => Axis::wide(low_x, high_x, left + 6.0, right - 6.0),
+        Along::Names(_) => Axis { low: low_x - 0.4, high: high_x + 0.4, start: left, end: right },
+    };
+    let y = Axis::wide(low_y, high_y, bottom - 6.0, top + 6.0);
+    let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
+        let mut path = String::new();
+        for (index, (along, up)) in points.enumerate() {
+            let _ = write!(path, "{}{} {}", if index == 0 { 'M' } else { 'L' }, unit(x.at(along)), unit(y.at(up)));
+        }
+        path
+    };
+    let place = |index: usize| {
+        let (row, column) = (index / LEGEND_COLUMNS, index % LEGEND_COLUMNS);
+        (left + column as f64 * (right - left) / LEGEND_COLUMNS as f64, 12.0 + row as f64 * LEGEND_ROW)
+    };
+    let body = html! {
+        (y_axis(&y, left, right, above))
+        @for (index, one) in series.iter().enumerate() {
+            @let banded: Vec<(f64, (f64, f64))> = one.points.iter().filter_map(|point| Some((point.x, point.band?))).collect();
+            @if banded.len() > 1 {
+                @let upper = banded.iter().map(|(x, band)| (*x, band.1));
+                @let lower = banded.iter().rev().map(|(x, band)| (*x, band.0));
+                path class=(format!("series-band s{index}")) d=(format!("{}Z", path(&mut upper.chain(lower)))) {}
+            }
+        }
+        @for (index, one) in series.iter().enumerate() {
+            path class=(format!("series s{index}")) d=(path(&mut one.points.iter().map(|point| (point.x, point.y)))) {}
+            @for point in &one.points {
+                circle class=(format!("mark s{index}")) cx=(unit(x.at(point.x))) cy=(unit(y.at(point.y))) r="2.6" {}
+            }
+            @let (at, height) = place(index);
+            line class=(format!("series s{index}")) x1=(unit(at)) x2=(unit(at + 20.0)) y1=(unit(height - 4.0)) y2=(unit(height - 4.0)) {}
+            text.tick x=(unit(at + 26.0)) y=(unit(height)) { (label(&one.name, 17)) }
+        }
+        @match along {
+            Along::Numbers(name) => (x_axis(&x, bottom, name)),
+            Along::Names(names) => {
+                line.axis x1=(unit(left)) x2=(unit(right)) y1=(unit(bottom)) y2=(unit(bottom)) {}
+                @for (at, name) in names.iter().enumerate() {
+                    text.tick x=(unit(x.at(at as f64))) y=(unit(bottom + 17.0)) text-anchor="middle" { (label(name, 14)) }
+                }
+            }
+        }
+    };
+    Some(Figure { id, title, caption, width: WIDTH, height: bottom + 46.0, body })
+}
+
+const LEGEND_COLUMNS: usize = 3;
+const LEGEND_ROW: f64 = 18.0;

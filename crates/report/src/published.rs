@@ -1,0 +1,119 @@
+//! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of comparisons, and metrics under
+//! every kind of reference.
+
+use serde_json::Value;
+
+use crate::plot::{Along, Figure, Point, Series, lines};
+use crate::run::Run;
+use crate::text::visible_line;
+
+/// All that a run's summary has figures for.
+pub(crate) fn figures(prefix: &str, run: &Run) -> Vec<Figure> {
+    let mut figures = subsets(prefix, run);
+    figures.extend(references(prefix, run));
+    figures
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// In the order in which they come first.
+fn distinct<'a>(rows: &[&'a Value], field: &str) -> Vec<&'a Value> {
+    let mut all: Vec<&Value> = Vec::new();
+    for row in rows {
+        if !all.contains(&&row[field]) {
+            all.push(&row[field]);
+        }
+    }
+    all
+}
+
+/// Spearman over the number of comparisons, by scheme (Liusie, Manakul and Gales 2024, Figures 4 and 5).
+fn subsets(prefix: &str, run: &Run) -> Vec<Figure> {
+    let all: Vec<&Value> = run.summary.pointer("/values/analyses/subsets").and_then(Value::as_array).into_iter().flatten().collect();
+    let mut prompts: Vec<(String, String)> = Vec::new();
+    for row in &all {
+        let prompt = (text(row, "attribute"), text(row, "template"));
+        if !prompts.contains(&prompt) {
+            prompts.push(prompt);
+        }
+    }
+    let draws = run.summary.pointer("/values/analyses/runs").and_then(Value::as_u64).unwrap_or(0);
+    let mut figures = Vec::new();
+    for (number, (attribute, template)) in prompts.iter().enumerate() {
+        let rows: Vec<&Value> = all
+            .iter()
+            .copied()
+            .filter(|row| (text(row, "attribute"), text(row, "template")) == (attribute.clone(), template.clone()))
+            .collect();
+        let ways = [("spearman", "decided at 0.5"), ("debiased_on_drawn", "decided at the median of p over what was drawn")];
+        for (way, said) in ways {
+            let series: Vec<Series> = distinct(&rows, "scheme")
+                .into_iter()
+                .map(|scheme| Series {
+                    name: scheme.as_str().unwrap_or_default().to_owned(),
+                    points: rows.iter().filter(|row| row["scheme"] == *scheme).filter_map(|row| point(row, way)).collect(),
+                })
+                .collect();
+            let caption = format!(
+                "Mean Spearman per context with so many comparisons of each context, {said}; by how the comparisons are chosen. The band holds nine of ten of {draws} \
+                 draws. Template {}.",
+                visible_line(template)
+            );
+            let title = format!("How many comparisons are enough, {}", visible_line(attribute));
+            let id = format!("{prefix}-subsets-{number}-{}", if way == "spearman" { "judged" } else { "debiased" });
+            figures.extend(lines(id, title, caption, &Along::Numbers("comparisons of a context"), "Spearman", &series));
+        }
+    }
+    figures
+}
+
+fn point(row: &Value, way: &str) -> Option<Point> {
+    let band = row["ranges"][way].as_array().and_then(|ends| Some((ends.first()?.as_f64()?, ends.get(1)?.as_f64()?)));
+    Some(Point { x: row["comparisons"].as_f64()?, y: row[way].as_f64()?, band })
+}
+
+/// The judge and each metric under every kind of reference (Zhang et al. 2024, Figure 3): accuracy on pairs, or Spearman over all candidates.
+fn references(prefix: &str, run: &Run) -> Vec<Figure> {
+    let of = |pointer: &str| run.summary.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect::<Vec<_>>();
+    let (pairs, gold) = (of("/values/pairs"), of("/values/gold"));
+    let (rows, above): (Vec<&Value>, &str) = if pairs.is_empty() { (gold, "Spearman") } else { (pairs, "accuracy") };
+    let rows: Vec<&Value> = rows.into_iter().filter(|row| row["reference"].is_string() && row["by"].is_string()).collect();
+    let value = |row: &Value| match above {
+        "accuracy" => row["accuracy"].as_f64(),
+        _ => row.pointer("/figures/spearman/pooled/coefficient").and_then(Value::as_f64),
+    };
+    let mut figures = Vec::new();
+    for (number, attribute) in distinct(&rows, "attribute").into_iter().enumerate() {
+        let of_attribute: Vec<&Value> = rows.iter().copied().filter(|row| row["attribute"] == *attribute).collect();
+        let voices: Vec<String> = distinct(&of_attribute, "by").into_iter().filter_map(|by| Some(by.as_str()?.to_owned())).collect();
+        let kinds = distinct(&of_attribute, "reference");
+        // One voice or one kind of reference has nothing to be compared with.
+        if voices.len() < 2 || kinds.len() < 2 {
+            continue;
+        }
+        let series: Vec<Series> = kinds
+            .into_iter()
+            .map(|kind| Series {
+                name: kind.as_str().unwrap_or_default().to_owned(),
+                points: of_attribute
+                    .iter()
+                    .filter(|row| row["reference"] == *kind)
+                    .filter_map(|row| {
+                        let x = voices.iter().position(|by| row["by"] == *by.as_str())? as f64;
+                        Some(Point { x, y: value(row)?, band: None })
+                    })
+                    .collect(),
+            })
+            .collect();
+        let name = attribute.as_str().unwrap_or_default();
+        let caption = format!(
+            "The judge and each metric under every kind of reference: {above}{}.",
+            if above == "accuracy" { " against preferences; guessing has 0.5" } else { " over all candidates" }
+        );
+        let title = format!("What references do for judge and metrics, {}", visible_line(name));
+        figures.extend(lines(format!("{prefix}-references-{number}"), title, caption, &Along::Names(&voices), above, &series));
+    }
+    figures
+}
