@@ -3,11 +3,17 @@
 //! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples have ids that depend on
 //! the file alone.
 
+mod alpaca_farm;
+mod judge_bench;
 mod metacritique;
 mod pairs;
 mod parareval;
+mod podcast;
+mod reward_bench;
 mod summeval;
 mod topical_chat;
+mod webnlg;
+mod wmt_mqm;
 
 use std::path::Path;
 
@@ -40,8 +46,20 @@ struct Malformed {
 
 /// All importers, by name.
 pub fn importers() -> &'static [Importer] {
-    const IMPORTERS: &[Importer] =
-        &[pairs::AUTO_J, pairs::LLMBAR, metacritique::IMPORTER, parareval::IMPORTER, summeval::IMPORTER, topical_chat::IMPORTER];
+    const IMPORTERS: &[Importer] = &[
+        alpaca_farm::IMPORTER,
+        pairs::AUTO_J,
+        judge_bench::IMPORTER,
+        pairs::LLMBAR,
+        metacritique::IMPORTER,
+        parareval::IMPORTER,
+        podcast::IMPORTER,
+        reward_bench::IMPORTER,
+        summeval::IMPORTER,
+        topical_chat::IMPORTER,
+        webnlg::IMPORTER,
+        wmt_mqm::IMPORTER,
+    ];
     IMPORTERS
 }
 
@@ -139,7 +157,8 @@ pub(crate) mod tests {
         let message = importer("sumeval").map(|i| i.name).expect_err("unknown").to_string();
         assert!(
             message.contains(
-                "did you mean `summeval`? the importers are `auto-j`, `llmbar`, `metacritique`, `parareval`, `summeval`, `topical-chat`"
+                "did you mean `summeval`? the importers are `alpaca-farm`, `auto-j`, `judge-bench`, `llmbar`, `metacritique`, `parareval`, `podcast`, \
+                 `reward-bench`, `summeval`, `topical-chat`, `webnlg`, `wmt-mqm`"
             ),
             "{message}"
         );

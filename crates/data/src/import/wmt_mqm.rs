@@ -1,0 +1,125 @@
+//! `MQM` ratings of WMT's translations (Freitag et al., 2021), as for WMT 22: the table of errors, columns parted by tabs.
+//!
+//! Columns `system`, `doc`, `doc_id`, `seg_id`, `rater`, `source`, `target`, `category`, `severity`: a row for each error that a rater marked
+//! (`<v>` … `</v>` are taken out of the texts), or one without an error. A segment becomes a sample, a system a candidate; systems called
+//! `ref…` are references as well. The score `mqm` is the mean over raters of minus the sum of their errors: 5 for a major one (25 where it is
+//! no translation at all), 1 for a minor one, .1 for minor punctuation.
+
+use std::collections::BTreeMap;
+
+use super::{Importer, Malformed};
+use crate::{Candidate, Sample};
+
+pub(super) const IMPORTER: Importer =
+    Importer { name: "wmt-mqm", summary: "WMT with MQM ratings: source segments × translations, errors as a score", convert };
+
+const COLUMNS: [&str; 9] = ["system", "doc", "doc_id", "seg_id", "rater", "source", "target", "category", "severity"];
+
+/// A system's translation of a segment.
+#[derive(Default)]
+struct Rated {
+    text: String,
+    /// By rater.
+    penalties: BTreeMap<String, f64>,
+}
+
+fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
+    let malformed = |path: String, why: &str| Malformed { path, why: why.to_owned() };
+    let text = std::str::from_utf8(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
+    let text = text.map_err(|_| malformed(String::new(), "it is not UTF-8"))?;
+    let mut lines = text.lines().enumerate();
+    let head: Vec<&str> = lines.next().map(|(_, head)| head.split('\t').map(str::trim).collect()).unwrap_or_default();
+    let place = |name: &str| {
+        // Later files call it so.
+        let other = if name == "seg_id" { "globalSegId" } else { name };
+        head.iter().position(|column| *column == name || *column == other)
+    };
+    let mut places = Vec::with_capacity(COLUMNS.len());
+    for name in COLUMNS {
+        places.push(place(name).ok_or_else(|| malformed("line 1".into(), &format!("there is no column `{name}`")))?);
+    }
+    let mut segments: Vec<(Sample, Vec<(String, Rated)>)> = Vec::new();
+    let mut positions = BTreeMap::new();
+    for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        if cells.len() < head.len() {
+            return Err(malformed(format!("line {}", number + 1), &format!("{} columns, not {}", cells.len(), head.len())));
+        }
+        let [system, doc, _, segment, rater, source, target, category, severity] = std::array::from_fn(|k| cells[places[k]].trim());
+        let position = *positions.entry((doc.to_owned(), segment.to_owned())).or_insert(segments.len());
+        if position == segments.len() {
+            segments.push((segment_of(doc, segment, &unmarked(source)), Vec::new()));
+        }
+        let systems = &mut segments[position].1;
+        let at = systems.iter().position(|(name, _)| name == system).unwrap_or(systems.len());
+        if at == systems.len() {
+            systems.push((system.to_owned(), Rated { text: unmarked(target), ..Rated::default() }));
+        }
+        *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty(category, severity);
+    }
+    Ok(segments.into_iter().map(|(sample, systems)| finished(sample, systems)).collect())
+}
+
+fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
+    Sample {
+        id: format!("{doc}:{segment}"),
+        context: source.to_owned(),
+        instruction: Some("Translate the text.".to_owned()),
+        candidates: Vec::new(),
+        references: Vec::new(),
+        preference: None,
+    }
+}
+
+fn finished(sample: Sample, systems: Vec<(String, Rated)>) -> Sample {
+    let references = systems.iter().filter(|(name, _)| name.starts_with("ref")).map(|(_, rated)| rated.text.clone()).collect();
+    let candidate = |(id, rated): (String, Rated)| {
+        let mean = rated.penalties.values().sum::<f64>() / rated.penalties.len().max(1) as f64;
+        // A translation without errors has 0, not −0.
+        Candidate { id, text: rated.text, scores: BTreeMap::from([("mqm".to_owned(), 0.0 - mean)]) }
+    };
+    Sample { candidates: systems.into_iter().map(candidate).collect(), references, ..sample }
+}
+
+fn unmarked(text: &str) -> String {
+    text.replace("<v>", "").replace("</v>", "")
+}
+
+fn penalty(category: &str, severity: &str) -> f64 {
+    let (category, severity) = (category.to_ascii_lowercase(), severity.to_ascii_lowercase());
+    match severity.as_str() {
+        "major" | "critical" if category.starts_with("non-translation") => 25.0,
+        "major" | "critical" => 5.0,
+        "minor" if category.starts_with("fluency/punctuation") => 0.1,
+        "minor" => 1.0,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::refusal;
+    use super::*;
+
+    #[test]
+    fn errors_of_all_raters_become_a_score_by_system() {
+        let head = COLUMNS.join("\t");
+        let row = |system: &str, rater: &str, target: &str, category: &str, severity: &str| {
+            [system, "news-1", "1", "7", rater, "源", target, category, severity].join("\t")
+        };
+        let rows = [
+            head,
+            row("online-A", "r1", "A <v>source</v>.", "Accuracy/Mistranslation", "Major"),
+            row("online-A", "r1", "A source<v>.</v>", "Fluency/Punctuation", "Minor"),
+            row("online-A", "r2", "A source.", "No-error", "No-error"),
+            row("refA", "r1", "The \"source\".", "No-error", "No-error"),
+            row("online-B", "r1", "Dog.", "Non-translation!", "Major"),
+        ];
+        let samples = IMPORTER.import_bytes(rows.join("\n").as_bytes(), "f.tsv").expect("importable");
+        let one = &samples[0];
+        assert_eq!((one.id.as_str(), one.context.as_str(), &one.references[..]), ("news-1:7", "源", &["The \"source\".".to_owned()][..]));
+        let scores: Vec<(&str, &str, f64)> = one.candidates.iter().map(|c| (c.id.as_str(), c.text.as_str(), c.scores["mqm"])).collect();
+        assert_eq!(scores, [("online-A", "A source.", -2.55), ("refA", "The \"source\".", 0.0), ("online-B", "Dog.", -25.0)]);
+        assert!(refusal("wmt-mqm", "system\tdoc\n").contains("there is no column `doc_id`"));
+    }
+}
