@@ -40,6 +40,19 @@ fn near(value: &Value, expected: &[(&str, f64)]) {
 }
 
 #[test]
+fn a_best_score_that_rounding_alone_parts_from_another_is_shared() {
+    let world = World::new();
+    let candidates = r#"[{"id":"a","text":"1"},{"id":"b","text":"2"}]"#;
+    let row = |id: &str| format!("{{\"id\":\"{id}\",\"context\":\"x\",\"candidates\":{candidates},\"preference\":\"b\"}}\n");
+    let gold = world.file("gold.jsonl", [row("s1"), row("s2")].concat());
+    // 0.1 + 0.2 and 0.3, as two ways of adding up one F1 score.
+    let scores = world.file("scores.csv", "item,candidate,f\ns1,a,0.30000000000000004\ns1,b,0.3\ns2,a,0.1\ns2,b,0.3\n");
+    let summary = json(&world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0).stdout);
+    let found = summary.pointer("/values/preferences/0").expect("preferences");
+    assert_eq!((&found["accuracy"], &found["score_ties"]), (&0.75.into(), &1.into()), "{found}");
+}
+
+#[test]
 fn every_level_equals_scipy_and_ties_the_authors_implementation() {
     let (world, gold, scores) = given();
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--rounds", "50"]).exits(0);

@@ -29,7 +29,7 @@ fn compare_writes_a_run_folder_and_prints_tables() {
     assert!(ran.stdout.contains("P(A)") && ran.stdout.contains("coherence"), "{}", ran.stdout);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!((&manifest["status"], &manifest["command"]), (&json!("finished"), &json!("compare")));
-    assert_eq!(manifest["arguments_in_force"]["method"]["rank"], "win-ratio");
+    assert_eq!(manifest["arguments_in_force"]["method"]["rank"], "auto");
     assert_eq!(manifest["model"]["precision"], "exact");
     assert_eq!(manifest["arguments_in_force"]["data"]["sha256"].as_str().map(str::len), Some(64));
     assert_eq!(manifest["seeds"]["seed"], 0);

@@ -31,10 +31,14 @@ pub(crate) struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   probity demo
-  probity model get qwen2.5-coder-1.5b-instruct
   probity import summeval summeval.json --out summeval.jsonl
+  probity gpt-score --model smollm2-135m-instruct --data summeval.jsonl \\
+      --attribute coherence --out likelihood-run
+  probity model get qwen2.5-coder-1.5b-instruct
   probity compare --model qwen2.5-coder-1.5b-instruct --data summeval.jsonl \\
-      --attribute coherence --out run
+      --attribute coherence --out compare-run
+
+A small model says how likely a text is (gpt-score); to compare and to rate takes a larger one.
 
 Exit codes: 0 done; 1 done, but with --strict some samples are unscored, or bits differ
 that should not; 2 an error; 130 interrupted (finished work is kept).
@@ -43,7 +47,7 @@ Models are kept in $PROBITY_MODELS, or else in the user's cache folder; `probity
 /// Options of every command.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Global {
-    /// Say nothing but results, warnings and errors.
+    /// Say nothing but results, warnings and errors (and progress, where --progress json asks for it).
     #[arg(long, short, global = true, help_heading = "General")]
     pub(crate) quiet: bool,
     /// How progress is told on standard error.

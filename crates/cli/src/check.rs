@@ -1,6 +1,6 @@
 //! What can be told of a plan before a model is loaded: data, folders, model files, prompts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use probity_data::Sample;
@@ -142,15 +142,6 @@ impl<'a> Checker<'a> {
     /// The run that its folder holds already.
     fn folder(&mut self, stage: &'a Stage, problems: &mut Problems) -> Result<Option<Manifest>, Refused> {
         let Some(out) = stage.args.out.as_deref().filter(|_| !stage.args.ask.dry_run) else { return Ok(None) };
-        if looks_like_file(out) {
-            refuse(
-                problems,
-                stage,
-                Some("out"),
-                &NoFolder { out: out.display().to_string(), folder: out.with_extension("").display().to_string() },
-            );
-            return Err(Refused);
-        }
         let folder = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
         let overlaps = |other: &PathBuf| other.starts_with(&folder) || folder.starts_with(other);
         if let Some((other, taken)) = self.folders.iter().find(|(_, other)| overlaps(other)) {
@@ -204,21 +195,6 @@ fn for_metrics(stage: &Stage, problems: &mut Problems) -> Option<()> {
 
 /// Something is among the problems now.
 struct Refused;
-
-/// Whether a path is the name of a file: a run writes several into a folder.
-fn looks_like_file(out: &Path) -> bool {
-    const FILES: [&str; 9] = ["jsonl", "json", "csv", "tsv", "txt", "html", "parquet", "md", "gz"];
-    let extension = out.extension().and_then(|extension| extension.to_str());
-    !out.is_dir() && extension.is_some_and(|extension| FILES.contains(&extension.to_ascii_lowercase().as_str()))
-}
-
-/// A file is named where a folder is made.
-#[derive(Debug, thiserror::Error)]
-#[error("{out} is the name of a file, and --out is a folder for all files of the run\n\nhint: --out {folder}")]
-struct NoFolder {
-    out: String,
-    folder: String,
-}
 
 /// Two stages want one folder.
 #[derive(Debug, thiserror::Error)]

@@ -24,8 +24,9 @@ pub(crate) struct ReadArgs {
     /// Which column is which field; once for each. `probity help data` has examples
     ///
     /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE,
-    /// preference or preference.VALUE. COLUMN is a column's name, or a path to a place in it: input.text, turns[0], responses[].text. Without
-    /// --map, JSON lines have probity's own form, and columns of tables that have the names of fields are these fields.
+    /// preference or preference.VALUE. COLUMN is a column's name, or a path to a place in it: input.text, turns[0], turns[-1] (the last),
+    /// responses[].text. FIELD:=VALUE gives every row that value. Without --map, JSON lines have probity's own form or that of preferences
+    /// (prompt, chosen, rejected), and columns of tables that have the names of fields are these fields.
     #[arg(long, value_name = "FIELD=COLUMN", help_heading = "Data and output")]
     map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell
@@ -110,8 +111,11 @@ fn hash_of_data(path: &Path) -> Option<String> {
 pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
 
-A file is JSON lines in probity's own form, or a table: CSV, TSV, Parquet or foreign JSON lines, each but Parquet also packed by gzip or zstd.
-Every command that takes samples takes them all; --map says which column is which.
+A file is JSON lines in probity's own form (or one JSON array of the same), or a table: CSV, TSV, Parquet or foreign JSON lines, each but Parquet
+also packed by gzip or zstd. Every command that takes samples takes them all; --map says which column is which.
+
+Preferences as they are published for training are read as they are: `chosen` and `rejected`, each a text or a list of messages, with `prompt`
+(or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in every other sample.
 
 One row is one sample; each candidate column is called by its name, or by one that you give:
   --map id=doc_id --map context=article --map candidate=summary_a --map candidate.human=summary_b \\
@@ -123,6 +127,8 @@ A path leads into objects and lists, and [] takes a value from each item:
   --map candidate-id=responses[].model --map score.quality=responses[].rating
 One row is one candidate; rows with the same id are one sample, wherever they stand:
   --map id=doc --map context=article --map candidate=text --map candidate-id=system --map score.fluency=flu
+A value that is the same in every row is given by :=, and places are counted from the end by negative numbers:
+  --map context:= --map candidate=messages[-1].content
 A preference is a candidate's id, its column, a letter (A is the first) or `tie`; say what any other value means:
   --map preference=label --map preference.0=summary_a --map preference.1=human --map preference.2=tie
 

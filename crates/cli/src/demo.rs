@@ -49,6 +49,7 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+        RunFolder::look(&self.out, Existing::Replace)?;
         if let Some(known) = known_model(&self.model) {
             get(known, self.source, global)?;
         }

@@ -38,7 +38,8 @@ Both are matched by item and candidate.
 
 For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems (candidate ids) and over all scores,
 with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best taken for equal. What cannot be
-computed, constant scores for example, is undefined and said so.";
+computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of the largest) are equal: in ranks,
+correlations and accuracy alike.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -48,7 +49,7 @@ Examples:
   probity meta --scores bleu-run --scores judge-run --gold data.jsonl --out meta-run
 
 p-values: of the mean over contexts by Student's t over contexts; between systems and over all scores as scipy's defaults. Over all scores they take
-scores of one context for independent. Intervals and tests of differences resample whole contexts.";
+scores of one context for independent. Intervals leave out whole contexts by turns, tests of differences swap them.";
 
 /// Options of `meta`.
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
 use probity_methods::{Conclusion, Cost, DynMethod, Output, Run, Section, Summary};
 use probity_metrics::Models;
+use probity_report::text::tokens_text;
 use probity_runtime::LoadOptions;
 use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
@@ -243,16 +244,6 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
         }
     }
     text
-}
-
-/// What was computed of what was asked; where guesses came to nothing it is more.
-fn tokens_text(computed: u64, unshared: u64) -> String {
-    let words = thousands(computed);
-    if computed > unshared {
-        format!("{words} tokens computed, {} of them guessed in vain", thousands(computed - unshared))
-    } else {
-        format!("{words} tokens computed of {}", thousands(unshared))
-    }
 }
 
 /// How much was generated, and how well it was guessed; nothing where nothing was.

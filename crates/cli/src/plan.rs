@@ -98,7 +98,7 @@ impl Ended {
             Self::Failed => "failed",
         };
         let outcomes = self.conclusion().map(|told| told.outcomes.line());
-        let headline = self.conclusion().map(|told| told.headline.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        let headline = self.conclusion().map(Conclusion::in_short);
         let out = stage.args.out.as_ref().map(|out| out.display().to_string());
         vec![
             stage.name().to_owned(),
@@ -116,9 +116,18 @@ struct Conclusion {
     outcomes: Outcomes,
     #[serde(default)]
     headline: Vec<Headline>,
+    #[serde(default)]
+    verdict: Vec<probity_methods::Conclusion>,
 }
 
 impl Conclusion {
+    /// Its figures; of a run that has none, as one without gold, what it says.
+    fn in_short(&self) -> String {
+        let figures: Vec<String> = self.headline.iter().map(ToString::to_string).collect();
+        let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
+        if figures.is_empty() { said() } else { figures }.join(", ")
+    }
+
     fn read(folder: &Path) -> anyhow::Result<Self> {
         let path = folder.join(SUMMARY);
         let text = std::fs::read(&path).with_context(|| format!("{} could not be read", path.display()))?;
@@ -192,7 +201,7 @@ impl Plan {
             shelf.with(&args.model, |model| dry_run::method(ready, samples, model, &mut reporter.borrow_mut()))??;
             return Ok(Ended::Planned);
         };
-        let Summary { outcomes, headline, .. } = self.judge(ready, shelf, (description, options), reporter)?;
+        let Summary { outcomes, headline, verdict, .. } = self.judge(ready, shelf, (description, options), reporter)?;
         let reporter = reporter.borrow();
         reporter.say(&format!("results are in {}", out.display()));
         let unscored = outcomes.unscored();
@@ -200,7 +209,7 @@ impl Plan {
             let results = if unscored == 1 { "result" } else { "results" };
             reporter.warn(&format!("{} {results} without a score; the outcomes say why", thousands(unscored as u64)));
         }
-        Ok(Ended::Finished(Conclusion { outcomes, headline }))
+        Ok(Ended::Finished(Conclusion { outcomes, headline, verdict }))
     }
 
     /// Fills the run folder, and shows the summary.

@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs, nothing with `--quiet`.
+//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs; with `--quiet` only these.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +20,9 @@ const LINE_EVERY: Duration = Duration::from_secs(15);
 
 /// Between two lines of JSON.
 const EVENT_EVERY: Duration = Duration::from_millis(500);
+
+/// The seconds that are told of work which is not done, where hardly any are left.
+const SOON: f64 = 0.1;
 
 /// From so many answers on, a share of low mass tells something.
 const ENOUGH: u64 = 50;
@@ -75,6 +78,8 @@ struct Step {
     unit: Unit,
     total: Option<u64>,
     done: u64,
+    /// What of this was there before: it makes no rate.
+    here_before: u64,
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
@@ -281,7 +286,20 @@ impl Reporter {
         }
         let (what, noted) = (what.to_owned(), BTreeMap::new());
         let found_before = self.found.as_ref().map_or(0, |found| found.load(Ordering::Relaxed));
-        let step = Step { what, unit, total, done: 0, started: now, last_line: now, bar, tokens, found_before, noted, warned: false };
+        let step = Step {
+            what,
+            unit,
+            total,
+            done: 0,
+            here_before: 0,
+            started: now,
+            last_line: now,
+            bar,
+            tokens,
+            found_before,
+            noted,
+            warned: false,
+        };
         if self.how == How::Json {
             Self::event("begin", &step);
         }
@@ -371,7 +389,7 @@ impl Step {
             "total": self.total,
             "seconds": seconds,
             "tokens_per_second": by_tokens.map(|(rate, _)| rate),
-            "seconds_left": by_tokens.map(|(_, left)| left),
+            "seconds_left": by_tokens.map(|(_, left)| if self.total == Some(self.done) { left } else { left.max(SOON) }),
             "outcomes": self.noted,
         })
     }
@@ -379,7 +397,7 @@ impl Step {
     /// `comparing (3 too_long): 120 of 240, 730 tokens/s, 29 s left`.
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
-        let rate = self.done as f64 / seconds.max(1e-9);
+        let rate = self.done.saturating_sub(self.here_before) as f64 / seconds.max(1e-9);
         let count = |n: u64| if self.unit == Unit::Bytes { size(n) } else { thousands(n) };
         let of = self.total.map(|total| format!(" of {}", count(total))).unwrap_or_default();
         let by_tokens = self.tokens.rate_and_left(self.total.unwrap_or(0));
@@ -391,7 +409,7 @@ impl Step {
         let time = match (self.total, by_tokens) {
             (Some(total), Some((_, left))) if self.done < total => left_text(left),
             // Of questions only the model's tokens tell: answers that were there come at once.
-            (Some(total), None) if self.done < total && self.done > 0 && self.unit != Unit::Questions => {
+            (Some(total), None) if self.done < total && self.done > self.here_before && self.unit != Unit::Questions => {
                 left_text((total - self.done) as f64 / rate)
             }
             _ => seconds_text(seconds),
@@ -430,8 +448,62 @@ impl hub::Progress for Reporter {
         self.start(what, Unit::Bytes, total);
     }
 
+    fn resume(&mut self, bytes: u64) {
+        self.set(bytes);
+        if let Some(step) = &mut self.step {
+            step.here_before = bytes;
+            if let Some(bar) = &step.bar {
+                bar.reset_eta();
+            }
+        }
+    }
+
     fn advance(&mut self, bytes: u64) {
         let done = self.step.as_ref().map_or(0, |step| step.done);
         self.set(done + bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(unit: Unit, done: u64, here_before: u64) -> Step {
+        let ago = Instant::now().checked_sub(Duration::from_secs(10)).expect("the machine has run for ten seconds");
+        let (what, noted) = ("step".to_owned(), BTreeMap::new());
+        Step {
+            what,
+            unit,
+            total: Some(1_000),
+            done,
+            here_before,
+            started: ago,
+            last_line: ago,
+            bar: None,
+            tokens: Arc::default(),
+            found_before: 0,
+            noted,
+            warned: false,
+        }
+    }
+
+    #[test]
+    fn time_that_is_left_is_never_nothing() {
+        assert_eq!(
+            (left_text(0.0), left_text(0.4), left_text(29.0)),
+            ("less than 1 s left".into(), "less than 1 s left".into(), "29 s left".into())
+        );
+    }
+
+    #[test]
+    fn what_was_there_before_makes_no_rate() {
+        // 900 of 1,000 bytes were here: the 50 that came in ten seconds say that 50 more take as long.
+        let line = step(Unit::Bytes, 950, 900).line();
+        assert!(line.ends_with("10 s left"), "{line}");
+        let nothing_yet = step(Unit::Bytes, 900, 900).line();
+        assert!(!nothing_yet.contains("left"), "{nothing_yet}");
+        // Questions without a model that computes have no rate at all.
+        let answered = step(Unit::Questions, 449, 0).line();
+        assert!(!answered.contains("left") && !answered.contains("/s"), "{answered}");
     }
 }

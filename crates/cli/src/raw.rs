@@ -153,9 +153,14 @@ impl RawArgs {
             Some(path) => TableWriter::create(path, self.overwrite)?,
             None => TableWriter::to_stream("standard output", Stdout::new()),
         };
+        // What cannot be written is told before a model is loaded.
+        let shared = shared_answers(self.cache.as_deref())?;
+        if let Some(path) = &self.manifest {
+            let begun = json!({"probity": env!("CARGO_PKG_VERSION"), "arguments_given": typed(arguments), "answered": null});
+            write_whole(path, |writer| writeln!(writer, "{begun:#}").context("cannot write the manifest"))?;
+        }
         let model = self.model.load(&mut reporter)?;
         interrupt::catch(global.progress);
-        let shared = shared_answers(self.cache.as_deref())?;
         let recorded = Recorded::new(&model, &answer_settings(model.options()), None, shared.as_ref())?;
         reporter.looks_up(recorded.found_so_far());
         let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);

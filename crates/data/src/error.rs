@@ -113,24 +113,34 @@ struct Cause {
     /// Each once.
     lines: Vec<usize>,
     error: String,
+    /// Whether others say the same of other values.
+    alike: bool,
     count: usize,
+}
+
+/// What is wrong without the values that are: texts in backquotes.
+fn cause_of(error: &LineError) -> (Option<String>, String) {
+    let text = error.to_string();
+    let kept = text.split('`').enumerate().map(|(part, text)| if part % 2 == 0 { text } else { "…" }).collect();
+    (error.field().map(str::to_owned), kept)
 }
 
 /// Problems by what is wrong, in the order in which causes come first.
 fn by_cause(problems: &[Problem]) -> Vec<Cause> {
     let mut causes: Vec<Cause> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut places: BTreeMap<(Option<String>, String), usize> = BTreeMap::new();
     for problem in problems {
         let text = problem.error.to_string();
-        let place = *places.entry(text.clone()).or_insert(causes.len());
+        let place = *places.entry(cause_of(&problem.error)).or_insert(causes.len());
         match causes.get_mut(place) {
             Some(cause) => {
                 cause.count += 1;
+                cause.alike |= cause.error != text;
                 if cause.lines.last() != Some(&problem.line) {
                     cause.lines.push(problem.line);
                 }
             }
-            None => causes.push(Cause { lines: vec![problem.line], error: text, count: 1 }),
+            None => causes.push(Cause { lines: vec![problem.line], error: text, alike: false, count: 1 }),
         }
     }
     causes
@@ -165,8 +175,9 @@ impl fmt::Display for Problems {
             (kept, _) => {
                 write!(f, "{} problems in {}", self.count(), self.file)?;
                 let mut told = 0;
-                for Cause { lines, error, count } in by_cause(kept).into_iter().take(LISTED) {
-                    write!(f, "\n  {}: {error}", self.places(&lines))?;
+                for Cause { lines, error, alike, count } in by_cause(kept).into_iter().take(LISTED) {
+                    let more = if alike { ", and the like" } else { "" };
+                    write!(f, "\n  {}: {error}{more}", self.places(&lines))?;
                     told += count;
                 }
                 if self.count() > told {

@@ -189,7 +189,7 @@ impl Mapping {
 
     /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`, `preference`.
     pub(crate) fn of_columns(columns: &[String]) -> Self {
-        if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name)) {
+        if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name), false) {
             return pairs;
         }
         let mut mapping = Self::default();

@@ -205,6 +205,10 @@ impl Plan {
         if partial.candidates.is_empty() && wrong.is_empty() {
             wrong.push(absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
         }
+        // Else whoever prefers the first place would be right.
+        if self.preference.as_ref().is_some_and(Column::is_constant) && ordinal.is_multiple_of(2) {
+            partial.candidates.reverse();
+        }
         for column in &self.references {
             match texts(column, row) {
                 Ok(texts) => partial.references.extend(texts),

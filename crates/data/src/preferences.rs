@@ -1,29 +1,80 @@
 //! The form in which preferences are published for training: `prompt`, `chosen`, `rejected`.
 
+use std::fmt;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::mapping::{Field, MapEntry, Mapping};
 
-/// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form.
+/// What the prompt may be called; the first that is there is it.
+const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
+
+/// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form. `start` holds that row, or as much of
+/// it as there is room for.
 pub(crate) fn mapping_of(start: &[u8]) -> Option<Mapping> {
-    let has = |name: &str| {
-        let quoted = format!("\"{name}\"");
-        start.windows(quoted.len()).any(|window| window == quoted.as_bytes())
-    };
-    (!has("candidates")).then(|| mapping(has)).flatten()
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let mut first = FirstRow::default();
+    // What is wrong with the row is told by who reads it, and a row that was cut has shown its keys until there.
+    let _ = serde_json::Deserializer::from_slice(start).deserialize_any(&mut first);
+    let has = |name: &str| first.keys.iter().any(|key| key == name);
+    (!has("candidates")).then(|| mapping(has, first.chosen_is_a_conversation)).flatten()
 }
 
-/// The same of columns.
-pub(crate) fn mapping(has: impl Fn(&str) -> bool) -> Option<Mapping> {
-    if !has("chosen") || !has("rejected") {
+/// The same of columns. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be judged without its question.
+pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> Option<Mapping> {
+    let prompt = PROMPTS.into_iter().find(|name| has(name));
+    if !has("chosen") || !has("rejected") || (prompt.is_none() && !holds_conversations) {
         return None;
     }
-    // Where the prompt is a part of the conversations it is found there.
-    let context = MapEntry { field: Field::Context, constant: true, column: String::new() };
-    let prompt: &[&str] = if has("prompt") { &["instruction=prompt"] } else { &[] };
-    let entries = prompt.iter().chain(&["candidate.chosen=chosen", "candidate.rejected=rejected", "preference:=chosen"]);
+    let context = ["context", "input"].into_iter().find(|name| has(name));
+    let context = MapEntry { field: Field::Context, constant: context.is_none(), column: context.unwrap_or_default().to_owned() };
+    let id = has("id").then(|| "id=id".to_owned());
+    let prompt = prompt.map(|name| format!("instruction={name}"));
+    let answers = ["candidate.chosen=chosen", "candidate.rejected=rejected", "preference:=chosen"].map(str::to_owned);
+    let entries = id.into_iter().chain(prompt).chain(answers);
     let entries = entries.map(|entry| entry.parse().expect("an entry")).chain([context]);
     Some(Mapping::new(entries).expect("each field once"))
+}
+
+/// The keys of the first row, alone or in a list.
+#[derive(Default)]
+struct FirstRow {
+    keys: Vec<String>,
+    chosen_is_a_conversation: bool,
+}
+
+impl<'de> Visitor<'de> for &mut FirstRow {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a row or a list of rows")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut row: A) -> Result<(), A::Error> {
+        while let Some(key) = row.next_key::<String>()? {
+            let is_chosen = key == "chosen";
+            self.keys.push(key);
+            if is_chosen {
+                self.chosen_is_a_conversation = before_the_answer(&row.next_value()?).is_some();
+            } else {
+                row.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
+        rows.next_element_seed(self).map(drop)
+    }
+}
+
+impl<'de> serde::de::DeserializeSeed<'de> for &mut FirstRow {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<(), D::Error> {
+        row.deserialize_any(self)
+    }
 }
 
 /// Messages as one text: of one, or of an answer, its content; else every turn with who says it. `None` of what is no list of messages.
@@ -78,6 +129,32 @@ mod tests {
             assert_eq!((&one.preference, one.context.as_str()), (&Some(Preference::Candidate("chosen".into())), ""), "{name}");
         }
         assert_eq!(samples("a.json", &array).len(), 2);
+    }
+
+    #[test]
+    fn an_answer_without_its_question_is_refused_and_other_names_of_it_are_found() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("p.jsonl");
+        std::fs::write(&path, r#"{"chosen": "Because.", "rejected": "No."}"#).expect("written");
+        assert!(Source::new(&path).samples().is_err());
+        let columns = samples("t.csv", "id,question,chosen,rejected\nq-7,Why?,Because.,No.\n");
+        assert_eq!((columns[0].id.as_str(), columns[0].instruction.as_deref()), ("q-7", Some("Why?")));
+        let named = r#"{"id": "q-7", "instruction": "Sum up", "input": "A text.", "chosen": "a", "rejected": "b"}"#;
+        let one = &samples("n.jsonl", named)[0];
+        assert_eq!((one.id.as_str(), one.instruction.as_deref(), one.context.as_str()), ("q-7", Some("Sum up"), "A text."));
+        // A text that says "chosen" is no such file.
+        let own = r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;
+        assert_eq!(samples("o.jsonl", own)[0].candidates.len(), 1);
+    }
+
+    #[test]
+    fn the_chosen_answer_stands_first_in_every_other_sample_and_a_long_first_row_is_read_whole() {
+        let row = |text: &str| format!("{{\"chosen\": \"{text}\", \"rejected\": \"No.\", \"prompt\": \"Why?\"}}\n");
+        let long = "x".repeat(300_000);
+        let all = samples("p.jsonl", &[row(&long), row("Because."), row("Because.")].concat());
+        assert_eq!(all[0].candidates[0].text.len(), 300_000);
+        let first: Vec<&str> = all.iter().map(|sample| sample.candidates[0].id.as_str()).collect();
+        assert_eq!(first, ["chosen", "rejected", "chosen"]);
     }
 
     #[test]

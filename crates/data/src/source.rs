@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::io::BufRead;
+use std::io::{BufRead, Cursor, Read};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -109,7 +109,7 @@ impl Source {
 
     fn open_either(&self, reader: impl BufRead + 'static, on_disk: bool, keep: usize) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
-        let mut reader = unpacked(reader, &file)?;
+        let mut reader = with_first_row(unpacked(reader, &file)?);
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
         refuse_foreign(start, &file)?;
@@ -175,6 +175,20 @@ impl Source {
         let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
         Ok(OpenRows { rows, unit })
     }
+}
+
+/// Bytes of the first row that are looked at to tell what the rows are.
+const FIRST_ROW: u64 = 1 << 20;
+
+/// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
+fn with_first_row(mut reader: Box<dyn BufRead>) -> Box<dyn BufRead> {
+    let mut start = Vec::new();
+    // Who reads on meets what failed here.
+    let _ = reader.by_ref().take(FIRST_ROW).read_until(b'\n', &mut start);
+    if start.trim_ascii_start().starts_with(b"[") {
+        let _ = reader.by_ref().take(FIRST_ROW).read_to_end(&mut start);
+    }
+    Box::new(Cursor::new(start).chain(reader))
 }
 
 /// What is no table at all is told as what it is.

@@ -51,7 +51,10 @@ Compare candidates in pairs and rank them: exact label probabilities, position b
 
 The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the probabilities of \
 the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of won comparisons unless --rank says \
-otherwise, and its rank in the context follows.
+otherwise (where all samples are pairs, its mean probability of being better), and its rank in the context follows.
+
+A model must be large enough to compare: the smallest ones name whichever text is shown first. What those can do without any label is \
+likelihood, `probity gpt-score`.
 
 Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both orders a judge without \
 that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both positions win equally often; it \
@@ -77,11 +80,12 @@ read like lines of the template, or hold one of its delimiters in brackets, are 
         let words = params.subject.words()?;
         let templates = words.iter().map(|w| load_templates(params, w, &layout)).collect::<Result<Vec<_>, _>>()?;
         let labels = LabelSet::words(&params.label_words.0)?;
-        let signature = signature(params, &layout, &templates, run);
+        let rank = params.rank.of(samples);
+        let signature = signature(params, rank, &layout, &templates, run);
         let precision = run.model().description().precision;
         let judge = Judge { params, samples, labels, layout, templates, precision };
         let judged = judge.judge(run)?;
-        report(params, samples, &gold, &judged, signature, run)
+        report(params, rank, samples, &gold, &judged, signature, run)
     }
 }
 
@@ -133,7 +137,7 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
     params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
 }
 
-fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
+fn signature(params: &ComparativeParams, rank: RankMethod, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
     let mut signature = params
         .subject
         .sign(Signature::new(Comparative::NAME, run.model()))
@@ -142,7 +146,7 @@ fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Templ
         .with("format", layout.name())
         .with("answer-prefix", &layout.answer_prefix)
         .with("pairs", &params.pairs)
-        .with("rank", &params.rank)
+        .with("rank", &rank)
         .with("debias", params.debias.as_str())
         .with("decide", &params.decide)
         .with("seed", &params.seed);
@@ -154,6 +158,7 @@ fn signature(params: &ComparativeParams, layout: &Layout, templates: &[Vec<Templ
 
 fn report(
     params: &ComparativeParams,
+    rank: RankMethod,
     samples: &[Sample],
     gold: &[GoldUse<'_>],
     judged: &Judged,
@@ -166,7 +171,7 @@ fn report(
     (0..one_candidate).for_each(|_| outcomes.add_named("one_candidate"));
     let unparsed_samples: usize = judged.verdicts.iter().filter_map(|v| v.samples).map(|tally| tally.unparsed).sum();
 
-    let cells = figures::cells(params, samples, judged);
+    let cells = figures::cells(params, rank, samples, judged);
     let mut position = figures::position_section();
     let cell_figures: Vec<CellFigures> = cells.iter().map(|cell| cell.figures(samples, gold)).collect();
     for figures in &cell_figures {
@@ -182,13 +187,13 @@ fn report(
     let scores: Vec<Vec<Vec<Option<f64>>>> =
         (0..params.subject.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
     figures::write_scores(params, samples, &cells, &scores, run)?;
-    let mut systems = gold::systems_section(params.rank.name());
+    let mut systems = gold::systems_section(rank.name());
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
     let (mut headline, averages, agreement, with_gold) = against_gold(params, samples, gold, &cells, &cell_figures, &scores);
     let verdict = (0..params.subject.attribute.len())
-        .map(|attribute| conclusion(params, samples, attribute, (&cells, &cell_figures), &scores[attribute], with_gold[attribute].as_ref()))
+        .map(|attribute| conclusion(params, samples, attribute, &cell_figures, &scores[attribute], with_gold[attribute].as_ref()))
         .collect();
     let preference = preference::figures(params, samples, &cells);
     headline.extend(preference::headline(&preference));
@@ -218,7 +223,7 @@ fn conclusion(
     params: &ComparativeParams,
     samples: &[Sample],
     attribute: usize,
-    (cells, figures): (&[Cell], &[CellFigures]),
+    figures: &[CellFigures],
     scores: &[Vec<Option<f64>>],
     gold: Option<&Figures>,
 ) -> Conclusion {
@@ -228,13 +233,10 @@ fn conclusion(
     let turning: f64 = of_attribute.iter().filter_map(|cell| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64)).sum();
     let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
     let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
-    // Of two candidates the mean probability of both orders decides: their share of won comparisons is a tie wherever the orders differ.
-    let pairs = samples.iter().all(|sample| sample.candidates.len() <= 2);
-    let of_pairs = pairs.then(|| figures::scores_of_mean_probabilities(samples, cells, attribute, RankMethod::MeanProb));
     let case = Case {
         about: (params.subject.attribute.len() > 1).then(|| name.clone()),
         samples,
-        scores: of_pairs.as_deref().unwrap_or(scores),
+        scores,
         gold,
         preferences: !params.subject.no_gold,
         turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
@@ -271,8 +273,7 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
-        let pooled =
-            gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of, params.rank));
+        let pooled = gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of));
         let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
         if params.template.len() > 1 {

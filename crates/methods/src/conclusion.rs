@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Figures, Interval, Range, Resampling, TIE_TOLERANCE, equalised, mean_interval, sign_test};
+use probity_stats::{Figures, Interval, Range, Resampling, equalised, mean_interval, order, sign_test};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -293,9 +293,7 @@ impl Meeting {
 
 /// 1 where the first is greater, ½ where rounding alone parts them.
 fn point(first: f64, second: f64) -> f64 {
-    let near = (first - second).abs() <= TIE_TOLERANCE * first.abs().max(second.abs());
-    match first.total_cmp(&second) {
-        _ if near => 0.5,
+    match order(first, second) {
         Ordering::Greater => 1.0,
         Ordering::Equal => 0.5,
         Ordering::Less => 0.0,

@@ -57,6 +57,9 @@ The prompt is plain text for every model, and the candidate follows it after one
 is the end of the text. The score is as much about how common a text's words are as about its quality: compare candidates for \
 one source, not across sources, and not across models.
 
+It needs no label and no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of summaries where the same model \
+asked to compare or to rate them says nothing. That a text is likely does not make it true or complete.
+
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;

@@ -185,9 +185,7 @@ mod tests {
         let method = method("compare").expect("registered");
         let matches = method.command().try_get_matches_from(["compare", "--attribute", "fluency"]).expect("valid");
         let params = method.params_in_force(&matches).expect("read");
-        for (name, value) in
-            [("pairs", "full"), ("rank", "win-ratio"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")]
-        {
+        for (name, value) in [("pairs", "full"), ("rank", "auto"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")] {
             assert_eq!(params[name], value, "{params:#}");
         }
     }

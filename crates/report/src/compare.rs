@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use probity_stats::Resampling;
+use probity_stats::{Resampling, order};
 
 use crate::measures::{Attribute, Measure, Of, Unit, ratio};
 use crate::plot::{Estimate, Figure, forest};
@@ -43,22 +43,17 @@ fn most_different(parts: &[Part]) -> Option<Table> {
             let comparable = *of != Of::Score || first.run.method() == second.run.method();
             comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
         });
-        let Some((of, (a, b))) = of.and_then(|of| Some((of, (one.measures.get(&of)?, other.measures.get(&of)?)))) else { continue };
-        let pair = Pair::new(a, b, &shared);
-        let mut gaps: Vec<(u32, f64, f64)> = pair
-            .first
-            .iter()
-            .zip(&pair.second)
-            .map(|(a, b)| (a.sample, a.sum / a.weight, b.sum / b.weight))
-            .filter(|(_, a, b)| a != b)
-            .collect();
-        gaps.sort_by(|x, y| (y.1 - y.2).abs().total_cmp(&(x.1 - x.2).abs()).then(x.0.cmp(&y.0)));
-        for (sample, a, b) in gaps.into_iter().take(DIFFERENT) {
+        let mut gaps = match of.and_then(|of| Some((of, one.measures.get(&of)?, other.measures.get(&of)?))) {
+            Some((of, a, b)) => Pair::new(a, b, &shared).gaps(of.title()),
+            None if first.run.method() == second.run.method() => score_gaps((first, one), (second, other), &shared),
+            None => continue,
+        };
+        gaps.retain(|gap| order(gap.a, gap.b).is_ne());
+        gaps.sort_by(|x, y| (y.a - y.b).abs().total_cmp(&(x.a - x.b).abs()).then(x.sample.cmp(&y.sample)));
+        for Gap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
             let id = first.facts.ids.text(sample).to_owned();
             let numbers = [a, b, a - b].map(|value| Cell::Number(value, 3));
-            table
-                .rows
-                .push([Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::text(of.title())].into_iter().chain(numbers).collect());
+            table.rows.push([Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::Text(of)].into_iter().chain(numbers).collect());
         }
     }
     table.note(format!(
@@ -67,6 +62,33 @@ fn most_different(parts: &[Part]) -> Option<Table> {
         second.run.name()
     ));
     (!table.rows.is_empty()).then_some(table)
+}
+
+/// How far two runs are apart on a sample.
+struct Gap {
+    /// In the first run.
+    sample: u32,
+    /// What differs.
+    of: String,
+    a: f64,
+    b: f64,
+}
+
+/// Where nothing says who is right, as of two candidates without gold, the score on which two runs of one method are farthest apart, by sample.
+fn score_gaps((first, one): (&Part, &Attribute), (second, other): (&Part, &Attribute), shared: &BTreeMap<u32, u32>) -> Vec<Gap> {
+    let named = |part: &Part, attribute: &Attribute| -> BTreeMap<(u32, String), f64> {
+        attribute.scores.iter().map(|score| ((score.sample, part.facts.candidates.text(score.candidate).to_owned()), score.score)).collect()
+    };
+    let scores = named(first, one);
+    let mut widest: BTreeMap<u32, Gap> = BTreeMap::new();
+    for ((sample, candidate), b) in named(second, other) {
+        let Some(sample) = shared.get(&sample).copied() else { continue };
+        let Some(a) = scores.get(&(sample, candidate.clone())).copied() else { continue };
+        if widest.get(&sample).is_none_or(|gap| (a - b).abs() > (gap.a - gap.b).abs()) {
+            widest.insert(sample, Gap { sample, of: format!("score of {candidate}"), a, b });
+        }
+    }
+    widest.into_values().collect()
 }
 
 /// What each run says and how far to trust it.
@@ -113,6 +135,12 @@ impl Pair {
         let both = second.units.iter().filter_map(|unit| Some((*by_sample.get(shared.get(&unit.sample)?)?, *unit)));
         let (first, second) = both.unzip();
         Self { first, second }
+    }
+
+    /// How far the runs are apart on each sample.
+    fn gaps(&self, of: &str) -> Vec<Gap> {
+        let gap = |(a, b): (&Unit, &Unit)| Gap { sample: a.sample, of: of.to_owned(), a: a.sum / a.weight, b: b.sum / b.weight };
+        self.first.iter().zip(&self.second).map(gap).collect()
     }
 
     fn kept(&self, kept: &[usize]) -> Option<f64> {

@@ -130,9 +130,7 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let met: u32 = pairs.cells.values().map(|cell| cell.1).sum();
     let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
     if systems < 3 {
-        return Err(format!(
-            "No comparison matrix{named}: {systems} candidate ids have one figure between them, the win rate that the verdict tells."
-        ));
+        return Err(format!("No comparison matrix{named}: {systems} candidate ids have one win rate between them, which takes no matrix."));
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
@@ -141,7 +139,8 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
             format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems.")
         } else {
             format!(
-                "No comparison matrix{named}: most of its {cells} cells have fewer than three comparisons; more samples or more --pairs would fill it."
+                "No comparison matrix{named}: its {cells} cells have {} comparisons each on average; from 3 on there is one. More samples or more --pairs would fill it.",
+                fixed(f64::from(met) / cells as f64, 1)
             )
         });
     }

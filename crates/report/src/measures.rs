@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_stats::{
-    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy, per_context,
+    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, order, pairwise_accuracy, per_context,
     ratio_interval, spearman, system_estimate,
 };
 use serde::Serialize;
@@ -179,7 +179,7 @@ fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
     let preferred = facts.samples[group[0].sample as usize].preferred;
     let Some(own) = preferred.and_then(|id| group.iter().find(|s| s.candidate == id)) else { return (0.0, 0.0) };
     let others = group.iter().filter(|s| s.candidate != own.candidate).map(|s| s.score);
-    match others.reduce(f64::max).map(|best| own.score.total_cmp(&best)) {
+    match others.reduce(f64::max).map(|best| order(own.score, best)) {
         None => (0.0, 0.0),
         Some(Ordering::Greater) => (1.0, 1.0),
         Some(Ordering::Equal) => (0.5, 1.0),

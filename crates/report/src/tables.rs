@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::measures::{Attribute, Of};
 use crate::run::Run;
 use crate::table::{Cell, Table, fixed};
-use crate::text::{thousands, visible_line};
+use crate::text::{thousands, tokens_text, visible_line};
 
 /// What the run is: model, data, machine, cost, state.
 pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
@@ -62,8 +62,8 @@ fn cost(run: &Run) -> Option<String> {
     let whole = |name: &str| cost[name].as_u64().map(thousands);
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
     let questions = format!("{} questions{seconds}", whole("requests")?);
-    let tokens = whole("tokens_computed").zip(whole("tokens_unshared"));
-    Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {computed} tokens computed of {all}")))
+    let tokens = cost["tokens_computed"].as_u64().zip(cost["tokens_unshared"].as_u64());
+    Some(tokens.map_or(questions.clone(), |(computed, all)| format!("{questions}; {}", tokens_text(computed, all))))
 }
 
 /// How answers ended, and how probable the labels were.

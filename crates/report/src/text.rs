@@ -48,3 +48,21 @@ pub fn thousands(number: u64) -> String {
     }
     grouped
 }
+/// What was computed of what was asked; where guesses came to nothing it is more.
+pub fn tokens_text(computed: u64, unshared: u64) -> String {
+    match computed.checked_sub(unshared) {
+        Some(in_vain) if in_vain > 0 => format!("{} tokens computed, {} of them guessed in vain", thousands(computed), thousands(in_vain)),
+        _ => format!("{} tokens computed of {}", thousands(computed), thousands(unshared)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_tokens_than_were_asked_for_are_told_as_guesses() {
+        assert_eq!(tokens_text(608, 1_647), "608 tokens computed of 1,647");
+        assert_eq!(tokens_text(647, 608), "647 tokens computed, 39 of them guessed in vain");
+    }
+}

@@ -383,6 +383,37 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
 }
 
 #[test]
+fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
+    // Two candidates, no gold and no preference, compared: as an A/B test has it.
+    let pair = |p: [f64; 2]| {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, rows: Vec<Value>| {
+            fs::write(folder.path().join(name), rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n").expect("written");
+        };
+        let candidates = serde_json::json!([{"id": "new", "text": "n"}, {"id": "old", "text": "o"}]);
+        write("samples.jsonl", ["s1", "s2"].map(|id| serde_json::json!({"id": id, "context": "c", "candidates": candidates})).into());
+        let comparison = |(id, p): (&str, f64)| serde_json::json!({"item": id, "attribute": "q", "candidate_i": "new", "candidate_j": "old", "p": p, "outcome": "scored"});
+        write("comparisons.jsonl", ["s1", "s2"].into_iter().zip(p).map(comparison).collect());
+        let scores = |(id, p): (&str, f64)| {
+            [("new", p), ("old", 1.0 - p)]
+                .map(|(name, score)| serde_json::json!({"item": id, "attribute": "q", "candidate": name, "score": score}))
+        };
+        write("scores.jsonl", ["s1", "s2"].into_iter().zip(p).flat_map(scores).collect());
+        write("summary.json", vec![serde_json::json!({"method": "compare", "outcomes": {"scored": 2}})]);
+        let files = ["samples.jsonl", "comparisons.jsonl", "scores.jsonl", "summary.json"];
+        let manifest = serde_json::json!({"probity_run": 1, "status": "finished", "command": "compare", "files": files});
+        write("manifest.json", vec![manifest]);
+        folder
+    };
+    let (first, second) = (pair([0.75, 0.5]), pair([0.25, 0.5]));
+    let (one, two) = (first.path().to_path_buf(), second.path().to_path_buf());
+    let listed = table(&report(&[&one, &two]), "different").clone();
+    assert_eq!(listed.rows.len(), 1, "{listed:?}");
+    assert_eq!(listed.rows[0][..3], [Cell::Sample(0, "s1".into()), Cell::Text("q".into()), Cell::Text("score of new".into())]);
+    assert_eq!(listed.rows[0][5], Cell::Number(0.5, 3));
+}
+
+#[test]
 fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     let (_folder, path) = made(SMALL);
     let mut summary: Value = serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
@@ -423,7 +454,10 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
     write("scores.jsonl", &both(&score));
     let report = report(&[&folder.path().to_owned()]);
     let notes: Vec<&str> = report.notes().map(|(_, note)| note).collect();
-    assert!(notes.iter().any(|note| note.contains("have fewer than three comparisons")), "both samples have the same ids: {notes:?}");
+    assert!(
+        notes.iter().any(|note| note.contains("32 cells have 2.0 comparisons each on average")),
+        "both samples have the same ids: {notes:?}"
+    );
     assert!(!notes.iter().any(|note| note.contains("differ from sample to sample")), "{notes:?}");
 }
 

@@ -3,6 +3,8 @@
 //! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps, differs in its last digits. Ranked, that noise becomes a verdict. So whatever
 //! ranks values, or asks which of two is greater, first makes those equal that rounding alone tells apart.
 
+use std::cmp::Ordering;
+
 /// Values nearer to each other than this share of the list's largest magnitude are equal. Sums of a million terms stay below it; values that people or models tell apart do not come near it.
 pub const TIE_TOLERANCE: f64 = 1e-12;
 
@@ -31,6 +33,13 @@ pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
     result
 }
 
+/// Which of two is greater; equal where rounding alone may part them: [`equalised`] for a list of two.
+#[must_use]
+pub fn order(first: f64, second: f64) -> Ordering {
+    let near = (first - second).abs() <= TIE_TOLERANCE * first.abs().max(second.abs());
+    if near { Ordering::Equal } else { first.total_cmp(&second) }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -42,6 +51,13 @@ mod tests {
         assert_eq!(equalised(&[2.0, 1.999_999_999_999_999_6, 1.0, 2.0]), [2.0, 2.0, 1.0, 2.0]);
         assert_eq!(equalised(&[0.1 + 0.2, 0.3]).windows(2).filter(|w| w[0] == w[1]).count(), 1);
         assert_eq!(equalised_within(&[-1.24e-15, -1.39e-15, 1e-16], 1e-9), [-1.24e-15; 3]);
+    }
+
+    #[test]
+    fn of_two_that_rounding_alone_parts_none_is_greater() {
+        assert_eq!(order(0.1 + 0.2, 0.3), Ordering::Equal);
+        assert_eq!((order(0.3, 0.3 + 1e-9), order(-1e-15, -2e-15), order(0.0, -0.0)), (Ordering::Less, Ordering::Greater, Ordering::Equal));
+        assert_eq!(order(f64::INFINITY, 1.0), Ordering::Greater);
     }
 
     #[test]

@@ -135,6 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scores_that_rounding_alone_parts_are_tied() {
+        // One pair is tied, two are concordant: 2 / √(2 · 3).
+        let tau = crate::kendall_tau_b(&[0.1 + 0.2, 0.3, 0.9], &[1.0, 2.0, 3.0]).expect("defined");
+        assert!((tau - 2.0 / 6.0_f64.sqrt()).abs() < 1e-12, "{tau}");
+    }
+
+    #[test]
     fn exact_p_values_are_those_of_all_orders() {
         // Of the 24 orders of four, 1, 3, 5, 6, 5, 3 and 1 have 0 to 6 inversions.
         for (inversions, expected) in [(0, 2.0 / 24.0), (1, 8.0 / 24.0), (2, 18.0 / 24.0), (3, 1.0)] {

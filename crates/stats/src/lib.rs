@@ -26,7 +26,7 @@ pub use alpha::{Level, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
 pub use debias::{Debias, PositionBias, order_gap};
-pub use equal::{TIE_TOLERANCE, equalised, equalised_within};
+pub use equal::{TIE_TOLERANCE, equalised, equalised_within, order};
 pub use figures::{CorrelationFigures, Figures, POOLED_LIMIT, Pooled};
 pub use interval::{Estimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};

@@ -99,6 +99,12 @@ mod tests {
     }
 
     #[test]
+    fn scores_that_rounding_alone_parts_are_tied() {
+        let found = pairwise_accuracy([(&[0.1 + 0.2, 0.3][..], &[1.0, 2.0][..])]);
+        assert_eq!(found, PairwiseAccuracy { tied: 1, accuracy: Some(0.5), ..Default::default() });
+    }
+
+    #[test]
     fn comparisons_are_counted_one_by_one_against_the_threshold() {
         let c = |i, j, p| Comparison { i, j, p };
         let all = [c(0, 1, 0.8), c(1, 0, 0.7), c(0, 2, 0.6), c(2, 2, 0.9), c(1, 2, 0.1)];

@@ -172,6 +172,12 @@ mod tests {
     }
 
     #[test]
+    fn scores_that_rounding_alone_parts_are_tied() {
+        let found = tie_calibration([(&[0.1 + 0.2, 0.3, 0.9][..], &[1.0, 2.0, 3.0][..])]).expect("pairs");
+        assert_eq!(found.as_is, TiedPairs { concordant: 2, tied_predicted: 1, ..TiedPairs::default() });
+    }
+
+    #[test]
     fn no_more_ties_are_made_where_they_do_not_help() {
         let found = tie_calibration([(&[1.0, 2.0, 3.0][..], &[1.0, 2.0, 3.0][..])]).expect("pairs");
         assert_eq!((found.epsilon, found.accuracy, found.uncalibrated), (0.0, 1.0, 1.0));

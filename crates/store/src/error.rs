@@ -28,6 +28,12 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// A file is named where a folder is made.
+    #[error("{} is the name of a file, and a run is a folder of several files\n\nhint: --out {}", path.display(), path.with_extension("").display())]
+    NamesAFile {
+        /// What was named.
+        path: PathBuf,
+    },
     /// A file's name is not a plain name inside the run folder.
     #[error("`{}` is not the name of a file in a run folder", name.escape_debug())]
     BadName {

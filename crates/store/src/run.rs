@@ -77,6 +77,9 @@ impl RunFolder {
     ///
     /// What this cannot tell: whether a run that is to be resumed is the same ([`RunInfo::difference`]).
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
+        if names_a_file(path) {
+            return Err(StoreError::NamesAFile { path: path.to_owned() });
+        }
         let there = path.ancestors().find(|part| part.exists());
         if there.is_some_and(|part| !part.is_dir()) {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
@@ -182,6 +185,13 @@ impl RunFolder {
     fn write_manifest(&self) -> Result<(), StoreError> {
         write_json(&self.path.join(MANIFEST), &self.manifest)
     }
+}
+
+/// Whether a path that is no folder yet is called as files are: a run writes several into a folder.
+fn names_a_file(path: &Path) -> bool {
+    const FILES: [&str; 9] = ["jsonl", "json", "csv", "tsv", "txt", "html", "parquet", "md", "gz"];
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    !path.is_dir() && extension.is_some_and(|extension| FILES.contains(&extension.to_ascii_lowercase().as_str()))
 }
 
 /// The database of answers, and the files that it has beside it while it is open.

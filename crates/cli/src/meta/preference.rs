@@ -1,7 +1,7 @@
 //! A metric's choices against people's preferences.
 
 use probity_data::Preference;
-use probity_stats::{Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval};
+use probity_stats::{Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order};
 use serde::Serialize;
 
 use super::align::Aligned;
@@ -67,7 +67,7 @@ fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, 
         Preference::Candidate(id) => Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?),
     };
     let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let at_best: Vec<usize> = (0..scores.len()).filter(|candidate| scores[*candidate] == highest).collect();
+    let at_best: Vec<usize> = (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
     let best = if let [only] = at_best[..] { Some(only) } else { None };
     let hit = match preferred {
         Some(own) if best == Some(own) => 1.0,

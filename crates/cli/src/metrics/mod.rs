@@ -86,6 +86,11 @@ impl MetricsArgs {
             return Ok(Done::Success);
         }
         let mut reporter = Reporter::new(global);
+        let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
+        // Before a model is loaded.
+        if let Some(out) = &self.out {
+            RunFolder::look(out, existing)?;
+        }
         let choices = choose(&self.metric.join(","))?;
         let material = self.material.read(&choices)?;
         let models = self.models.load(&choices, &mut reporter)?;
@@ -95,7 +100,6 @@ impl MetricsArgs {
         let summary = match &self.out {
             None => score(&ready, &material, &mut reporter, &mut |_, _, _| Ok(()))?,
             Some(out) => {
-                let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
                 let mut folder =
                     RunFolder::create(out, existing, info(&ready, &material, &self.models.described(&models), typed(arguments))?)?;
                 let result = into_folder(&ready, &material, &mut reporter, &mut folder);

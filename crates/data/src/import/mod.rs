@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use probity_lm::nearest;
 
-use crate::line_error::{LineError, shown};
+use crate::line_error::{LineError, in_words, shown};
 use crate::open::{file_name, read_whole};
 use crate::{DataError, JsonLines, Sample};
 
@@ -102,7 +102,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
         let path = e.path().to_string();
-        Malformed { path: if path == "." { String::new() } else { path }, why: shown(&without_place(e.into_inner().to_string())) }
+        Malformed {
+            path: if path == "." { String::new() } else { path },
+            why: shown(&in_words(&without_place(e.into_inner().to_string()))),
+        }
     })?;
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
     Ok(value)

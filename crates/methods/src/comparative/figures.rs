@@ -4,7 +4,7 @@ use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
     Comparison, Comparisons, Conditionals, Debias as Weight, EXACT_SEARCH, Figures, LikelihoodRanking, PairwiseAccuracy, PositionBias,
-    RankMethod, average_ranks, comparison_accuracy, equalised,
+    RankMethod, average_ranks, comparison_accuracy,
 };
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub(super) struct Cell {
 }
 
 /// Groups verdicts and estimates the debiasing weights.
-pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
+pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
     let templates = params.template.len();
     let mut comparisons: Vec<Vec<Vec<Comparison>>> = vec![vec![Vec::new(); samples.len()]; params.subject.attribute.len() * templates];
     let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
@@ -51,7 +51,7 @@ pub(super) fn cells(params: &ComparativeParams, samples: &[Sample], judged: &Jud
             template_name: params.template[index % templates].clone(),
             items,
             weighted,
-            rank: params.rank,
+            rank,
             mass: Mass::of(masses.into_iter()),
         });
     }
@@ -280,26 +280,24 @@ pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f6
         let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();
         scores.and_then(mean)
     };
-    let averages =
-        |(item, scores): (usize, &Vec<Option<f64>>)| equal_scores((0..scores.len()).map(|candidate| average(item, candidate)).collect());
+    let averages = |(item, scores): (usize, &Vec<Option<f64>>)| {
+        let rank = cells[0].rank;
+        equal_scores(rank, (0..scores.len()).map(|candidate| average(item, candidate)).collect())
+    };
     first.iter().enumerate().map(averages).collect()
 }
 
 /// The same scores, those that rounding alone tells apart as one number.
-fn equal_scores(scores: Vec<Option<f64>>) -> Vec<Option<f64>> {
-    let mut equal = equalised(&scores.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
+fn equal_scores(rank: RankMethod, scores: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    let mut equal = rank.equalised(&scores.iter().copied().flatten().collect::<Vec<f64>>()).into_iter();
     scores.into_iter().map(|score| score.and_then(|_| equal.next())).collect()
 }
 
 /// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of comparisons that every template has.
-pub(super) fn scores_of_mean_probabilities(
-    samples: &[Sample],
-    cells: &[Cell],
-    attribute: usize,
-    rank: RankMethod,
-) -> Vec<Vec<Option<f64>>> {
-    let of_templates: Vec<Vec<Comparisons>> = cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::all_reweighted).collect();
-    let Some(first) = of_templates.first() else { return Vec::new() };
+pub(super) fn scores_of_mean_probabilities(samples: &[Sample], cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+    let of_attribute: Vec<&Cell> = cells.iter().filter(|cell| cell.attribute == attribute).collect();
+    let of_templates: Vec<Vec<Comparisons>> = of_attribute.iter().map(|cell| cell.all_reweighted()).collect();
+    let (Some(cell), Some(first)) = (of_attribute.first(), of_templates.first()) else { return Vec::new() };
     let p_of = |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
     let averaged = |(item, sample): (usize, &Sample)| {
         let mean_p = |c: &Comparison| {
@@ -309,7 +307,7 @@ pub(super) fn scores_of_mean_probabilities(
         of_sample(sample, first[item].judged().iter().filter_map(mean_p))
     };
     let items: Vec<Comparisons> = samples.iter().enumerate().map(averaged).collect();
-    ranked(rank, &items)
+    ranked(cell.rank, &items)
 }
 
 #[derive(Serialize)]

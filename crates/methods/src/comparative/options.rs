@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use probity_data::Sample;
 use probity_stats::RankMethod;
 use serde::{Serialize, Serializer};
 
@@ -33,10 +34,12 @@ pub struct ComparativeParams {
     #[arg(long, default_value = "full", value_name = "SCHEME")]
     pub pairs: Pairs,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the order under which the
-    /// probabilities are most likely; with `hard-` the decisions, as likely as the judge's own statistics make them (eq. 13), or, with
-    /// `-symmetric`, as those of a judge without a preference for a place.
-    #[arg(long, default_value_t = RankMethod::WinRatio, value_parser = rank_parser(), value_name = "METHOD")]
-    pub rank: RankMethod,
+    /// probabilities are most likely (the most likely of all orders up to 20 texts, else the best that searches find, with how far from it that may
+    /// be); with `hard-` the decisions, as likely as the judge's own statistics make them (eq. 13), or, with `-symmetric`, as those of a judge
+    /// without a preference for a place. `auto`: the share of wins, but where all samples are pairs the mean probability, since a pair whose verdict
+    /// turns with the order has won once each.
+    #[arg(long, default_value_t, value_parser = rank_parser(), value_name = "METHOD")]
+    pub rank: Ranking,
     /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both orders count.
     #[arg(long, value_enum, default_value_t)]
     pub debias: Debias,
@@ -61,8 +64,47 @@ pub struct ComparativeParams {
     pub seed: u64,
 }
 
-fn rank_parser() -> impl TypedValueParser<Value = RankMethod> {
-    PossibleValuesParser::new(RankMethod::ALL.map(RankMethod::name)).try_map(|name| name.parse::<RankMethod>())
+fn rank_parser() -> impl TypedValueParser<Value = Ranking> {
+    let names = std::iter::once(AUTO).chain(RankMethod::ALL.map(RankMethod::name));
+    PossibleValuesParser::new(names).try_map(|name| if name == AUTO { Ok(Ranking::Auto) } else { name.parse().map(Ranking::By) })
+}
+
+const AUTO: &str = "auto";
+
+/// How comparisons become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ranking {
+    /// By what the samples are.
+    #[default]
+    Auto,
+    /// As told.
+    By(RankMethod),
+}
+
+impl Ranking {
+    /// What is in force for these samples.
+    pub(super) fn of(self, samples: &[Sample]) -> RankMethod {
+        match self {
+            Self::By(method) => method,
+            Self::Auto if samples.iter().all(|sample| sample.candidates.len() <= 2) => RankMethod::MeanProb,
+            Self::Auto => RankMethod::WinRatio,
+        }
+    }
+}
+
+impl fmt::Display for Ranking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str(AUTO),
+            Self::By(method) => method.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Ranking {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Over which comparisons one debiasing weight is estimated.

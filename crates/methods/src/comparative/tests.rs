@@ -95,6 +95,83 @@ fn the_analyses_leave_out_a_candidate_that_could_not_be_judged() {
 }
 
 #[test]
+fn of_few_comparisons_the_median_over_those_drawn_debiases_them() {
+    // Every p is above one half: decided there, all candidates win half of a full set, and subsets say next to nothing.
+    let biased = summary(&format!("{COMPARE} --analyses --analysis-runs 20"), &samples(), &pair_judge(0.5, 8.0));
+    let rows = at(&biased.values, "/analyses/subsets").as_array().expect("some");
+    let of = |row: &Value, way: &str| row[way].as_f64().expect("defined");
+    let full = rows.iter().find(|row| row["scheme"] == "symmetric" && row["comparisons"] == 12).expect("the full set");
+    assert_eq!((of(full, "spearman"), of(full, "debiased_on_drawn")), (0.0, 1.0));
+    let few: Vec<&Value> = rows.iter().filter(|row| row["scheme"] == "random" && row["comparisons"] == 4).collect();
+    let [few] = few[..] else { panic!("{rows:?}") };
+    assert!(of(few, "debiased_on_drawn") > of(few, "spearman") + 0.1, "{few}");
+    assert_ne!(of(few, "debiased_on_drawn"), of(few, "debiased"), "the median over all is another");
+}
+
+#[test]
+fn probabilities_of_templates_are_averaged_behind_their_debiasing() {
+    // Template 1 sees the difference of qualities but leans to one side; template 2 sees it turned around and half as large, and leans to the other.
+    let model = ScriptedModel::from_probabilities(|request| {
+        let shown = qualities(&request.prompt);
+        let of_second = request.prompt.text().starts_with("Below");
+        let (scale, bias) = if of_second { (-0.5, -4.0) } else { (1.0, 4.0) };
+        let p = crate::testing::sigmoid(scale * (shown[0] - shown[1]) + bias);
+        vec![p, 1.0 - p]
+    });
+    let both = summary(&format!("{COMPARE} --template 1 --template 2 --rank mean-prob"), &samples(), &model);
+    let of = |name: &str| figure(&both, &format!("/gold/0/{name}/spearman/mean"));
+    assert_eq!(at(&both.values, "/prompts/0/gold/debiased/spearman/mean"), 1.0);
+    assert_eq!(at(&both.values, "/prompts/1/gold/debiased/spearman/mean"), -1.0);
+    // The stronger template decides once both are debiased.
+    assert_eq!(of("scores_of_mean_probabilities"), 1.0);
+    let titles: Vec<&str> = both.sections.iter().flat_map(|s| &s.rows).flatten().map(String::as_str).collect();
+    assert!(titles.contains(&"mean of templates' probabilities"), "{titles:?}");
+}
+
+#[test]
+fn a_result_says_which_search_its_most_likely_orders_come_from() {
+    let search = |candidates: usize, rank: &str| {
+        let golds: Vec<f64> = (0..candidates).map(|k| k as f64).collect();
+        // Whims that no order fits.
+        let whims = ScriptedModel::from_probabilities(|request| {
+            let shown = qualities(&request.prompt);
+            let p = ((shown[0] * 23.0 + shown[1] + 1.0) * 5.0 * 0.618_033_988_749_895).fract();
+            vec![p, 1.0 - p]
+        });
+        let found = summary(&format!("{COMPARE} --rank {rank}"), &[sample("a", &golds)], &whims);
+        let notes = notes(&found);
+        (at(&found.values, "/prompts/0/search").clone(), notes)
+    };
+    let (few, _) = search(6, "likelihood");
+    assert_eq!((&few["exact"], &few["local"], &few["conditionals"]), (&1.into(), &0.into(), &Value::Null));
+    let (many, notes) = search(22, "likelihood");
+    assert_eq!((&many["exact"], &many["local"]), (&0.into(), &1.into()));
+    assert!(many["largest_gap"].as_f64().is_some_and(|gap| gap >= 0.0) && notes.contains("nats"), "{many} {notes}");
+    let (hard, _) = search(6, "hard-likelihood");
+    assert!(hard["conditionals"].is_object(), "{hard}");
+}
+
+#[test]
+fn of_pairs_the_scores_are_mean_probabilities_and_say_what_the_verdict_says() {
+    // The first one shown wins every comparison, by more where it is the better one.
+    let pairs: Vec<Sample> = (0..4_u8)
+        .map(|k| {
+            let mut pair = sample(&format!("p{k}"), &[2.0, 1.0]);
+            pair.preference = Some(Preference::Candidate(pair.candidates[0].id.clone()));
+            pair
+        })
+        .collect();
+    let (result, output) = run("compare --attribute coherence --debias none", &pairs, &pair_judge(0.5, 8.0));
+    let found = result.expect("runs");
+    assert!(found.signature.to_string().contains("rank:mean-prob"), "{}", found.signature);
+    assert!(output.rows("scores").iter().all(|row| row["score"].as_f64().is_some_and(|score| score != 0.5)));
+    assert_eq!(figure(&found, "/preference/0/both_orders/accuracy"), 1.0);
+    let (result, output) = run("compare --attribute coherence --debias none --rank win-ratio", &pairs, &pair_judge(0.5, 8.0));
+    assert!(result.expect("runs").signature.to_string().contains("rank:win-ratio"));
+    assert!(output.rows("scores").iter().all(|row| row["score"] == 0.5));
+}
+
+#[test]
 fn a_judge_that_favours_the_first_is_debiased_to_one_half_and_regains_its_ranking() {
     let biased = pair_judge(0.5, 8.0);
     for debias in ["global", "per-attribute", "per-prompt"] {

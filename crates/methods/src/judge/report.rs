@@ -3,7 +3,7 @@
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_stats::{
-    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha, mean_interval,
+    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha, mean_interval, order,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -107,6 +107,8 @@ struct PreferenceFigures {
     correct: usize,
     tied: usize,
     wrong: usize,
+    /// The share of all samples with a preferred candidate in which it has the best score alone: as papers count, ties and what was not judged as wrong.
+    right_of_all: Option<f64>,
     /// Samples in which some candidate has no score.
     not_judged: usize,
     /// Left out: people saw no difference.
@@ -138,7 +140,7 @@ impl PreferenceFigures {
                 continue;
             };
             let best = all.iter().enumerate().filter(|(k, _)| *k != better).map(|(_, s)| *s).fold(f64::NEG_INFINITY, f64::max);
-            let (count, point) = match all[better].total_cmp(&best) {
+            let (count, point) = match order(all[better], best) {
                 std::cmp::Ordering::Greater => (&mut figures.correct, 1.0),
                 std::cmp::Ordering::Equal => (&mut figures.tied, 0.5),
                 std::cmp::Ordering::Less => (&mut figures.wrong, 0.0),
@@ -147,6 +149,8 @@ impl PreferenceFigures {
             points.push(point);
         }
         figures.accuracy = mean(points.iter().copied());
+        let all = points.len() + figures.not_judged;
+        figures.right_of_all = (all > 0).then(|| figures.correct as f64 / all as f64);
         figures.interval = share_interval(&points).ok();
         figures
     }
@@ -416,12 +420,30 @@ impl<'s> Verdicts<'s> {
 }
 
 fn preference_section(figures: &[Figures<'_>]) -> Section {
-    let columns = ["attribute", "judge", "accuracy", "95 % interval", "correct", "tied", "wrong", "not judged", "given order", "turned"];
+    let columns = [
+        "attribute",
+        "judge",
+        "accuracy",
+        "95 % interval",
+        "right of all",
+        "correct",
+        "tied",
+        "wrong",
+        "not judged",
+        "given order",
+        "turned",
+    ];
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let Some(preference) = &one.preference else { continue };
         let counts = [preference.correct, preference.tied, preference.wrong, preference.not_judged].map(|count| count.to_string());
-        let heads = [one.attribute.to_owned(), one.judge.to_owned(), number(preference.accuracy), percent(preference.interval)];
+        let heads = [
+            one.attribute.to_owned(),
+            one.judge.to_owned(),
+            number(preference.accuracy),
+            percent(preference.interval),
+            number(preference.right_of_all),
+        ];
         table.push(heads.into_iter().chain(counts).chain([preference.given_order, preference.turned_order].map(number)));
     }
     table.note("Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has 0.5.");

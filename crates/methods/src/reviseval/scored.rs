@@ -3,6 +3,7 @@
 use probity_data::Sample;
 use probity_lm::Outcome;
 use probity_metrics::{Choice as Chosen, Item, Metric, MetricError, Models, Score};
+use probity_stats::order;
 use serde_json::{Value, json};
 
 use super::options::{Reference, item};
@@ -103,7 +104,7 @@ impl Scored {
     fn preferred(&self, scores: &[Option<f64>]) -> Decided {
         let [Some(first), Some(second)] = scores else { return Decided::none(Outcome::Empty) };
         let (first, second) = if self.lower_is_better { (second, first) } else { (first, second) };
-        Decided::chosen(match first.total_cmp(second) {
+        Decided::chosen(match order(*first, *second) {
             std::cmp::Ordering::Greater => Choice::First,
             std::cmp::Ordering::Less => Choice::Second,
             std::cmp::Ordering::Equal => Choice::Tie,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use maud::html;
 
 use super::{Axis, Figure, WIDTH, label, unit, x_axis, y_axis};
+use crate::text::visible_line;
 
 /// So many series have a look of their own.
 pub(crate) const SERIES: usize = 6;
@@ -32,9 +33,13 @@ pub(crate) enum Along<'a> {
     Names(&'a [String]),
 }
 
-/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn.
-pub(crate) fn lines(id: String, title: String, caption: String, along: &Along<'_>, above: &str, series: &[Series]) -> Option<Figure> {
-    let series: Vec<&Series> = series.iter().filter(|one| !one.points.is_empty()).take(SERIES).collect();
+/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the others.
+pub(crate) fn lines(id: String, title: String, mut caption: String, along: &Along<'_>, above: &str, series: &[Series]) -> Option<Figure> {
+    let mut series: Vec<&Series> = series.iter().filter(|one| !one.points.is_empty()).collect();
+    let others: Vec<String> = series.split_off(SERIES.min(series.len())).iter().map(|one| visible_line(&one.name)).collect();
+    if !others.is_empty() {
+        let _ = write!(caption, " Not drawn: {}.", others.join(", "));
+    }
     let points = || series.iter().flat_map(|one| &one.points);
     let ends = |values: Vec<f64>| crate::histogram::range(&values);
     let (low_x, high_x) = ends(points().map(|point| point.x).collect())?;

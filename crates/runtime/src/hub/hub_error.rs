@@ -228,7 +228,8 @@ impl HubError {
     /// Why a file of a repository that was just seen did not come.
     pub(super) fn of_transfer(client: &Client, name: &HubName, file: &RemoteFile, have: u64, error: RequestError) -> Self {
         match error {
-            RequestError::Status { status: 401 | 403, .. } => Self::Gated {
+            // The store behind the hub says 403 too, of a link that has expired: only the hub knows of terms.
+            RequestError::Status { code: Some(code), .. } if code == "GatedRepo" => Self::Gated {
                 repo: name.repo.clone(),
                 name: name.to_string(),
                 endpoint: client.endpoint().to_owned(),

@@ -57,6 +57,11 @@ pub trait Progress {
         let _ = (what, total);
     }
 
+    /// So many bytes of the step were done before it began: they say nothing of how fast it is.
+    fn resume(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// So many bytes more of the step are done.
     fn advance(&mut self, bytes: u64) {
         let _ = bytes;

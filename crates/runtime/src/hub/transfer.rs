@@ -67,12 +67,14 @@ impl Hasher {
 
     fn update_from(&mut self, file: &mut File, progress: &mut dyn Progress) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 20];
+        let mut done = 0;
         loop {
             match file.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(read) => {
                     self.update(&buffer[..read]);
-                    progress.advance(read as u64);
+                    done += read as u64;
+                    progress.resume(done);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

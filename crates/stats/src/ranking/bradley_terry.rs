@@ -9,7 +9,7 @@ use crate::significance::normal_bound;
 pub const BRADLEY_TERRY_PRIOR: f64 = 0.1;
 
 /// Strengths maximise their likelihood to about 1e-10; what differs by less than this is equal.
-const STRENGTH_ROUNDING: f64 = 1e-9;
+pub(super) const STRENGTH_ROUNDING: f64 = 1e-9;
 
 /// Newton's method has long converged by then; a bound, not a setting.
 const MOST_STEPS: usize = 200;
@@ -45,8 +45,7 @@ impl Comparisons {
     }
 
     /// The strengths with intervals from the observed information (the curvature of the regularised likelihood). `confidence` lies in (0, 1). Each
-    /// comparison counts as one observation, however it was judged: comparisons of one pair that always come out alike make intervals too narrow,
-    /// and [`Comparisons::bradley_terry_resampled`] has the same blindness.
+    /// comparison counts as one observation, however it was judged: comparisons of one pair that always come out alike make intervals too narrow.
     ///
     /// # Panics
     /// Where `prior` is not a positive number.

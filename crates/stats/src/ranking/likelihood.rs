@@ -16,7 +16,7 @@ pub const EXACT_SEARCH: usize = super::linear_order::EXACT_SEARCH;
 pub const PROBABILITY_FLOOR: f64 = 1e-12;
 
 /// Mean places differ by rounding below this.
-const PLACE_ROUNDING: f64 = 1e-9;
+pub(super) const PLACE_ROUNDING: f64 = 1e-9;
 
 /// The most likely ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -176,6 +176,15 @@ mod tests {
         let pairs = (0..n).flat_map(|i| (0..n).map(move |j| (i, j))).filter(|(i, j)| i != j).enumerate();
         let p = |k: usize| (((k + 1) * (2 * seed + 3)) as f64 * 0.618_033_988_749_895).fract();
         comparisons(n, &pairs.map(|(k, (i, j))| (i, j, p(k))).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn up_to_exact_search_the_order_is_the_most_likely_one() {
+        assert_eq!(EXACT_SEARCH, 20);
+        for n in [17, 20] {
+            let found = whims(n, 1).max_likelihood();
+            assert!(found.exact && (found.upper_bound - found.log_likelihood).abs() < 1e-9, "{n}: {found:?}");
+        }
     }
 
     #[test]

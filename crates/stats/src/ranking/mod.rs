@@ -13,7 +13,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::equal::equalised_within;
+use bradley_terry::STRENGTH_ROUNDING;
+use likelihood::PLACE_ROUNDING;
+
+use crate::equal::{equalised, equalised_within};
 pub use bradley_terry::{BRADLEY_TERRY_PRIOR, Strength};
 pub use conditionals::Conditionals;
 pub use likelihood::{EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR};
@@ -271,6 +274,17 @@ impl RankMethod {
             Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => {
                 self.search(comparisons, conditionals).map(|found| found.scores).unwrap_or_default()
             }
+        }
+    }
+
+    /// Scores of this kind, or means of them, those that rounding alone tells apart as one number: sums to their last digits, strengths and places to
+    /// what their searches leave.
+    #[must_use]
+    pub fn equalised(self, scores: &[f64]) -> Vec<f64> {
+        match self {
+            Self::WinRatio | Self::MeanProb => equalised(scores),
+            Self::BradleyTerry => equalised_within(scores, STRENGTH_ROUNDING),
+            Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => equalised_within(scores, PLACE_ROUNDING),
         }
     }
 
