@@ -88,7 +88,7 @@ impl ModelCommand {
                 for name in &args.names {
                     let of_hub = HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
                     let path = match of_hub {
-                        Some(hub) => get_from_hub(hub, args.revision.as_deref(), global)?,
+                        Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
                             anyhow::bail!("`{name}` has one revision\n\nhint: --revision is for models of the hub, ORG/NAME")
                         }
@@ -229,10 +229,10 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyh
 
 /// Makes a model of the hub be here, at the commit that its revision is now; what `--model` finds.
 #[cfg(feature = "hub")]
-fn get_from_hub(name: HubName, revision: Option<&str>, global: Global) -> anyhow::Result<PathBuf> {
+fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyhow::Result<PathBuf> {
     use hub::fetch::Fetcher;
     let shown = name.to_string();
-    let name = name.at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
+    let name = name.clone().at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
     let mut reporter = Reporter::new(global);
     let places = Places::from_env()?;
     let fetcher = Fetcher::from_env(places.clone());
@@ -253,7 +253,7 @@ fn get_from_hub(name: HubName, revision: Option<&str>, global: Global) -> anyhow
 
 /// Without the feature `hub` there is nothing to fetch with.
 #[cfg(not(feature = "hub"))]
-fn get_from_hub(name: HubName, _: Option<&str>, _: Global) -> anyhow::Result<PathBuf> {
+fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> anyhow::Result<PathBuf> {
     anyhow::bail!(
         "this build of probity has no network code and cannot fetch `{name}`\n\nhint: fetch it elsewhere and give its path, or build with the \
          default features"
