@@ -47,7 +47,7 @@ pub(crate) struct ReportOptions {
     /// Write each table into this folder as comma-separated values
     #[arg(long, value_name = "DIR", help_heading = "Outputs")]
     csv: Option<PathBuf>,
-    /// Write all tables here as JSON, numbers unrounded
+    /// Write all tables here as JSON; figures are unrounded, tables of the method itself as they are printed (summary.json has them unrounded)
     #[arg(long, value_name = "FILE", help_heading = "Outputs")]
     json: Option<PathBuf>,
     /// Write all tables here as Markdown

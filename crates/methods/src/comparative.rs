@@ -212,7 +212,7 @@ fn report(
     });
     let mut sections = vec![position, systems];
     sections.extend(agreement);
-    sections.push(preference::section(&preference));
+    sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
     Ok(Report { values, sections, signature, outcomes, headline, verdict })
@@ -240,6 +240,7 @@ fn conclusion(
         gold,
         preferences: !params.subject.no_gold,
         turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
+        first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
         mass: (answers > 0).then(|| Mass { low_share: Some(low as f64 / answers as f64), low, answers, ..Mass::default() }),
     };
     case.conclusion()

@@ -21,6 +21,8 @@ const MANY_LOW: f64 = 0.1;
 /// Agreement with gold below these is weak.
 const WEAK_CORRELATION: f64 = 0.3;
 const WEAK_ACCURACY: f64 = 0.6;
+/// Agreement over fewer contexts is a beginning.
+const FEW_CONTEXTS: usize = 5;
 /// A difference with a greater p may be chance.
 const SIGNIFICANT: f64 = 0.05;
 
@@ -73,6 +75,8 @@ pub(crate) struct Case<'a> {
     pub(crate) preferences: bool,
     /// The share of pairs whose verdict turns with the order, and how many pairs were seen in both.
     pub(crate) turned: Option<(f64, usize)>,
+    /// The share of comparisons that the text shown first wins, where no pair was seen in both orders.
+    pub(crate) first_wins: Option<f64>,
     pub(crate) mass: Option<Mass>,
 }
 
@@ -100,7 +104,15 @@ impl Case<'_> {
 
     fn trust(&self, said: &Said) -> (Trust, String) {
         let held = matches!(said.doubt, Doubt::None);
-        let turns = self.turned.map(|(share, _)| (share, format!("the verdict turns with the order in {} of pairs", percent(share))));
+        let turns = self.turned.map(|(share, pairs)| {
+            let pairs = format!("{} {}", thousands(pairs), if pairs == 1 { "pair" } else { "pairs" });
+            (share, format!("the verdict turns with the order in {} of {pairs}", percent(share)))
+        });
+        // Twice as far from one half as one half is from the end: what turns with the order, seen from one side.
+        let by_place = self.first_wins.map(|share| {
+            (2.0 * (share - 0.5).abs(), format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)))
+        });
+        let turns = turns.or(by_place);
         if let Doubt::Unreliable(why) = &said.doubt {
             let cause = turns.filter(|(share, _)| *share > MOST_TURN).map(|(_, turns)| format!("{turns}, and {why}"));
             return (Trust::Unreliable, cause.unwrap_or_else(|| why.clone()));
@@ -126,6 +138,13 @@ impl Case<'_> {
 
     fn correlation(&self) -> Option<Said> {
         let figures = self.gold?;
+        if self.is_level() {
+            return Some(Said {
+                says: "No agreement with gold: the candidates of each sample have equal scores".to_owned(),
+                figures: json!({ "spearman": null, "interval": null }),
+                doubt: Doubt::Unreliable("equal scores say nothing about the texts".to_owned()),
+            });
+        }
         let found = figures.spearman.per_context;
         let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
             ("contexts", mean, found.interval, found.figure.contexts)
@@ -144,10 +163,15 @@ impl Case<'_> {
             }
             Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
             None => Doubt::Caution(format!("there are too few {name} for an interval")),
+            Some(_) if name == "contexts" && n < FEW_CONTEXTS => Doubt::Caution(format!("it was held against gold in {n} contexts alone")),
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
         };
-        let agrees = if matches!(doubt, Doubt::Unreliable(_)) { "No agreement with gold beyond chance" } else { "Agrees with gold" };
+        let agrees = match doubt {
+            Doubt::Unreliable(_) => "No agreement with gold beyond chance",
+            _ if interval.is_none() => "Too little to say whether it agrees with gold",
+            _ => "Agrees with gold",
+        };
         let pairs = figures.pairwise;
         let count = pairs.correct + pairs.wrong + pairs.tied;
         let right = pairs.accuracy.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count))).unwrap_or_default();
@@ -206,28 +230,48 @@ impl Case<'_> {
             sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-        let [(first, mean), (second, second_mean), ..] = systems[..] else { return None };
-        let met = Meeting::of(self, first, second)?;
-        let tie = mean == second_mean;
-        let doubt = match (tie, met.p) {
+        let [(mut first, mean), (mut second, second_mean), ..] = systems[..] else { return None };
+        let mut met = Meeting::of(self, first, second)?;
+        let two = systems.len() == 2;
+        // Of two the samples decide, as the sign test counts them; of more, the mean over all that they met.
+        if two && met.losses > met.wins {
+            (first, second) = (second, first);
+            met = Meeting::of(self, first, second)?;
+        }
+        let tie = if two { met.wins == met.losses } else { mean == second_mean };
+        let clear = met.p.is_some_and(|p| p < SIGNIFICANT);
+        let doubt = match (tie, clear) {
             (true, _) => Doubt::Caution("they are level".to_owned()),
-            (_, Some(p)) if p < SIGNIFICANT => Doubt::Caution("it was held against no gold".to_owned()),
-            (_, p) => Doubt::Caution(format!("the difference may be chance ({})", p_text(p))),
+            (false, true) => Doubt::Caution("it was held against no gold".to_owned()),
+            (false, false) => Doubt::Caution(format!("the difference may be chance ({})", p_text(met.p))),
         };
+        let level = systems.iter().filter(|(_, other)| *other == mean).count();
         let says = match (tie, systems.len()) {
             (true, 2) => format!("{first} and {second} are level: {}", met.text("each wins")),
-            (false, 2) => format!("{first} beats {second}: {}", met.text("it wins")),
-            (true, all) => format!("Best of {all}: {first} and {second} are level; {}", met.text("the first wins")),
-            (false, all) => format!("Best of {all}: {first}, before {second}; {}", met.text("against it, it wins")),
+            (false, 2) if clear => format!("{first} beats {second}: {}", met.text("it wins")),
+            (false, 2) => format!("No clear winner: {}", met.text(&format!("against {second}, {first} wins"))),
+            (true, all) if level == all => format!("All {all} candidates are level"),
+            (true, all) if level == 2 => format!("Best of {all} by mean score: {first} and {second} are level"),
+            (true, all) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
+            (false, all) => format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins")),
         };
         Some(Said {
             says,
             figures: json!({
-                "winner": (!tie).then_some(first), "runner_up": second, "candidates": systems.len(), "means": [mean, second_mean],
+                "winner": (!tie).then_some(first), "runner_up": second, "clear": clear, "candidates": systems.len(), "means": [mean, second_mean],
                 "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
             }),
             doubt,
         })
+    }
+
+    /// Whether no sample's candidates are told apart.
+    fn is_level(&self) -> bool {
+        let level = |scores: &Vec<Option<f64>>| {
+            let mut found = scores.iter().flatten();
+            found.next().is_none_or(|first| found.all(|other| order(*first, *other).is_eq()))
+        };
+        self.scores.iter().flatten().flatten().next().is_some() && self.scores.iter().all(level)
     }
 
     fn no_systems(&self) -> Said {
@@ -345,7 +389,16 @@ mod tests {
         }
         let scores: Vec<Vec<Option<f64>>> = scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
         let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
-        let case = Case { about: None, samples: &samples, scores: &scores, gold: figures.as_ref(), preferences: true, turned, mass: None };
+        let case = Case {
+            about: None,
+            samples: &samples,
+            scores: &scores,
+            gold: figures.as_ref(),
+            preferences: true,
+            turned,
+            first_wins: None,
+            mass: None,
+        };
         case.conclusion()
     }
 
@@ -353,19 +406,59 @@ mod tests {
     fn of_two_candidates_it_says_who_won_how_often_and_that_order_alone_decided() {
         let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
         let found = conclusion(&rows, None, Some((1.0, 10)), false);
-        assert_eq!(found.says, "1 beats 0: it wins 80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)");
-        assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "the verdict turns with the order in 100.0 % of pairs"));
+        let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
+        assert_eq!(found.says, format!("No clear winner: against 0, 1 wins {counts}"));
+        assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "the verdict turns with the order in 100.0 % of 10 pairs"));
         assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
         let steady = conclusion(&rows, None, Some((0.0, 10)), false);
         assert_eq!((steady.trust, steady.because.as_str()), (Trust::Caution, "the difference may be chance (sign test p = 0.109)"));
         let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
         assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
+        assert!(clear.says.starts_with("1 beats 0: it wins 100.0 % of 12 samples"), "{}", clear.says);
+    }
+
+    #[test]
+    fn of_two_candidates_the_one_that_wins_more_samples_is_named_whatever_the_mean_scores() {
+        // One lucky sample outweighs two others in the mean.
+        let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
+        assert!(found.says.starts_with("No clear winner: against 0, 1 wins 66.7 % of 3 samples"), "{}", found.says);
+        assert_eq!(found.figures["winner"], json!("1"));
+    }
+
+    #[test]
+    fn equal_scores_agree_with_nothing_and_name_nobody() {
+        let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
+        assert!(found.says.starts_with("No agreement with gold: the candidates of each sample have equal scores"), "{}", found.says);
+        assert_eq!(found.trust, Trust::Unreliable);
+        assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
+        let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
+        assert_eq!(top.says, "Best of 4 by mean score: 1, 2 and 1 more are level");
+    }
+
+    #[test]
+    fn a_judge_that_names_the_first_is_not_believed_though_no_pair_was_turned() {
+        let samples: Vec<Sample> = (0..12).map(|k| sample(&format!("s{k}"), &[1.0, 2.0])).collect();
+        let scores = vec![vec![Some(0.2), Some(0.9)]; 12];
+        let case = |first_wins| Case {
+            about: None,
+            samples: &samples,
+            scores: &scores,
+            gold: None,
+            preferences: true,
+            turned: None,
+            first_wins,
+            mass: None,
+        };
+        let found = case(Some(1.0)).conclusion();
+        assert_eq!(found.trust, Trust::Unreliable);
+        assert_eq!(found.because, "no pair was seen in both orders, and the text shown first wins 100.0 %");
+        assert_eq!(case(Some(0.5)).conclusion().because, "it was held against no gold");
     }
 
     #[test]
     fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
         let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
-        assert!(found.says.starts_with("Best of 3: 1, before 2; against it, it wins 100.0 % of 3 samples"), "{}", found.says);
+        assert!(found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 3 samples"), "{}", found.says);
         let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
         assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
         assert_eq!(level.figures["winner"], Value::Null);
@@ -412,6 +505,7 @@ mod tests {
             gold: None,
             preferences: true,
             turned: None,
+            first_wins: None,
             mass: None,
         };
         let found = case.conclusion();

@@ -399,7 +399,17 @@ impl<'a> Pointwise<'a> {
             let about = |attribute: &str| (self.attributes.len() > 1).then(|| attribute.to_owned());
             let conclude = |about: Option<String>, gold: Option<&probity_stats::Figures>| {
                 let mass = (figures.mass.answers > 0).then_some(figures.mass);
-                Case { about, samples: self.samples, scores: &scores, gold, preferences: !self.no_gold, turned: None, mass }.conclusion()
+                Case {
+                    about,
+                    samples: self.samples,
+                    scores: &scores,
+                    gold,
+                    preferences: !self.no_gold,
+                    turned: None,
+                    first_wins: None,
+                    mass,
+                }
+                .conclusion()
             };
             let used = gold.iter().filter(|g| g.present && (self.other.is_some() || g.attribute == name));
             for one in used {

@@ -311,7 +311,8 @@ impl Told {
 
     fn report(mut self, work: &Work<'_>, made: &Made, verdicts: &[Verdict], quoted_lines: usize, signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
-        made.revisions.iter().for_each(|revision| outcomes.add_named(revision.ended.name()));
+        let use_truncated = work.params.reviser.use_truncated;
+        made.revisions.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
         for verdict in verdicts {
             outcomes.add(&verdict.decided.outcome);
         }

@@ -212,7 +212,11 @@ impl Outcomes {
 
     /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie` and `revised`.
     pub fn unscored(&self) -> usize {
-        self.0.iter().filter(|(name, _)| !matches!(name.as_ref(), "scored" | "low_mass" | "tie" | "revised")).map(|(_, count)| count).sum()
+        self.0
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_ref(), "scored" | "low_mass" | "tie" | "revised" | "truncated_used"))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
@@ -230,7 +234,8 @@ impl Outcomes {
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
                 "no_reference" => "the sample has no reference that could be shown; its candidates are not judged".to_owned(),
                 "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself".to_owned(),
-                "truncated" => "a text that reached the limit of tokens is no reference; raise --max-tokens".to_owned(),
+                "truncated_used" => "a text that reached its limit of tokens, and is a reference since --use-truncated says so".to_owned(),
+                "truncated" => "a text that reached its limit of tokens is no reference unless --use-truncated is given; raise --max-tokens, in reviseval --revision-tokens".to_owned(),
                 "unparsed" => {
                     "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) need no parsing"
                         .to_owned()

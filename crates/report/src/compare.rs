@@ -92,7 +92,7 @@ fn score_gaps((first, one): (&Part, &Attribute), (second, other): (&Part, &Attri
 }
 
 /// What each run says and how far to trust it.
-fn verdicts(parts: &[Part]) -> Table {
+pub(crate) fn verdicts(parts: &[Part]) -> Table {
     let mut table = Table::new("verdicts", "What the runs say", ["run", "about", "verdict", "trust", "because"]);
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {

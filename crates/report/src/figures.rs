@@ -154,9 +154,10 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
         order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
         "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. {} \
-         comparisons of {} samples.",
+         comparisons of {} {}.",
         thousands(u64::from(met / 2)),
-        thousands(samples as u64)
+        thousands(samples as u64),
+        if samples == 1 { "sample" } else { "samples" }
     );
     if left_out > 0 {
         caption = format!("{caption} The {left_out} lowest candidates are left out.");

@@ -2,7 +2,7 @@
 
 use probity_stats::Resampling;
 
-use crate::compare::compare;
+use crate::compare::{compare, verdicts};
 use crate::facts::Facts;
 use crate::figures::plots;
 use crate::measures::{Attribute, attributes};
@@ -44,6 +44,8 @@ pub(crate) struct Part {
 pub struct Report {
     pub(crate) parts: Vec<Part>,
     /// About several runs.
+    /// What the one run says.
+    verdict: Option<Table>,
     pub(crate) across: Vec<Table>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
@@ -66,12 +68,14 @@ impl Report {
             parts.push(Part::new(&prefix, run, &options.resampling)?);
         }
         let (across, across_figures) = compare(&parts, &options.resampling);
-        Ok(Self { parts, across, across_figures, options })
+        // The page says it in large letters; other forms have it as a table, which is among those about several runs.
+        let verdict = Some(verdicts(&parts)).filter(|table| parts.len() == 1 && !table.rows.is_empty());
+        Ok(Self { parts, verdict, across, across_figures, options })
     }
 
-    /// All tables: those about several runs, then each run's.
+    /// All tables: what the runs say, those about several runs, then each run's.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.across.iter().chain(self.parts.iter().flat_map(|part| &part.tables))
+        self.verdict.iter().chain(&self.across).chain(self.parts.iter().flat_map(|part| &part.tables))
     }
 
     /// All plots, in the same order.

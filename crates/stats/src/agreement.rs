@@ -116,7 +116,7 @@ pub fn system_estimate(of: Correlation, contexts: &[Vec<SystemScore<'_>>], cover
 const SYSTEM_COVERAGE: f64 = 0.5;
 
 /// Over fewer contexts a correlation of systems' means has no interval.
-const LEAST_CONTEXTS: usize = 10;
+pub(crate) const LEAST_CONTEXTS: usize = 10;
 
 /// The coverage of these contexts that [`Figures`](crate::Figures) uses: half of them, and two at least.
 pub(crate) fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::agreement::{SystemScore, Systems, system_coverage};
+use crate::agreement::{LEAST_CONTEXTS, SystemScore, Systems, system_coverage};
 use crate::correlation::{Correlation, Undefined};
 use crate::figures::POOLED_LIMIT;
 use crate::interval::Range;
@@ -230,7 +230,10 @@ impl<'a> Duel<'a> {
             measure: Measured::System(of),
             first: figures[0],
             second: figures[1],
-            paired: self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference),
+            // As of the coefficients themselves: see `NoInterval::FewContexts`.
+            paired: (self.contexts.len() >= LEAST_CONTEXTS)
+                .then(|| self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference))
+                .flatten(),
             randomisation_p: self.resampling.randomisation(self.contexts.len(), swapped),
             williams: test.and_then(|(a, b)| tested_by_williams(of, figures[0], figures[1], &a.0, &b.0)),
         }

@@ -36,7 +36,8 @@ pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
 /// Which of two is greater; equal where rounding alone may part them: [`equalised`] for a list of two.
 #[must_use]
 pub fn order(first: f64, second: f64) -> Ordering {
-    let near = (first - second).abs() <= TIE_TOLERANCE * first.abs().max(second.abs());
+    let largest = first.abs().max(second.abs());
+    let near = largest.is_finite() && (first - second).abs() <= TIE_TOLERANCE * largest;
     if near { Ordering::Equal } else { first.total_cmp(&second) }
 }
 

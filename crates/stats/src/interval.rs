@@ -194,14 +194,14 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     })
 }
 
-/// The sum of points, 0, ½ and 1 each, where every unit is a verdict and not every one is half-way.
+/// The sum of points, 0, ½ and 1 each, where every unit is a verdict.
 fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<f64> {
     let point = |&(sum, weight): &(f64, f64)| {
         let near = |point: &f64| (sum - low - point * (high - low)).abs() < 1e-12;
         (weight == 1.0).then(|| [0.0, 0.5, 1.0].into_iter().find(near)).flatten()
     };
     let points: Vec<f64> = units.iter().map(point).collect::<Option<_>>()?;
-    points.iter().any(|point| *point != 0.5).then(|| points.iter().sum())
+    Some(points.iter().sum())
 }
 
 /// [`ratio_interval`] of a mean.

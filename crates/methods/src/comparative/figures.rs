@@ -153,15 +153,18 @@ struct Search {
     local: usize,
     /// The most that a better order could win in one of those, in nats.
     largest_gap: f64,
-    /// What eq. 13 says of the judge's decisions, where it is asked.
+    /// What eq. 13 says of the judge's decisions, where it is asked and can be told.
     conditionals: Option<Conditionals>,
+    /// It is asked and cannot be told: decisions count as those of a judge without a preference for a place.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    assumed: bool,
 }
 
 impl Search {
-    fn of(found: &[LikelihoodRanking], conditionals: Option<Conditionals>) -> Self {
+    fn of(found: &[LikelihoodRanking], conditionals: Option<Conditionals>, assumed: bool) -> Self {
         let exact = found.iter().filter(|ranking| ranking.exact).count();
         let gaps = found.iter().filter(|ranking| !ranking.exact).map(|ranking| ranking.upper_bound - ranking.log_likelihood);
-        Self { exact, local: found.len() - exact, largest_gap: gaps.fold(0.0, f64::max), conditionals }
+        Self { exact, local: found.len() - exact, largest_gap: gaps.fold(0.0, f64::max), conditionals, assumed }
     }
 }
 
@@ -211,10 +214,11 @@ impl Cell {
     /// How far the searches for the most likely orders got; absent where scores are none of that kind.
     fn search(&self) -> Option<Search> {
         let items = self.all_reweighted();
-        let conditionals = conditionals(&items);
-        let found: Option<Vec<LikelihoodRanking>> = items.iter().map(|item| self.rank.search(item, &conditionals)).collect();
-        let estimated = (self.rank == RankMethod::HardLikelihood).then_some(conditionals);
-        found.map(|found| Search::of(&found, estimated))
+        let asked = self.rank == RankMethod::HardLikelihood;
+        let estimated = if asked { Conditionals::estimate(&items, 0.5) } else { None };
+        let in_force = estimated.unwrap_or(Conditionals::SYMMETRIC);
+        let found: Option<Vec<LikelihoodRanking>> = items.iter().map(|item| self.rank.search(item, &in_force)).collect();
+        found.map(|found| Search::of(&found, estimated, asked && estimated.is_none()))
     }
 
     pub(super) fn figures(&self, samples: &[Sample], gold: &[GoldUse<'_>]) -> CellFigures {
@@ -407,6 +411,13 @@ impl CellFigures {
     }
 }
 
+/// The share of all comparisons that the candidate shown first wins as judged; `None` where there is none.
+pub(super) fn first_wins(cells: &[&CellFigures]) -> Option<f64> {
+    let comparisons: usize = cells.iter().map(|cell| cell.judged).sum();
+    let won: f64 = cells.iter().filter_map(|cell| Some(cell.before?.p_a * cell.judged as f64)).sum();
+    (comparisons > 0).then(|| won / comparisons as f64)
+}
+
 /// What the position figures mean, said plainly.
 pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
     table.note("P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in both orders.");
@@ -431,11 +442,17 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
-            let what = if of.tell() { "" } else { "; so its decisions say nothing about the texts, and all scores are equal" };
+            let what = if of.tell() { "" } else { "; from them it cannot be told which texts are better, and all scores are equal" };
+            let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
             table.note(format!(
-                "{place}: by its own decisions the judge names the first shown with probability {:.3} where it is better and {:.3} where it \
+                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is better and {:.3} where it \
                  is worse (eq. 13){what}.",
                 of.said_where_better, of.said_where_worse
+            ));
+        } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
+            table.note(format!(
+                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count as those of a judge without \
+                 a preference for a place, as with --rank hard-likelihood-symmetric."
             ));
         }
         if cell.mass.low > 0 {

@@ -1,7 +1,7 @@
 //! Pairs with a known better one: accuracy in each order, over both, and how often the orders agree.
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Comparison, PairwiseAccuracy, comparison_accuracy};
+use probity_stats::{Comparison, PairwiseAccuracy, RankMethod, comparison_accuracy};
 use serde::Serialize;
 
 use super::figures::{Cell, agreements};
@@ -113,7 +113,7 @@ impl PreferenceFigures {
 }
 
 /// The table for people.
-pub(super) fn section(figures: &[PreferenceFigures]) -> Section {
+pub(super) fn section(figures: &[PreferenceFigures], rank: RankMethod) -> Section {
     let columns = ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
@@ -134,6 +134,9 @@ pub(super) fn section(figures: &[PreferenceFigures]) -> Section {
     }
     if let Some(one) = figures.first() {
         table.note("Order (1, 2) shows the file's first candidate first. Both orders: p averaged. Guessing has 0.5.");
+        if rank != RankMethod::MeanProb || figures.iter().any(|other| other.template != one.template) {
+            table.note(format!("The verdict is by the candidates' scores: {}, averaged over templates.", rank.name()));
+        }
         if one.preferred_none + one.not_a_pair > 0 {
             table.note(format!(
                 "left out: {} items where people saw no difference, {} that are no pair",

@@ -301,6 +301,7 @@ impl<'s> Verdicts<'s> {
                     gold: agreement_with_gold[attribute].as_ref(),
                     preferences: !self.params.no_gold,
                     turned,
+                    first_wins: None,
                     mass: one.and_then(|one| one.mass),
                 };
                 case.conclusion()

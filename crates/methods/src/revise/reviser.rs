@@ -106,6 +106,11 @@ pub(crate) struct Revision {
 }
 
 impl Revision {
+    /// How it ended, as outcomes count it: a text that was cut off and serves all the same leaves nothing open.
+    pub(crate) fn outcome(&self, use_truncated: bool) -> &'static str {
+        if use_truncated && self.ended == Ended::Truncated { "truncated_used" } else { self.ended.name() }
+    }
+
     /// Whether it may serve as a reference.
     pub(crate) fn is_usable(&self, use_truncated: bool) -> bool {
         self.ended == Ended::Revised || (use_truncated && self.ended == Ended::Truncated)

@@ -214,6 +214,7 @@ impl<'a> Tables<'a> {
                     gold: figures.as_ref(),
                     preferences: !params.no_gold,
                     turned: share.map(|share| (share, turns.len())),
+                    first_wins: None,
                     mass: None,
                 };
                 conclusions.push(case.conclusion());
@@ -285,7 +286,7 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         "given order",
         "turned",
         "changed",
-        "95 % interval",
+        "95 % of changed",
         "ties",
         "undecided",
         "no reference",
@@ -307,5 +308,6 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
     section.note("Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out different pairs can be compared.");
     section.note("Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not right.");
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
+    section.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
     section
 }
