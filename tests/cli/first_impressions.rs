@@ -28,7 +28,9 @@ fn an_ab_test_without_gold_says_who_won_and_how_far_to_trust_it_in_its_first_lin
     let mut first = ran.stdout.lines();
     let says = first.next().expect("a line");
     assert!(
-        says.contains(" of 6 samples [") && says.contains("sign test") && (says.contains(" beats ") || says.contains("are level")),
+        says.contains(" of 6 samples [")
+            && says.contains("sign test")
+            && [" beats ", "are level", "No winner: ", "No clear winner: "].iter().any(|form| says.contains(form)),
         "{says}"
     );
     let trust = first.next().expect("a second line");
@@ -141,4 +143,27 @@ fn answers_that_were_there_make_no_rate_and_something_that_is_left_takes_time() 
     let lines = world.run(&[&compare(&model, &data)[..], &["--out", "third", "--cache", "kept", "--progress", "lines"]].concat()).exits(0);
     let told = lines.stderr.lines().find(|line| line.starts_with("compare") && line.contains(": 60 of 60")).expect("told");
     assert!(!told.contains("/s"), "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
+    let world = World::new();
+    let (data, model) = (pairs(&world, 400), tiny().display().to_string());
+    // As a script starts a job in the background: with SIGINT ignored.
+    let line = format!("trap '' INT; exec \"$0\" compare --model '{model}' --data '{data}' --attribute quality --out bg --no-sharing");
+    let mut command = world.program("sh");
+    command.args(["-c", &line, env!("CARGO_BIN_EXE_probity")]).stderr(std::process::Stdio::piped());
+    let child = command.spawn().expect("started");
+    while !world.path("bg/comparisons.jsonl").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let id = child.id().to_string();
+    for signal in ["-INT", "-TERM"] {
+        assert!(std::process::Command::new("kill").args([signal, &id]).status().expect("sent").success());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let ran = Ran::from(child.wait_with_output().expect("ended"));
+    // A machine may be through before the signal comes.
+    assert!(ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("goes on from here")), "{:?} {}", ran.code, ran.stderr);
 }

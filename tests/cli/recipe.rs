@@ -205,7 +205,7 @@ fn all_problems_of_all_stages_are_told_with_their_lines_before_anything_is_loade
     let line = |wanted: &str| text.lines().position(|line| line == wanted).expect("in the recipe") + 1;
     let expected = [
         (line("lable-words = \"A,B\""), "`lable-words` is not known here; did you mean `label-words`?"),
-        (line("rank = \"win-ration\""), "`rank`: `win-ration` is none of win-ratio, mean-prob,"),
+        (line("rank = \"win-ration\""), "`rank`: `win-ration` is none of auto, win-ratio, mean-prob,"),
         (line("model = \"tyny\""), "`model`: there is no [model.tyny]; did you mean `tiny`?"),
         (line("attribute = \"coherense\""), "`attribute`: no candidate has a gold score for `coherense`"),
         (line("label-words = [\"Yes\", \"Yesterday\"]"), "`label-words`: request"),
@@ -457,4 +457,19 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
     // Nothing is asked again, and the page is the same.
     world.run(&["run", &file, "--resume"]).exits(0);
     assert!(world.read("a/both.html") == page);
+}
+
+#[test]
+fn a_stage_without_a_folder_is_refused_and_not_taken_for_a_dry_run() {
+    let world = World::new();
+    data(&world, "d", 1);
+    world.file(
+        "r.toml",
+        format!("{}[run.one]\nmethod = \"g-eval\"\nattribute = \"coherence\"\ndata = \"d.jsonl\"\nmodel = \"tiny\"\n", model()),
+    );
+    for command in [&["run", "r.toml"][..], &["recipe", "check", "r.toml"]] {
+        let ran = world.run(command).exits(2);
+        assert_eq!(ran.stderr.matches("`out` is missing").count(), 1, "{}", ran.stderr);
+    }
+    world.run(&["run", "r.toml", "--dry-run"]).exits(0);
 }

@@ -141,7 +141,13 @@ impl<'a> Checker<'a> {
 
     /// The run that its folder holds already.
     fn folder(&mut self, stage: &'a Stage, problems: &mut Problems) -> Result<Option<Manifest>, Refused> {
-        let Some(out) = stage.args.out.as_deref().filter(|_| !stage.args.ask.dry_run) else { return Ok(None) };
+        if stage.args.ask.dry_run {
+            return Ok(None);
+        }
+        let Some(out) = stage.args.out.as_deref() else {
+            refuse(problems, stage, None, &NoFolder);
+            return Err(Refused);
+        };
         let folder = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
         let overlaps = |other: &PathBuf| other.starts_with(&folder) || folder.starts_with(other);
         if let Some((other, taken)) = self.folders.iter().find(|(_, other)| overlaps(other)) {
@@ -195,6 +201,11 @@ fn for_metrics(stage: &Stage, problems: &mut Problems) -> Option<()> {
 
 /// Something is among the problems now.
 struct Refused;
+
+/// A stage of a recipe that says nothing of where its results go: a command line has a folder by its time, a recipe is to give the same each time.
+#[derive(Debug, thiserror::Error)]
+#[error("`out` is missing\n\nhint: out = \"runs/{{run}}\" in its table, or in [defaults] for all")]
+struct NoFolder;
 
 /// Two stages want one folder.
 #[derive(Debug, thiserror::Error)]

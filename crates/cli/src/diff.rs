@@ -56,17 +56,26 @@ impl DiffArgs {
     pub(crate) fn run(self) -> anyhow::Result<Done> {
         let (first, answers) = open_answers(&self.first)?;
         let (second, _) = open_answers(&self.second)?;
-        print(&settings(&first, &second))?;
         let mut tally = Tally::default();
         let overlap = answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top.max(1)))?;
-        print(&format!(
-            "\n{} questions in both runs, {} in the first alone, {} in the second alone",
+        let counts = format!(
+            "{} questions in both runs, {} in the first alone, {} in the second alone",
             thousands(overlap.both as u64),
             thousands(overlap.only_here as u64),
             thousands(overlap.only_there as u64)
-        ))?;
+        );
+        let says = match (overlap.both, overlap.differ) {
+            (0, _) => "The runs have no question in common".to_owned(),
+            (_, 0) => "Every answer has the same bits".to_owned(),
+            (both, differ) => format!(
+                "{} of {} answers differ; {} of them have another verdict",
+                thousands(differ as u64),
+                thousands(both as u64),
+                thousands(tally.turned as u64)
+            ),
+        };
+        print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
-            print("every answer has the same bits")?;
             return Ok(Done::Success);
         }
         print(&tally.text(overlap.both, overlap.differ, self.top))?;

@@ -15,8 +15,12 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Interrupted;
 
 /// Catches Ctrl-C, SIGTERM and SIGHUP from here on. Where that cannot be had, Ctrl-C ends the process as it always does: finished rows are in the files anyway.
+///
+/// What the process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a background job of a script.
 pub(crate) fn catch(progress: ProgressArg) {
-    let _ = ctrlc::try_set_handler(move || {
+    #[cfg(unix)]
+    let ignored = ignored();
+    let _ = ctrlc::set_handler(move || {
         if ASKED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
@@ -26,6 +30,24 @@ pub(crate) fn catch(progress: ProgressArg) {
             _ => tell(&format!("\n{text}")),
         }
     });
+    #[cfg(unix)]
+    for signal in ignored {
+        // SAFETY: ignoring a signal runs no code of ours, and the number is one of the three below.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Those of the signals that are ignored.
+#[cfg(unix)]
+fn ignored() -> Vec<libc::c_int> {
+    let is_ignored = |signal: &libc::c_int| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: with no new action the call only writes the old one to the place that it is given, and says whether it did.
+        unsafe {
+            libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0 && action.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    };
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(is_ignored).collect()
 }
 
 /// An error once the user has asked.

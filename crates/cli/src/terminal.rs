@@ -93,7 +93,7 @@ fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> S
     let Some(width) = width else { return part(&columns, &rows, &numeric, &all) };
     // A column is set with a space on either side, and one between.
     let wide = |k: usize| 3 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0);
-    let named = numeric.iter().take_while(|numeric| !**numeric).count().clamp(1, 2).min(columns.len());
+    let named = naming(&rows, &numeric, columns.len());
     let names: usize = (0..named).map(wide).sum();
     let mut parts: Vec<(Vec<usize>, usize)> = Vec::new();
     for k in named..columns.len() {
@@ -113,6 +113,21 @@ fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> S
     }
     parts.iter().map(|(columns_of, _)| part(&columns, &rows, &numeric, columns_of)).collect::<Vec<_>>().join("\n\n")
 }
+
+/// How many of the first columns name the rows: as many as tell them apart, and of columns of texts two at least.
+fn naming(rows: &[Vec<String>], numeric: &[bool], columns: usize) -> usize {
+    let texts = numeric.iter().take_while(|numeric| !**numeric).count();
+    let apart = |count: &usize| {
+        let mut heads: Vec<&[String]> = rows.iter().map(|row| &row[..(*count).min(row.len())]).collect();
+        heads.sort_unstable();
+        heads.windows(2).all(|pair| pair[0] != pair[1])
+    };
+    let least = texts.clamp(1, 2).min(columns);
+    (least..=columns.min(MOST_NAMING)).find(apart).unwrap_or(least)
+}
+
+/// More columns than this are no names any more.
+const MOST_NAMING: usize = 4;
 
 /// Some columns of a table; those whose cells are numbers are set flush right.
 fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usize]) -> String {

@@ -118,9 +118,12 @@ struct Cause {
     count: usize,
 }
 
-/// What is wrong without the values that are: texts in backquotes.
+/// What is wrong; with a cell of a table without its value, which stands in backquotes: a column may be wrong throughout.
 fn cause_of(error: &LineError) -> (Option<String>, String) {
     let text = error.to_string();
+    if !matches!(error, LineError::Cell { .. }) {
+        return (None, text);
+    }
     let kept = text.split('`').enumerate().map(|(part, text)| if part % 2 == 0 { text } else { "…" }).collect();
     (error.field().map(str::to_owned), kept)
 }

@@ -141,10 +141,11 @@ impl FromStr for MapEntry {
 
     fn from_str(text: &str) -> Result<Self, MappingError> {
         let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
-        if column.is_empty() {
+        let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
+        // A value may be empty, a column's name not.
+        if column.is_empty() && !constant {
             return Err(MappingError::Form(shown(text)));
         }
-        let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
         let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
         if constant && !matches!(entry.field, Field::Context | Field::Instruction | Field::Preference | Field::CandidateId) {
             return Err(MappingError::Constant(shown(&entry.field.to_string())));

@@ -117,7 +117,8 @@ impl Source {
         let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
         let mut map = Cow::Borrowed(&self.map);
         if format == Format::Jsonl && self.map.is_empty() {
-            let Some(pairs) = preferences::mapping_of(start) else {
+            let pairs = preferences::mapping_of(start).map_err(|why| DataError::Mapping { file: file.clone(), why })?;
+            let Some(pairs) = pairs else {
                 return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
             };
             map = Cow::Owned(pairs);

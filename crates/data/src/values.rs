@@ -20,7 +20,7 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, String> {
     let text = plain(value).unwrap_or_default();
     let pointed = text.trim().replacen(',', ".", 1);
     let hint = if text.contains(',') && pointed.parse::<f64>().is_ok() {
-        format!("numbers have a point: write {}", shown(&pointed))
+        "numbers have a decimal point, not a comma: 0.5, not 0,5".to_owned()
     } else {
         "leave the cell empty where there is no score".to_owned()
     };

@@ -22,7 +22,7 @@ const MANY_LOW: f64 = 0.1;
 const WEAK_CORRELATION: f64 = 0.3;
 const WEAK_ACCURACY: f64 = 0.6;
 /// Agreement over fewer contexts is a beginning.
-const FEW_CONTEXTS: usize = 5;
+const FEW_CONTEXTS: usize = 10;
 /// A difference with a greater p may be chance.
 const SIGNIFICANT: f64 = 0.05;
 
@@ -83,6 +83,8 @@ pub(crate) struct Case<'a> {
 /// What is said, and what speaks against it: nothing where it was held against gold and is clear of chance.
 struct Said {
     says: String,
+    /// What is said instead where the judge is not to be believed.
+    unbelieved: Option<String>,
     figures: Value,
     doubt: Doubt,
 }
@@ -99,7 +101,8 @@ impl Case<'_> {
     pub(crate) fn conclusion(&self) -> Conclusion {
         let said = self.correlation().or_else(|| self.preference()).or_else(|| self.best()).unwrap_or_else(|| self.no_systems());
         let (trust, because) = self.trust(&said);
-        Conclusion { about: self.about.clone(), says: said.says, trust, because, figures: said.figures }
+        let says = said.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(said.says);
+        Conclusion { about: self.about.clone(), says, trust, because, figures: said.figures }
     }
 
     fn trust(&self, said: &Said) -> (Trust, String) {
@@ -121,7 +124,8 @@ impl Case<'_> {
         let low = low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
         for (found, most) in [(&turns, MOST_TURN), (&low, MOST_LOW)] {
             if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > most) {
-                return (if held { Trust::Caution } else { Trust::Unreliable }, why.clone());
+                let more = if let Doubt::Caution(more) = &said.doubt { format!("; {more}") } else { String::new() };
+                return (if held { Trust::Caution } else { Trust::Unreliable }, format!("{why}{more}"));
             }
         }
         if let Doubt::Caution(why) = &said.doubt {
@@ -141,6 +145,7 @@ impl Case<'_> {
         if self.is_level() {
             return Some(Said {
                 says: "No agreement with gold: the candidates of each sample have equal scores".to_owned(),
+                unbelieved: None,
                 figures: json!({ "spearman": null, "interval": null }),
                 doubt: Doubt::Unreliable("equal scores say nothing about the texts".to_owned()),
             });
@@ -177,6 +182,7 @@ impl Case<'_> {
         let right = pairs.accuracy.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count))).unwrap_or_default();
         Some(Said {
             says: format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval)),
+            unbelieved: None,
             figures: json!({ "spearman": value, "interval": interval, "over": name, "n": n, "pairwise_accuracy": pairs.accuracy, "pairs": count }),
             doubt,
         })
@@ -197,7 +203,7 @@ impl Case<'_> {
         let share = crate::summary::mean(points.iter().copied())?;
         let interval = share_interval(&points);
         let most = self.samples.iter().map(|sample| sample.candidates.len()).max().unwrap_or(2).max(2);
-        let chance = if most == 2 { "; guessing has 50 %" } else { "" };
+        let chance = if most == 2 { "; guessing has 50\u{a0}%" } else { "" };
         let doubt = match interval {
             Some(Interval { low, high }) if most == 2 && low <= 0.5 && high >= 0.5 => {
                 Doubt::Unreliable("guessing would do as well: the interval holds 50 %".to_owned())
@@ -207,8 +213,13 @@ impl Case<'_> {
             _ => Doubt::None,
         };
         let n = points.len();
+        let agrees = match doubt {
+            Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
+            _ => "Agrees with the preferences",
+        };
         Some(Said {
-            says: format!("Agrees with the preferences in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval)),
+            says: format!("{agrees} in {} of {} samples{}{chance}", percent(share), thousands(n), percents(interval)),
+            unbelieved: None,
             figures: json!({ "accuracy": share, "interval": interval, "samples": n }),
             doubt,
         })
@@ -255,8 +266,15 @@ impl Case<'_> {
             (true, all) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
             (false, all) => format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins")),
         };
+        let unbelieved = (!tie).then(|| match systems.len() {
+            2 => format!("No winner: {}", met.text(&format!("against {second}, {first} wins"))),
+            all => {
+                format!("None of {all} is the best: first by mean score is {first}, before {second}; {}", met.text("against it, it wins"))
+            }
+        });
         Some(Said {
             says,
+            unbelieved,
             figures: json!({
                 "winner": (!tie).then_some(first), "runner_up": second, "clear": clear, "candidates": systems.len(), "means": [mean, second_mean],
                 "win_rate": met.share, "interval": met.interval, "wins": met.wins, "ties": met.ties, "losses": met.losses, "p": met.p,
@@ -281,17 +299,18 @@ impl Case<'_> {
         if scored == 0 {
             return Said {
                 says: format!("No verdict: none of {} candidates has a score", thousands(all)),
+                unbelieved: None,
                 figures,
                 doubt: Doubt::Unreliable("there is nothing to trust; the outcomes say why".to_owned()),
             };
         }
         let says = format!(
-            "{} of {} candidates in {} samples have scores; no two ids recur, so none is the best overall",
+            "{} of {} candidates in {} samples have scores; fewer than two ids recur, so none is the best overall",
             thousands(scored),
             thousands(all),
             thousands(self.samples.len())
         );
-        Said { says, figures, doubt: Doubt::Caution("the scores were held against no gold".to_owned()) }
+        Said { says, unbelieved: None, figures, doubt: Doubt::Caution("the scores were held against no gold".to_owned()) }
     }
 }
 
@@ -407,10 +426,12 @@ mod tests {
         let rows: Vec<&[f64]> = vec![&[0.4, 0.6][..]; 8].into_iter().chain(vec![&[0.6, 0.4][..]; 2]).collect();
         let found = conclusion(&rows, None, Some((1.0, 10)), false);
         let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
-        assert_eq!(found.says, format!("No clear winner: against 0, 1 wins {counts}"));
-        assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, "the verdict turns with the order in 100.0 % of 10 pairs"));
+        assert_eq!(found.says, format!("No winner: against 0, 1 wins {counts}"));
+        let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p = 0.109)";
+        assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
         assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
         let steady = conclusion(&rows, None, Some((0.0, 10)), false);
+        assert_eq!(steady.says, format!("No clear winner: against 0, 1 wins {counts}"));
         assert_eq!((steady.trust, steady.because.as_str()), (Trust::Caution, "the difference may be chance (sign test p = 0.109)"));
         let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
         assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
@@ -451,7 +472,7 @@ mod tests {
         };
         let found = case(Some(1.0)).conclusion();
         assert_eq!(found.trust, Trust::Unreliable);
-        assert_eq!(found.because, "no pair was seen in both orders, and the text shown first wins 100.0 %");
+        assert_eq!(found.because, "no pair was seen in both orders, and the text shown first wins 100.0 %; it was held against no gold");
         assert_eq!(case(Some(0.5)).conclusion().because, "it was held against no gold");
     }
 
@@ -470,7 +491,7 @@ mod tests {
         let right = conclusion(&rows, Some("1"), Some((0.1, 20)), false);
         assert_eq!(right.trust, Trust::Reliable, "{right:?}");
         assert!(
-            right.says.starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50 %"),
+            right.says.starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50\u{a0}%"),
             "{}",
             right.says
         );

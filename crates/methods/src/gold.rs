@@ -133,7 +133,7 @@ pub(crate) fn notes(quoted_lines: usize, uses: &[GoldUse<'_>], table: &mut Secti
     }
     let absent: Vec<&str> = uses.iter().filter(|one| !one.present).map(|one| one.attribute).collect();
     if !absent.is_empty() {
-        table.note(format!("without gold scores: {}", absent.join(", ")));
+        table.note(format!("the data have no gold scores for {}", absent.join(", ")));
     }
 }
 

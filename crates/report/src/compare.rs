@@ -93,7 +93,11 @@ fn score_gaps((first, one): (&Part, &Attribute), (second, other): (&Part, &Attri
 
 /// What each run says and how far to trust it.
 pub(crate) fn verdicts(parts: &[Part]) -> Table {
-    let mut table = Table::new("verdicts", "What the runs say", ["run", "about", "verdict", "trust", "because"]);
+    let mut table = Table::new(
+        "verdicts",
+        if parts.len() == 1 { "What the run says" } else { "What the runs say" },
+        ["run", "about", "verdict", "trust", "because"],
+    );
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
             let text = |field: &str| one[field].as_str().map_or(Cell::Missing, Cell::text);

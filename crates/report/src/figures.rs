@@ -134,8 +134,10 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
-        let occurrences: BTreeSet<(u32, u32)> = facts.scores.iter().map(|score| (score.sample, score.candidate)).collect();
-        return Err(if occurrences.len() < 2 * systems {
+        let occurrences: BTreeSet<(u32, u32)> = facts.scores.iter().map(|score| (score.candidate, score.sample)).collect();
+        let occurrences: Vec<u32> = occurrences.into_iter().map(|(candidate, _)| candidate).collect();
+        let recurring = occurrences.chunk_by(|a, b| a == b).filter(|samples| samples.len() > 1).count();
+        return Err(if recurring * 4 < systems {
             format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems.")
         } else {
             format!(
