@@ -79,3 +79,22 @@ fn a_folder_that_is_no_run_is_an_error_that_says_what_to_give() {
     let folder = world.path(".").display().to_string();
     world.run(&["report", &folder]).fails_with(&["holds no probity run", "hint: give the folder that a run's --out named"]);
 }
+
+#[test]
+fn a_page_takes_no_other_files_place() {
+    let world = judged();
+    let run = "run";
+    world.file("mine.txt", "my own notes");
+    for (output, why) in [
+        ([run, "/scores.jsonl"].concat(), "is a file of a run"),
+        ([run, "/manifest.json"].concat(), "is a file of a run"),
+        ("mine.txt".to_owned(), "is there already and is no page"),
+    ] {
+        let before = world.read(&output);
+        world.run(&["report", run, "--html", &output]).fails_with(&[why]);
+        assert_eq!(world.read(&output), before, "{output}");
+    }
+    for _ in 0..2 {
+        world.run(&["report", run, "--html", "page.html"]).exits(0);
+    }
+}

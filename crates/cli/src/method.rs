@@ -268,7 +268,7 @@ pub(crate) fn section_text(section: &Section) -> String {
         text.push('\n');
     }
     for note in &section.notes {
-        text.push_str(&wrapped(&visible(note), 2));
+        text.push_str(&wrapped(&visible_line(note), 2));
         text.push('\n');
     }
     text

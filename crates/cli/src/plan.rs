@@ -142,6 +142,9 @@ impl Plan {
         let mut checker = Checker::new(self);
         let ready: Vec<Ready<'_>> = self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
         problems.into_result(self.recipe.as_deref())?;
+        if let Some(report) = &self.report {
+            report.spare_other_files()?;
+        }
         Ok(ready)
     }
 

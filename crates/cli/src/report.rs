@@ -1,13 +1,14 @@
 //! `probity report`: what runs came to, for people and for other programs.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use probity_report::{Options, Report, Run, Table};
 use probity_stats::Resampling;
-use probity_store::write_whole;
+use probity_store::{MANIFEST, Manifest, write_whole};
 
 use crate::args::Global;
 use crate::exit::Done;
@@ -83,6 +84,7 @@ impl ReportArgs {
 impl ReportOptions {
     /// Reports on the runs in those folders.
     pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> anyhow::Result<()> {
+        self.spare_other_files()?;
         let runs = runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };
         let report = Report::new(runs, Options { title: self.title.clone(), samples: self.samples, resampling })?;
@@ -103,6 +105,24 @@ impl ReportOptions {
         if !self.has_output() {
             report.tables().try_for_each(print_table)?;
         }
+        Ok(())
+    }
+
+    /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run has written.
+    pub(crate) fn spare_other_files(&self) -> anyhow::Result<()> {
+        for path in [&self.html, &self.json, &self.markdown, &self.latex].into_iter().flatten() {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let name = path.file_name().unwrap_or_default();
+            let of_a_run = Manifest::read(folder).is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
+            anyhow::ensure!(!of_a_run, "{} is a file of a run\n\nhint: give another name", path.display());
+        }
+        let Some(path) = self.html.as_ref().filter(|path| path.is_file()) else { return Ok(()) };
+        let mut start = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(64).read_to_end(&mut start))
+            .with_context(|| format!("{} could not be read", path.display()))?;
+        let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
+        anyhow::ensure!(is_page, "{} is there already and is no page\n\nhint: give another name, such as report.html", path.display());
         Ok(())
     }
 

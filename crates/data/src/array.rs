@@ -9,7 +9,7 @@ pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + 'a) -> (Box<dyn BufR
     let start = reader.fill_buf().unwrap_or_default();
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     if start.trim_ascii_start().starts_with(b"[") {
-        (Box::new(BufReader::new(Items { reader, depth: 0, text: Text::None })), Unit::Item)
+        (Box::new(BufReader::new(Items { reader, depth: 0, text: Text::None, place: Place::Before })), Unit::Item)
     } else {
         (Box::new(reader), Unit::Line)
     }
@@ -24,14 +24,47 @@ enum Text {
     Escaped,
 }
 
+/// Where in the list a byte stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// Before it, or behind its bracket.
+    Before,
+    /// In an item, or behind one.
+    Item,
+    /// Behind a comma.
+    Comma,
+    /// Behind the list.
+    After,
+}
+
 struct Items<R> {
     reader: R,
     /// Brackets that are open; the array's own is the first.
     depth: usize,
     text: Text,
+    place: Place,
 }
 
 impl<R: BufRead> Items<R> {
+    /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of them.
+    fn check(&mut self, byte: u8) -> io::Result<()> {
+        if byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == Place::Before {
+            return Ok(());
+        }
+        let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        match (self.place, byte, self.depth) {
+            (Place::After, ..) => return wrong("something stands behind the list that the file is"),
+            (Place::Comma | Place::Before, b',', 1) | (Place::Comma, b']', 1) => {
+                return wrong("the list has a comma with no item beside it");
+            }
+            (Place::Before, b'[', 0) => {}
+            (Place::Item, b',', 1) if self.text == Text::None => self.place = Place::Comma,
+            (_, b']', 1) if self.text == Text::None => self.place = Place::After,
+            _ => self.place = Place::Item,
+        }
+        Ok(())
+    }
+
     /// What stands for a byte: the array's own brackets and commas become ends of lines, and what breaks a line inside an item a space.
     fn turned(&mut self, byte: u8) -> u8 {
         match (self.text, byte) {
@@ -65,7 +98,11 @@ impl<R: BufRead> Read for Items<R> {
         let count = available.len().min(out.len());
         out[..count].copy_from_slice(&available[..count]);
         self.reader.consume(count);
+        if count == 0 && !out.is_empty() && self.place != Place::After {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the list has no end: the file was cut off"));
+        }
         for byte in &mut out[..count] {
+            self.check(*byte)?;
             *byte = self.turned(*byte);
         }
         Ok(count)
@@ -94,7 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_cut_off_gives_its_broken_item() {
-        assert_eq!(read("[{\"a\": 1}, {\"a\": ").0, ["{\"a\": 1}", "{\"a\":"]);
+    fn a_list_that_is_not_whole_is_an_error_wherever_it_was_cut() {
+        let error = |text: &str| {
+            let (reader, _) = items_as_lines(text.as_bytes());
+            reader.lines().find_map(Result::err).map(|error| error.to_string()).unwrap_or_default()
+        };
+        for cut in ["[", "[{\"a\": 1}", "[{\"a\": 1},", "[{\"a\": 1}, {\"a\": ", "[{\"a\": \"]"] {
+            assert!(error(cut).contains("cut off"), "{cut}: {}", error(cut));
+        }
+        assert!(error("[1][2]").contains("behind the list") && error("[1] x").contains("behind the list"));
+        assert!(error("[1,]").contains("comma") && error("[1,,2]").contains("comma") && error("[,1]").contains("comma"));
+        for whole in ["[]", " [ ] \n", "[\"],\", [1, [2]], {\"a\": [3]}]\n"] {
+            assert_eq!(error(whole), "", "{whole}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::column::Column;
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
-use crate::preferences::{before_the_answer, conversation};
+use crate::preferences::{before_the_answer, conversation, last_is_no_answer};
 use crate::rows::Row;
 use crate::values::{kind, number, plain};
 use crate::{Candidate, DataError};
@@ -192,9 +192,11 @@ impl Plan {
         let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
         let called = self.candidate_id.as_ref().filter(|_| self.gathers).and_then(|column| keep(required(Field::CandidateId, column)));
         let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
-        // The prompt of a preference may be a part of its conversations.
-        let before = || before_the_answer(self.slots.first()?.column.value(row)?.as_ref());
-        partial.instruction = instruction.filter(|text| !text.is_empty()).or_else(before);
+        let instruction = instruction.filter(|text| !text.is_empty());
+        match self.asked(row, instruction) {
+            Ok(asked) => partial.instruction = asked,
+            Err(error) => wrong.push(error),
+        }
         partial.preference = preference.filter(|value| !value.is_empty());
         for slot in &self.slots {
             match self.candidates(slot, row, called.as_deref()) {
@@ -206,7 +208,7 @@ impl Plan {
             wrong.push(absent(&Field::Candidate(self.slots[0].name.clone()), &self.slots[0].column, row));
         }
         // Else whoever prefers the first place would be right.
-        if self.preference.as_ref().is_some_and(Column::is_constant) && ordinal.is_multiple_of(2) {
+        if self.has_known_answer() && ordinal.is_multiple_of(2) {
             partial.candidates.reverse();
         }
         for column in &self.references {
@@ -216,6 +218,38 @@ impl Plan {
             }
         }
         if wrong.is_empty() { Ok(partial) } else { Err(wrong) }
+    }
+
+    /// What the candidates answer: where they are conversations, what was said before their last messages, all of it; else the column's text.
+    fn asked(&self, row: &Row, given: Option<String>) -> Result<Option<String>, LineError> {
+        let mut before: Option<(&Slot, String)> = None;
+        for slot in &self.slots {
+            let Some(value) = slot.column.value(row) else { continue };
+            if last_is_no_answer(value.as_ref()) {
+                return Err(cell(&slot.field(), &slot.column, "its last message is by the user, so it holds no answer"));
+            }
+            let Some(said) = before_the_answer(value.as_ref()) else { continue };
+            match &before {
+                Some((first, other)) if *other != said => {
+                    let why = format!("what was said before its answer is not what was said in `{}`", shown(&first.column.name));
+                    return Err(cell(&slot.field(), &slot.column, why));
+                }
+                Some(_) => {}
+                None => before = Some((slot, said)),
+            }
+        }
+        match (given, before) {
+            (Some(prompt), Some((slot, said))) if !said.contains(prompt.trim()) && self.has_known_answer() => {
+                Err(cell(&slot.field(), &slot.column, "what was said before its answer is not the row's prompt"))
+            }
+            (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said)),
+            (given, before) => Ok(given.or_else(|| before.map(|(_, said)| said))),
+        }
+    }
+
+    /// Whether the mapping itself says which candidate is the better one, as of preferences that were published for training.
+    fn has_known_answer(&self) -> bool {
+        self.preference.as_ref().is_some_and(Column::is_constant)
     }
 
     /// The candidates of a slot: none where the row has null there.

@@ -96,6 +96,11 @@ pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<String> {
     }
 }
 
+/// Whether a list of messages ends in one that the user has written.
+pub(crate) fn last_is_no_answer(value: &Value) -> bool {
+    value.as_array().and_then(|messages| messages.last()).is_some_and(|last| last["role"] == "user" && last["content"].is_string())
+}
+
 /// What was said before the answer that a list of messages ends in.
 pub(crate) fn before_the_answer(value: &Value) -> Option<String> {
     let messages = value.as_array()?;
@@ -168,10 +173,32 @@ mod tests {
 
     #[test]
     fn of_several_turns_the_prompt_has_all_that_was_said_before_the_answer() {
-        let turns = r#"{"chosen": [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}, {"role": "user", "content": "C?"}, {"role": "assistant", "content": "D."}], "rejected": [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "E."}]}"#;
+        let turns = r#"{"chosen": [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}, {"role": "user", "content": "C?"}, {"role": "assistant", "content": "D."}], "rejected": [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}, {"role": "user", "content": "C?"}, {"role": "assistant", "content": "E."}]}"#;
         let one = &samples("t.jsonl", turns)[0];
         assert_eq!(one.instruction.as_deref(), Some("user: A?\n\nassistant: B.\n\nuser: C?"));
         assert_eq!(one.candidates[0].text, "D.");
+    }
+
+    #[test]
+    fn conversations_that_do_not_answer_one_question_are_refused() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("p.jsonl");
+        let turn = |role: &str, content: &str| format!("{{\"role\": \"{role}\", \"content\": \"{content}\"}}");
+        let talk = |turns: &[(&str, &str)]| format!("[{}]", turns.iter().map(|(r, c)| turn(r, c)).collect::<Vec<_>>().join(", "));
+        let read = |prompt: &str, chosen: &[(&str, &str)], rejected: &[(&str, &str)]| {
+            let prompt = if prompt.is_empty() { String::new() } else { format!("\"prompt\": \"{prompt}\", ") };
+            std::fs::write(&path, format!("{{{prompt}\"chosen\": {}, \"rejected\": {}}}", talk(chosen), talk(rejected))).expect("written");
+            Source::new(&path).samples().map_err(|error| error.to_string())
+        };
+        let (u, a) = ("user", "assistant");
+        let whole = read("q", &[(u, "q"), (a, "a1"), (u, "q2"), (a, "x")], &[(u, "q"), (a, "a1"), (u, "q2"), (a, "y")]).expect("read");
+        assert_eq!(whole[0].instruction.as_deref(), Some("user: q\n\nassistant: a1\n\nuser: q2"), "no turn is lost");
+        let told = read("q", &[(u, "q"), (a, "x"), (u, "more?")], &[(u, "q"), (a, "y")]).expect_err("refused");
+        assert!(told.contains("its last message is by the user"), "{told}");
+        let told = read("", &[(u, "q"), (a, "x")], &[(u, "q2"), (a, "y")]).expect_err("refused");
+        assert!(told.contains("is not what was said in `chosen`"), "{told}");
+        let told = read("other", &[(u, "q"), (a, "x")], &[(u, "q"), (a, "y")]).expect_err("refused");
+        assert!(told.contains("is not the row's prompt"), "{told}");
     }
 
     #[test]

@@ -179,13 +179,13 @@ impl Source {
 }
 
 /// Bytes of the first row that are looked at to tell what the rows are.
-const FIRST_ROW: u64 = 1 << 20;
+const FIRST_ROW: u64 = 16 << 20;
 
 /// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
 fn with_first_row(mut reader: Box<dyn BufRead>) -> Box<dyn BufRead> {
     let mut start = Vec::new();
     // Who reads on meets what failed here.
-    let _ = reader.by_ref().take(FIRST_ROW).read_until(b'\n', &mut start);
+    while start.trim_ascii().is_empty() && reader.by_ref().take(FIRST_ROW).read_until(b'\n', &mut start).is_ok_and(|read| read > 0) {}
     if start.trim_ascii_start().starts_with(b"[") {
         let _ = reader.by_ref().take(FIRST_ROW).read_to_end(&mut start);
     }

@@ -36,6 +36,9 @@ const TEMPLATES: &[Builtin] = &[
 
 const DATA: &[DataSlot] = &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
 
+/// Pairs of a sample are listed before any is drawn; those of so many take half a gigabyte.
+const MOST_CANDIDATES: usize = 4096;
+
 /// The table of all scores.
 const SCORES: &str = "scores";
 
@@ -108,6 +111,15 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     }
     if params.analyses && params.analysis_runs == 0 {
         return Err(MethodError::option("--analysis-runs 0", "a mean needs a draw", "leave it out for 50"));
+    }
+    if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
+        let n = sample.candidates.len();
+        let why = format!(
+            "sample `{}` has {n} candidates, which make {} ordered pairs; up to {MOST_CANDIDATES} candidates of a sample are compared",
+            sample.id.escape_debug(),
+            n as u64 * (n as u64 - 1)
+        );
+        return Err(MethodError::option("--pairs", why, "split the sample, or score each candidate by itself: probity gpt-score"));
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());

@@ -167,7 +167,8 @@ impl Case<'_> {
                 Doubt::Unreliable("the interval holds 0, which is chance".to_owned())
             }
             Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
-            None => Doubt::Caution(format!("there are too few {name} for an interval")),
+            None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
+            None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
             Some(_) if name == "contexts" && n < FEW_CONTEXTS => Doubt::Caution(format!("it was held against gold in {n} contexts alone")),
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,

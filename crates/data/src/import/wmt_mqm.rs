@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::{Importer, Malformed};
+use crate::line_error::shown;
 use crate::{Candidate, Sample};
 
 pub(super) const IMPORTER: Importer =
@@ -55,7 +56,10 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         if at == systems.len() {
             systems.push((system.to_owned(), Rated { text: unmarked(target), ..Rated::default() }));
         }
-        *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty(category, severity);
+        let penalty = penalty(category, severity).ok_or_else(|| {
+            malformed(format!("line {}", number + 1), &format!("severity `{}` is none of MQM's: Major, Minor, No-error", shown(severity)))
+        })?;
+        *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty;
     }
     Ok(segments.into_iter().map(|(sample, systems)| finished(sample, systems)).collect())
 }
@@ -85,15 +89,17 @@ fn unmarked(text: &str) -> String {
     text.replace("<v>", "").replace("</v>", "")
 }
 
-fn penalty(category: &str, severity: &str) -> f64 {
+/// `None` where the severity is none of MQM's.
+fn penalty(category: &str, severity: &str) -> Option<f64> {
     let (category, severity) = (category.to_ascii_lowercase(), severity.to_ascii_lowercase());
-    match severity.as_str() {
+    Some(match severity.as_str() {
         "major" | "critical" if category.starts_with("non-translation") => 25.0,
         "major" | "critical" => 5.0,
         "minor" if category.starts_with("fluency/punctuation") => 0.1,
         "minor" => 1.0,
-        _ => 0.0,
-    }
+        "no-error" | "no error" | "neutral" | "" => 0.0,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
