@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{ConfigError, Fields};
+use crate::config::{ConfigError, EPSILONS, Fields};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
 use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
@@ -36,7 +36,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, Confi
 
 /// The fields that `RoBERTa` shares, whose first position has another row.
 pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<EncoderConfig, ConfigError> {
-    let norm_eps = fields.number("layer_norm_eps")?.unwrap_or(1e-12);
+    let norm_eps = fields.number("layer_norm_eps", &EPSILONS)?.unwrap_or(1e-12);
     let activation = fields.required_activation("hidden_act")?;
     let hidden_size = fields.required_size("hidden_size")?;
     let sizes = Sizes::read(fields, hidden_size, ["num_hidden_layers", "num_attention_heads", "intermediate_size"])?;

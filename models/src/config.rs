@@ -1,5 +1,7 @@
 //! Reading `config.json`: every field is honoured, known not to matter, or refused.
 
+use std::ops::RangeInclusive;
+
 use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
@@ -131,10 +133,10 @@ impl Fields {
         self.size(field)?.ok_or(ConfigError::Missing(field))
     }
 
-    /// A positive finite number.
-    pub(crate) fn number(&mut self, field: &'static str) -> Result<Option<f64>, ConfigError> {
+    /// A number of that range.
+    pub(crate) fn number(&mut self, field: &'static str, range: &RangeInclusive<f64>) -> Result<Option<f64>, ConfigError> {
         let Some(value) = self.take(field) else { return Ok(None) };
-        positive(field, &value).map(Some)
+        number_in(field, &value, range).map(Some)
     }
 
     pub(crate) fn flag(&mut self, field: &'static str) -> Result<Option<bool>, ConfigError> {
@@ -172,8 +174,12 @@ pub(crate) fn invalid(field: &str, value: &Value, expected: &str) -> ConfigError
     ConfigError::Invalid { field: field.to_owned(), found: value.to_string(), expected: expected.to_owned() }
 }
 
-pub(crate) fn positive(field: &str, value: &Value) -> Result<f64, ConfigError> {
-    value.as_f64().filter(|n| *n > 0.0 && n.is_finite()).ok_or_else(|| invalid(field, value, "a positive number"))
+/// What is added to a variance: beyond it a norm no longer norms. Models have 1e-12 to 1e-5.
+pub(crate) const EPSILONS: RangeInclusive<f64> = 1e-30..=0.1;
+
+pub(crate) fn number_in(field: &str, value: &Value, range: &RangeInclusive<f64>) -> Result<f64, ConfigError> {
+    let expected = || format!("a number from {:e} to {:e}", range.start(), range.end());
+    value.as_f64().filter(|n| range.contains(n)).ok_or_else(|| invalid(field, value, &expected()))
 }
 
 /// A token id.

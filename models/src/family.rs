@@ -3,7 +3,7 @@
 use probity_kernels::RopeLayout;
 use serde_json::{Map, Value, json};
 
-use crate::config::{ConfigError, Fields, invalid};
+use crate::config::{ConfigError, EPSILONS, Fields, invalid};
 use crate::decoder::{DecoderConfig, LlamaFamily};
 use crate::encoder::{EncoderConfig, MaskedModel};
 use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
@@ -146,7 +146,7 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
         head_dim,
         vocab_size: fields.required_size("vocab_size")?,
         context_length: fields.required_size("max_position_embeddings")?,
-        rms_norm_eps: fields.number("rms_norm_eps")?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
+        rms_norm_eps: fields.number("rms_norm_eps", &EPSILONS)?.ok_or(ConfigError::Missing("rms_norm_eps"))?,
         rope: Rope::from_fields(fields)?,
         rope_freq_factors: fields.flag("probity.rope_freq_factors")?.unwrap_or(false),
         rope_layout,

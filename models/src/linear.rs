@@ -9,11 +9,8 @@ use crate::{Compute, RawTensor, SourceError, WeightSource};
 pub(crate) fn load_packed(source: &dyn WeightSource, name: &str, shape: [usize; 2], compute: Compute) -> Result<PackedMatrix, SourceError> {
     let raw = tensor_of_shape(source, name, &shape)?;
     let form = Form::of(raw.weight_type, compute.arithmetic);
-    let packed = PackedMatrix::pack(matrix(&raw), form).map_err(|error| SourceError::Invalid {
-        name: name.to_owned(),
-        path: source.path(),
-        why: format!("no memory for its {} bytes: {error}", raw.bytes.len()),
-    })?;
+    let no_memory = |error: std::io::Error| SourceError::NoMemory { name: name.to_owned(), bytes: raw.bytes.len(), why: error.to_string() };
+    let packed = PackedMatrix::pack(matrix(&raw), form).map_err(no_memory)?;
     raw.bytes.release();
     Ok(packed)
 }

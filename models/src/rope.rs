@@ -1,8 +1,15 @@
 //! Rotary position embeddings: the frequencies that a configuration asks for.
 
+use std::ops::RangeInclusive;
+
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, Fields, invalid, positive};
+use crate::config::{ConfigError, Fields, invalid, number_in};
+
+/// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of them alike.
+const BASES: RangeInclusive<f64> = 1.0..=1e12;
+/// Divisors of frequencies and positions of a first training.
+const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// How frequencies differ from `theta^(−2i / head_dim)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +46,7 @@ pub struct Rope {
 impl Rope {
     /// From `rope_theta` and `rope_scaling`, or from `rope_parameters` as newer configurations have it.
     pub(crate) fn from_fields(fields: &mut Fields) -> Result<Self, ConfigError> {
-        let theta = fields.number("rope_theta")?;
+        let theta = fields.number("rope_theta", &BASES)?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
@@ -47,21 +54,31 @@ impl Rope {
             (None, None) => return Ok(Self { theta: theta.unwrap_or(10_000.0), scaling: RopeScaling::None }),
         };
         let Some(map) = value.as_object() else { return Err(invalid(name, &value, "an object")) };
-        let number = |key: &str| {
+        let number = |key: &str, range: &RangeInclusive<f64>| {
             let field = format!("{name}.{key}");
-            map.get(key).map(|v| positive(&field, v)).transpose()
+            map.get(key).map(|v| number_in(&field, v, range)).transpose()
         };
-        let required = |key: &str| number(key)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a positive number"));
-        let theta = number("rope_theta")?.or(theta).unwrap_or(10_000.0);
+        let required = |key: &str| number(key, &FACTORS)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a number"));
+        let theta = number("rope_theta", &BASES)?.or(theta).unwrap_or(10_000.0);
         let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str).unwrap_or("default");
         let (scaling, known): (_, &[&str]) = match kind {
             "default" => (RopeScaling::None, &[]),
             "linear" => (RopeScaling::Linear { factor: required("factor")? }, &["factor"]),
             "llama3" => {
+                let (low_freq_factor, high_freq_factor) = (required("low_freq_factor")?, required("high_freq_factor")?);
+                // The ramp between them is divided by their difference.
+                if high_freq_factor <= low_freq_factor {
+                    let value = Value::from(high_freq_factor);
+                    return Err(invalid(
+                        &format!("{name}.high_freq_factor"),
+                        &value,
+                        &format!("more than low_freq_factor, {low_freq_factor}"),
+                    ));
+                }
                 let scaling = RopeScaling::Llama3 {
                     factor: required("factor")?,
-                    low_freq_factor: required("low_freq_factor")?,
-                    high_freq_factor: required("high_freq_factor")?,
+                    low_freq_factor,
+                    high_freq_factor,
                     original_max_position: required("original_max_position_embeddings")?,
                 };
                 (scaling, &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"])

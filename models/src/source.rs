@@ -74,6 +74,16 @@ pub enum SourceError {
         /// The name most like it, where one is near.
         nearest: Option<String>,
     },
+    /// The system gives no memory for it.
+    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}\n\nhint: free some memory, or take a smaller or more quantised model", bytes >> 20)]
+    NoMemory {
+        /// The tensor.
+        name: String,
+        /// Its bytes in the file.
+        bytes: usize,
+        /// The system's reason.
+        why: String,
+    },
     /// The tensor is there but not as described.
     #[error("tensor `{name}` in {}: {why}\n\nhint: weights and configuration do not belong together; download both again", path.display())]
     Invalid {

@@ -4,7 +4,7 @@
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use crate::config::{ConfigError, Fields, activation, invalid, token};
+use crate::config::{ConfigError, EPSILONS, Fields, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
@@ -31,7 +31,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
         norm: NormKind::RootMeanSquare,
-        norm_eps: fields.number("layer_norm_epsilon")?.unwrap_or(1e-6),
+        norm_eps: fields.number("layer_norm_epsilon", &EPSILONS)?.unwrap_or(1e-6),
         norm_first: true,
         activation,
         biases: Biases::NONE,

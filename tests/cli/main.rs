@@ -11,6 +11,7 @@ mod dry_run;
 mod encoder_decoder;
 mod first_impressions;
 mod generate;
+mod hardened;
 mod inspection;
 mod judge;
 mod logprobs;

@@ -12,7 +12,7 @@ use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
 use crate::{
     config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe, reference, report,
-    show,
+    show, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
@@ -81,6 +81,9 @@ pub(crate) enum Command {
     /// Print a sample of a run: texts, the prompt as the model saw it, probabilities token by token
     #[command(long_about = show::LONG_ABOUT)]
     Show(show::ShowArgs),
+    /// Check that a run's folder is as it was written: files, and every answer
+    #[command(long_about = verify::LONG_ABOUT)]
+    Check(verify::CheckArgs),
     /// Compare two runs question by question
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
@@ -202,6 +205,7 @@ impl Invocation {
             Command::Generate(args) => args.run::<generate::GenerateLine>(global, arguments),
             Command::VerifyDeterminism(args) => args.run(global),
             Command::Show(args) => args.run(),
+            Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Metrics(args) => args.run(global, arguments),
             Command::Meta(args) => args.run(global, arguments),

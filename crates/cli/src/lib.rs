@@ -35,9 +35,14 @@ mod report;
 mod shelf;
 mod show;
 mod terminal;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// What a model's chat template and tokenizer take is limited.
+#[global_allocator]
+static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::CountingAllocator;
 
 /// Runs the command that the process was given.
 pub fn main() -> ExitCode {

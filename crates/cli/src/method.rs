@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
 use probity_data::{Sample, write_samples};
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
@@ -13,7 +12,7 @@ use probity_methods::{Conclusion, Cost, DynMethod, Output, Run, Section, Summary
 use probity_metrics::Models;
 use probity_report::text::tokens_text;
 use probity_runtime::LoadOptions;
-use probity_store::{ANSWERS, Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
+use probity_store::{Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -85,9 +84,7 @@ impl KeepArgs {
 
 /// The answers that runs share in that folder.
 pub(crate) fn shared_answers(cache: Option<&Path>) -> anyhow::Result<Option<Answers>> {
-    let Some(cache) = cache else { return Ok(None) };
-    std::fs::create_dir_all(cache).with_context(|| format!("{} could not be created", cache.display()))?;
-    Ok(Some(Answers::open(&cache.join(ANSWERS))?))
+    Ok(cache.map(Answers::open_shared).transpose()?)
 }
 
 /// Settings that an answer depends on besides the model.
@@ -201,9 +198,9 @@ pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::
         }
         Err(error) => {
             let text = error.to_string();
-            let why = if was_interrupted(&error) { "interrupted" } else { text.split("\n\nhint: ").next().unwrap_or_default() };
+            let why = text.split("\n\nhint: ").next().unwrap_or_default();
             // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
-            let _ = folder.fail(why);
+            let _ = if was_interrupted(&error) { folder.interrupt() } else { folder.fail(why) };
             Err(error)
         }
     }

@@ -246,6 +246,7 @@ impl Plan {
             let asked = Asked { model: &recorded, others: &others, for_metrics };
             let summary = execute(*method, matches, samples, asked, &mut folder, reporter)?;
             recorded.finish()?;
+            tell_damaged(&recorded.damaged(), &reporter.borrow());
             if recorded.found() > 0 {
                 reporter.borrow().say(&format!("{} answers were there already", thousands(recorded.found() as u64)));
             }
@@ -273,6 +274,24 @@ impl Plan {
             () => Done::Success,
         })
     }
+}
+
+/// So many damaged answers are named.
+const NAMED: usize = 5;
+
+/// Answers that were kept and are not as they were written: they were asked again.
+pub(crate) fn tell_damaged(damaged: &[String], reporter: &Reporter) {
+    if damaged.is_empty() {
+        return;
+    }
+    let named: Vec<&str> = damaged.iter().take(NAMED).map(String::as_str).collect();
+    let more = damaged.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    reporter.warn(&format!(
+        "{} kept answers were damaged and were asked again: {}{more}; look whether the disk is failing",
+        thousands(damaged.len() as u64),
+        named.join(", ")
+    ));
 }
 
 /// Puts stages of one model together, in the order in which each model comes first.

@@ -51,6 +51,7 @@ pub(crate) struct ShowArgs {
 /// The answers of a run; an error that says what to do where there are none.
 pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
+    manifest.check_files(run)?;
     let path = run.join(ANSWERS);
     anyhow::ensure!(
         path.exists(),

@@ -1,15 +1,14 @@
 //! Parquet files as rows.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
 use parquet::record::reader::{ReaderIter, TreeBuilder};
 use parquet::record::{Field, Row as Record};
 use parquet::schema::types::{SchemaDescriptor, Type};
+use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
 use crate::line_error::{LineError, shown};
@@ -177,29 +176,13 @@ fn value(field: Field) -> Result<Value, String> {
     })
 }
 
-thread_local! {
-    static GUARDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs the library's code; its panics are errors, and nothing of them is printed.
+/// Runs the library's code; its panics are errors.
 fn guarded<T>(read: impl FnOnce() -> Result<T, parquet::errors::ParquetError>) -> Result<T, LineError> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !GUARDED.get() {
-                before(info);
-            }
-        }));
-    });
-    GUARDED.set(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(read));
-    GUARDED.set(false);
     let damaged = |why: String| LineError::Read(io::Error::new(io::ErrorKind::InvalidData, why));
-    match result {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(damaged(shown_message(&error.to_string()))),
-        Err(_) => Err(damaged("the Parquet file is damaged".into())),
+    match quietly(read) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => Err(damaged(shown_message(&error.to_string()))),
+        None => Err(damaged("the Parquet file is damaged".into())),
     }
 }
 

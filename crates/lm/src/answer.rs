@@ -80,6 +80,9 @@ fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     Ok(logprobs.into_iter().map(|logprob| logprob.unwrap_or(f64::NEG_INFINITY)).collect())
 }
 
+/// How far a probability may be from what its logarithms say.
+const SOUND: f64 = 1e-6;
+
 /// The probabilities of a label set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelAnswer {
@@ -109,6 +112,16 @@ impl LabelAnswer {
         }
         let best = self.labels.iter().map(|l| l.logprob).fold(f64::NEG_INFINITY, f64::max);
         if self.labels.iter().filter(|l| l.logprob == best).count() > 1 { Outcome::Tie } else { Outcome::Scored }
+    }
+
+    /// Whether the probabilities are such, and follow from their logarithms; summed in another order they may differ in their last digits.
+    pub fn is_sound(&self) -> bool {
+        let logprobs: Vec<f64> = self.labels.iter().map(|label| label.logprob).collect();
+        let near = |a: f64, b: f64| (a - b).abs() <= SOUND * b.abs().max(SOUND);
+        let Some(probs) = normalise(&logprobs) else { return false };
+        let mass: f64 = logprobs.iter().map(|logprob| libm::exp(*logprob)).sum();
+        let each = self.labels.iter().zip(probs).all(|(label, prob)| label.logprob <= SOUND && near(label.prob, prob));
+        each && near(self.mass, mass) && self.mass <= 1.0 + SOUND
     }
 
     /// The label of that name.
@@ -250,5 +263,25 @@ impl std::ops::AddAssign for Usage {
         self.tokens_generated += other.tokens_generated;
         self.tokens_drafted += other.tokens_drafted;
         self.drafts_accepted += other.drafts_accepted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_whose_numbers_do_not_follow_from_one_another_is_not_sound() {
+        let answer = || LabelAnswer::from_logprobs([("A", -0.5), ("B", -2.0)]).expect("some probability");
+        assert!(answer().is_sound());
+        let unsure = LabelAnswer::from_logprobs([("A", f64::NEG_INFINITY), ("B", -700.0)]).expect("some probability");
+        assert!(unsure.is_sound());
+        let changed = |change: fn(&mut LabelAnswer)| {
+            let mut other = answer();
+            change(&mut other);
+            other.is_sound()
+        };
+        assert!(!changed(|a| a.mass = 8.707) && !changed(|a| a.labels[0].prob += 1e-5) && !changed(|a| a.labels[0].logprob = -4.31));
+        assert!(!changed(|a| a.labels[1].logprob = 0.5));
     }
 }

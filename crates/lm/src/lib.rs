@@ -12,6 +12,7 @@ mod answer;
 mod label;
 mod model;
 mod names;
+mod panics;
 mod prompt;
 mod request;
 mod scripted;
@@ -22,6 +23,7 @@ pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelS
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use model::{LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError};
 pub use names::nearest;
+pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;

@@ -85,8 +85,8 @@ pub enum LmError {
         /// What is wrong, with a hint where there is one.
         why: String,
     },
-    /// The sink refused a result.
-    #[error("a result could not be saved: {0}")]
+    /// The sink refused a result, or kept answers could not be read; it says which.
+    #[error("{0}")]
     Sink(#[source] SinkError),
     /// The model failed.
     #[error("the model failed: {0}")]

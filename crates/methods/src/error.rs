@@ -53,7 +53,7 @@ pub enum MethodError {
     #[error("there is no sample to judge\n\nhint: check --data and --limit")]
     NoSamples,
     /// The output refused a row (a full disk, an interrupt).
-    #[error("a result could not be saved: {0}")]
+    #[error("{0}")]
     Output(#[source] SinkError),
     /// The model failed.
     #[error(transparent)]

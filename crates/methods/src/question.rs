@@ -94,8 +94,10 @@ impl LayoutOptions {
             Format::Text => false,
             Format::Chat if model.has_chat_template => true,
             Format::Chat => {
-                let why = format!("the model `{}` has no chat template", model.name);
-                return Err(MethodError::option("--format chat", why, "leave --format out, or say --format text"));
+                let why = format!("the model `{}` has no chat template that can be used", model.name);
+                let hint =
+                    "probity model inspect says whether there is one and what is wrong with it; leave --format out, or say --format text";
+                return Err(MethodError::option("--format chat", why, hint));
             }
         };
         let answer_prefix = self.answer_prefix.as_deref().unwrap_or(if chat { "" } else { default_prefix }).to_owned();

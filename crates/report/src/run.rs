@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use probity_store::{ANSWERS, MANIFEST, SAMPLES, SUMMARY};
+use probity_store::{ANSWERS, MANIFEST, Manifest, SAMPLES, SUMMARY};
 use serde_json::Value;
 
 use crate::ReportError;
@@ -49,6 +49,10 @@ impl Run {
         let refuse = |why: String| ReportError::NotARun { path: path.to_owned(), why };
         let text = fs::read_to_string(path.join(MANIFEST)).map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
         let manifest: Value = serde_json::from_str(&text).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
+        // A run of another version may have a manifest that ours does not read; of ours the files are looked at.
+        if let Ok(ours) = Manifest::read(path) {
+            ours.check_files(path)?;
+        }
         if manifest["probity_run"].is_null() {
             return Err(refuse(format!("{MANIFEST} is not one of probity's")));
         }

@@ -1,9 +1,16 @@
 //! Chat templates: a conversation as the text that the model was trained on.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use minijinja::machinery::{Token, WhitespaceConfig, tokenize};
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::Message;
 use serde::Serialize;
+
+use crate::contained::{Limits, within};
 
 /// Bytes; templates of real models have some thousands.
 const MAX_TEMPLATE: usize = 64 << 10;
@@ -13,6 +20,11 @@ const MESSAGE_FUEL: u64 = 2_000;
 const MAX_FUEL: u64 = 500_000;
 /// Bytes that a template may write beyond what the messages hold.
 const MAX_WRITTEN: usize = 16 << 20;
+/// Bytes that the engine may hold meanwhile, and more for each byte of the messages; real templates hold a few copies of them.
+const MAX_HELD: usize = 256 << 20;
+const MAX_HELD_PER_BYTE: usize = 32;
+/// Steps are counted, but one step may walk through all that is held; real templates take milliseconds.
+const MAX_TIME: Duration = Duration::from_secs(15);
 /// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression deeper, an instruction
 /// at most one value; for either the deepest recursions take under 2 KiB, in a build without optimisation. Pages never used cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
@@ -48,18 +60,22 @@ pub enum ChatError {
 /// Rendering is deterministic: there is no clock. `strftime_now` is not defined, so that a template which asks for it takes its own
 /// fallback date; one that calls it regardless fails.
 ///
-/// A template comes with a model and is not trusted to end: its size, its steps, the depth of its values and what it writes are bounded,
-/// and beyond them it fails. What it holds in memory meanwhile is not bounded: one that doubles a string in a loop can exhaust it.
+/// A template comes with a model and is not trusted to end: its size, its steps, its time, the depth of its values, what it holds in memory and
+/// what it writes are bounded, and beyond them it fails. A value that holds itself cannot be made.
 pub struct ChatTemplate {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
     environment: Environment<'static>,
     source: String,
     named_tokens: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
-struct TemplateMessage<'a> {
-    role: &'a str,
-    content: &'a str,
+struct TemplateMessage {
+    role: String,
+    content: String,
 }
 
 impl ChatTemplate {
@@ -68,13 +84,16 @@ impl ChatTemplate {
         if source.len() > MAX_TEMPLATE {
             return Err(ChatError::Invalid(format!("it has {} bytes, more than {MAX_TEMPLATE}", source.len())));
         }
-        let environment = on_stack(COMPILE_STACK, || compile(source))??;
-        Ok(Self { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec() })
+        namespace_kept_inside(source)?;
+        let limits = Limits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
+        let text = source.to_owned();
+        let environment = within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
+        Ok(Self { parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec() }) })
     }
 
     /// The template's text.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.parts.source
     }
 
     /// The conversation as text, up to where the assistant's next message begins if `add_generation_prompt`.
@@ -88,12 +107,20 @@ impl ChatTemplate {
         messages: impl Iterator<Item = (&'a str, &'a str)>,
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        let messages: Vec<TemplateMessage<'_>> = messages.map(|(role, content)| TemplateMessage { role, content }).collect();
+        let owned = |(role, content): (&str, &str)| TemplateMessage { role: role.to_owned(), content: content.to_owned() };
+        let messages: Vec<TemplateMessage> = messages.map(owned).collect();
+        let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
-        on_stack(fuel as usize * STACK_LEVEL, || self.render_bounded(&messages, add_generation_prompt, fuel))?
+        let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
+        let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
+        let parts = Arc::clone(&self.parts);
+        within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN))
+            .map_err(|limit| ChatError::Failed(limit.to_string()))?
     }
+}
 
-    fn render_bounded(&self, messages: &[TemplateMessage<'_>], add_generation_prompt: bool, fuel: u64) -> Result<String, ChatError> {
+impl Parts {
+    fn render(&self, messages: &[TemplateMessage], add_generation_prompt: bool, fuel: u64, limit: usize) -> Result<String, ChatError> {
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
         let template = environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?;
@@ -108,11 +135,45 @@ impl ChatTemplate {
             .map(|(name, value)| (name.to_owned(), value))
             .chain(self.named_tokens.iter().map(|(name, text)| (name.clone(), Value::from(text.as_str()))))
             .collect();
-        let limit = messages.iter().map(|message| message.content.len()).sum::<usize>() + MAX_WRITTEN;
         let mut written = Bounded { bytes: Vec::new(), limit };
         template.render_captured_to(context, &mut written).map(drop).map_err(|error| failure(&error))?;
         String::from_utf8(written.bytes).map_err(|error| ChatError::Failed(error.to_string()))
     }
+}
+
+/// Refuses a template in which a namespace could come to hold itself, and then be written without end: the engine recurses over values, and a
+/// namespace is the only one that changes. So it is made by `{% set NAME = namespace(…) %}` alone, and NAME is only ever asked for what it
+/// holds, set, or tested (`NAME.x`, `NAME['x']`, `NAME is defined`).
+fn namespace_kept_inside(source: &str) -> Result<(), ChatError> {
+    let tokens: Vec<Token<'_>> = tokenize(source, false, minijinja::syntax::SyntaxConfig, WhitespaceConfig::default())
+        // What cannot be read is told by the compiler.
+        .map_while(Result::ok)
+        .map(|(token, _)| token)
+        .collect();
+    let word = |at: usize| tokens.get(at).and_then(|token| if let Token::Ident(word) = token { Some(*word) } else { None });
+    let makes =
+        |at: usize| word(at) == Some("set") && matches!(tokens.get(at + 2), Some(Token::Assign)) && word(at + 3) == Some("namespace");
+    let names: BTreeSet<&str> = (0..tokens.len()).filter(|&at| makes(at)).filter_map(|at| word(at + 1)).collect();
+    for at in 0..tokens.len() {
+        let Some(name) = word(at) else { continue };
+        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+        let after = tokens.get(at + 1);
+        let is_attribute = matches!(before, Some(Token::Dot));
+        let is_argument = matches!(after, Some(Token::Assign)) && !matches!(before, Some(Token::Ident("set")));
+        let is_made_or_set = matches!(before, Some(Token::Ident("set"))) && matches!(after, Some(Token::Assign | Token::Dot));
+        let is_asked = matches!(after, Some(Token::Dot | Token::BracketOpen | Token::Ident("is")));
+        let kept = match name {
+            "namespace" => at >= 3 && makes(at - 3) && matches!(after, Some(Token::ParenOpen)),
+            name if names.contains(name) => is_made_or_set || is_asked || is_argument,
+            _ => true,
+        };
+        if !is_attribute && !kept {
+            return Err(ChatError::Invalid(format!(
+                "it hands `{name}` on as a value; a namespace may hold itself then, so it may only be made by `set NAME = namespace(…)` and asked as `NAME.x`"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
@@ -129,16 +190,6 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     environment.remove_global("debug");
     environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|e| ChatError::Invalid(describe(&e)))?;
     Ok(environment)
-}
-
-/// What `work` returns, which has a stack of that many bytes.
-fn on_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, ChatError> {
-    let no_stack = |why: std::io::Error| ChatError::Failed(format!("no stack of {} MiB could be had for it: {why}", bytes >> 20));
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("chat template".to_owned()).stack_size(bytes);
-        let running = thread.spawn_scoped(scope, work).map_err(no_stack)?;
-        running.join().map_err(|_| ChatError::Failed("the template engine panicked".to_owned()))
-    })
 }
 
 /// Takes no more than `limit` bytes.
@@ -306,6 +357,47 @@ mod tests {
         assert!(matches!(render("{% for %}", &[]), Err(ChatError::Invalid(_))));
         assert!(matches!(render("{{ strftime_now('%d') }}", &[]), Err(ChatError::Failed(_))));
         assert_eq!(render("{% if strftime_now is defined %}now{% else %}then{% endif %}", &[]).as_deref(), Ok("then"));
+    }
+
+    /// What kills a process that has no limits: bytes by one step or by many, values that hold themselves, output kept in a variable.
+    #[test]
+    fn templates_that_take_all_memory_or_recurse_for_ever_are_errors() {
+        let doubled = |step: &str| format!("{{% set ns = namespace(a='ab', l=[1]) %}}{{% for i in range(60) %}}{step}{{% endfor %}}");
+        let too_much = [
+            "{{ 'a\nb' | indent(10000000000) }}".to_owned(),
+            "{{ [1] | batch(10000000000, 'x') | list | length }}".to_owned(),
+            doubled("{% set ns.a = ns.a ~ ns.a %}"),
+            doubled("{% set ns.a = ns.a + ns.a %}"),
+            doubled("{% set ns.a = ns.a | replace('a', 'aaaa') %}"),
+            doubled("{% set ns.a = [ns.a, ns.a] | join %}"),
+            doubled("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l | string | length }}",
+            doubled("{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l | tojson }}",
+            doubled("{% set b %}{{ ns.a }}{{ ns.a }}{% endset %}{% set ns.a = b %}"),
+        ];
+        for source in too_much {
+            let error = render(&source, &[]).expect_err("too much").to_string();
+            assert!(error.contains("chat template failed: it needs more than 256 MiB of memory"), "{source}: {error}");
+        }
+        // One value for each of so many places: no memory, but no end either.
+        let sliced = render("{{ [1, 2] | slice(10000000000) | list | length }}", &[]).expect_err("too much").to_string();
+        assert!(sliced.contains("it needs more than") || sliced.contains("too long"), "{sliced}");
+        let cycles = [
+            "{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}",
+            "{% set ns=namespace(a=1) %}{% set ns.a=[ns] %}{{ ns.a|tojson }}",
+            "{% set ns=namespace(a=1) %}{% set x=ns %}{% set x.a=x %}{{ x }}",
+            "{% set x=dict(a=namespace()) %}{{ x }}",
+            "{% with ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}{% endwith %}",
+            "{% macro m(x) %}{% set x.a=x %}{{ x }}{% endmacro %}{{ m(namespace()) }}",
+            "{% set ns=namespace(a=1) %}{% set ns.b=namespace(c=ns) %}{{ ns.b }}",
+            "{% set n=namespace %}{% set ns=n() %}{% set ns.a=ns %}{{ ns }}",
+        ];
+        for source in cycles {
+            let error = render(source, &[]).expect_err("a cycle").to_string();
+            assert!(error.contains("may hold itself"), "{source}: {error}");
+        }
+        let ordinary = "{% set ns = namespace(found=false, n=1) %}{% for m in messages %}{% if ns is defined and not ns.found %}\
+                        {% set ns.found = true %}{% set ns.n = ns['n'] + 1 %}{% endif %}{% endfor %}{{ ns.n }}";
+        assert_eq!(render(ordinary, &[(Role::User, "x")]).as_deref(), Ok("2"));
     }
 
     #[test]

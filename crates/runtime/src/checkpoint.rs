@@ -16,6 +16,7 @@ use crate::encoder::Encoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{Format, Located};
 use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::unique_keys::refuse_repeated_keys;
 use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
 
 /// Why a model could not be loaded.
@@ -289,7 +290,8 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
-    let config: Value = serde_json::from_slice(&text).map_err(|error| fail(error.to_string()))?;
+    let config: Value =
+        refuse_repeated_keys(&text).and_then(|()| serde_json::from_slice(&text)).map_err(|error| fail(error.to_string()))?;
     // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
     match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
         Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),

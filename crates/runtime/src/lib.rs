@@ -3,6 +3,7 @@
 pub mod chat;
 mod checkpoint;
 mod constraint;
+mod contained;
 mod continue_text;
 pub mod encoder;
 mod engine;
@@ -17,6 +18,7 @@ mod score;
 mod text_model;
 mod threads;
 pub mod tokenizer;
+mod unique_keys;
 mod verdict;
 pub mod weights;
 mod window;
@@ -24,6 +26,7 @@ mod window;
 pub use gguf_config::gguf_config;
 
 pub use checkpoint::{Checkpoint, LoadError};
+pub use contained::CountingAllocator;
 pub use memory::machine_memory;
 pub use model::{Drafting, LoadOptions, Model};
 pub use plan::{Estimate, Plan, Planner};

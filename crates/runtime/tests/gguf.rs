@@ -176,6 +176,51 @@ fn bad_dimensions_offsets_and_types_are_refused() {
     refused(&moved(0), &["overlap", "token_embd.weight"]);
 }
 
+/// What was published against other readers of the format, each as the least file that shows it.
+#[test]
+fn published_attacks_on_other_readers_are_refused() {
+    // CVE-2025-53630: sizes of tensors whose sum wraps around, so that too little is allocated for them.
+    let half = 1 << 61;
+    refused(&small().tensor("a", &[half], 0, &[]), &["tensor `a`"]);
+    refused(&small().tensor("a", &[half / 4, 2], 0, &[]).tensor("b", &[half / 4, 2], 0, &[]), &["tensor `a`", "needs"]);
+    // CVE-2026-27940: the same with the size of the context that holds them, by a number of tensors that wraps when it is multiplied.
+    for count in [u64::MAX, u64::MAX / 368 + 1, 1 << 61, i64::MAX as u64] {
+        refused(&Gguf { tensor_count: Some(count), ..small() }, &["number of tensors", &count.to_string()]);
+    }
+    // llama.cpp #24759: a size that wraps to nothing when it is padded (2^64 - 4 bytes), and those around it.
+    for floats in [(u64::MAX - 3) / 4, u64::MAX / 4, (u64::MAX - 31) / 4, (u64::MAX >> 1) / 4] {
+        refused(&small().tensor("t", &[floats], 0, &[]), &["tensor `t`"]);
+    }
+    // #27203: dimensions whose product wraps around.
+    for dims in [&[i64::MAX as u64, 2, 1, 1][..], &[1 << 32, 1 << 32, 1, 1], &[u64::MAX, u64::MAX, u64::MAX, u64::MAX], &[3, 1 << 63]] {
+        refused(&small().tensor("t", dims, 0, &[]), &["tensor `t`", "overflow"]);
+    }
+    // #26318: an alignment that is no number, or none that is positive.
+    let alignments = [
+        Meta::Raw([10u32.to_le_bytes().as_slice(), &(1u64 << 32).to_le_bytes()].concat()),
+        Meta::Raw([5u32.to_le_bytes().as_slice(), &(-32i32).to_le_bytes()].concat()),
+        Meta::Str("32".into()),
+        Meta::F32(32.0),
+        Meta::Bool(1),
+        Meta::F32s(vec![32.0]),
+    ];
+    for alignment in alignments {
+        refused(&with(small(), "general.alignment", Some(alignment)), &["general.alignment"]);
+    }
+    // #15711: so many tensors that their descriptions alone exhaust memory.
+    refused(&Gguf { tensor_count: Some(1 << 33), ..small() }, &["number of tensors"]);
+    // #19856: strings and arrays as long as they say, and no longer than the file.
+    for claim in [1u64 << 31, 1 << 40, u64::MAX - 8] {
+        let text = [8u32.to_le_bytes().as_slice(), &claim.to_le_bytes()].concat();
+        refused(&with(small(), "x", Some(Meta::Raw(text))), &["metadata `x`"]);
+        let texts = [9u32.to_le_bytes().as_slice(), &8u32.to_le_bytes(), &claim.to_le_bytes()].concat();
+        refused(&with(small(), "x", Some(Meta::Raw(texts))), &["metadata `x`"]);
+    }
+    // CVE-2026-7482: dimensions that lie about the data, by a row and by nearly everything.
+    refused(&small().tensor("t", &[32, 5], 8, &[0; 4 * 34]), &["tensor `t`", "the file has"]);
+    refused(&small().tensor("t", &[32, 1 << 24], 8, &[0; 4 * 34]), &["tensor `t`"]);
+}
+
 #[test]
 fn bad_names_strings_and_nesting_are_refused() {
     refused(&Gguf { magic: *b"GGML", ..small() }, &["magic", "GGML"]);

@@ -1,22 +1,26 @@
 //! A model's answers in a database, keyed by the content of what was asked.
 
 use std::cell::Cell;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use probity_lm::{Ask, GenerateRequest, GenerateResult, ModelDescription, Outcome, ScoreRequest, ScoreResult};
+use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
+use crate::access::{Access, create_folders, create_new};
 
 /// The file's name in a run folder and in a folder of answers that runs share.
 pub const ANSWERS: &str = "answers.sqlite";
 
 /// The version of the tables and of what goes into a key.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// How long a process waits for another that writes to the same database.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,6 +37,7 @@ CREATE TABLE IF NOT EXISTS models (
     version TEXT NOT NULL,
     settings TEXT NOT NULL,
     description TEXT NOT NULL,
+    seal BLOB NOT NULL,
     UNIQUE (fingerprint, precision, device, version, settings)
 );
 CREATE TABLE IF NOT EXISTS answers (
@@ -41,14 +46,23 @@ CREATE TABLE IF NOT EXISTS answers (
     kind TEXT NOT NULL,
     question TEXT NOT NULL,
     outcome TEXT NOT NULL,
-    answer TEXT NOT NULL
+    answer TEXT NOT NULL,
+    seal BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS requests (
     position INTEGER PRIMARY KEY,
     request TEXT NOT NULL,
-    key BLOB NOT NULL REFERENCES answers (key)
+    key BLOB NOT NULL REFERENCES answers (key),
+    seal BLOB NOT NULL
 );
 ";
+
+/// A row's seal is the SHA-256 of all that it says, so that a bit that a disk or a cable turned is found where the row is read.
+pub(crate) const ANSWER_SEAL: &str = "seal('answer', a.key, a.model, a.kind, a.question, a.outcome, a.answer)";
+/// The same of which request has which question.
+pub(crate) const REQUEST_SEAL: &str = "seal('request', r.position, r.request, r.key)";
+/// The same of a model.
+const MODEL_SEAL: &str = "seal('model', m.id, m.fingerprint, m.precision, m.device, m.version, m.settings, m.description)";
 
 /// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the device, its settings, and
 /// everything that was asked.
@@ -74,6 +88,9 @@ pub trait Question {
 
     /// How an answer ended.
     fn outcome(answer: &Self::Answer) -> &Outcome;
+
+    /// Whether an answer can be one: probabilities are such, and follow from their logarithms.
+    fn is_sound(answer: &Self::Answer) -> bool;
 }
 
 impl Question for ScoreRequest {
@@ -94,6 +111,10 @@ impl Question for ScoreRequest {
     fn outcome(answer: &ScoreResult) -> &Outcome {
         &answer.outcome
     }
+
+    fn is_sound(answer: &ScoreResult) -> bool {
+        answer.labels().is_none_or(LabelAnswer::is_sound) && answer.continuation().is_none_or(|text| text.logprob <= 0.0)
+    }
 }
 
 impl Question for GenerateRequest {
@@ -110,6 +131,10 @@ impl Question for GenerateRequest {
 
     fn outcome(answer: &GenerateResult) -> &Outcome {
         &answer.outcome
+    }
+
+    fn is_sound(answer: &GenerateResult) -> bool {
+        answer.verdict.as_ref().is_none_or(ScoreRequest::is_sound)
     }
 }
 
@@ -154,6 +179,17 @@ pub struct Entry {
     content: String,
 }
 
+/// What there is of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found<A> {
+    /// Its answer.
+    Answer(A),
+    /// Nothing.
+    Nothing,
+    /// A row that is not as it was written: it counts as nothing, and is replaced by the next answer.
+    Damaged,
+}
+
 /// A request and its place in the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
@@ -169,6 +205,7 @@ impl Answers {
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             connection.busy_timeout(PATIENCE)?;
+            learn_to_seal(&connection)?;
             // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
@@ -180,6 +217,16 @@ impl Answers {
             Ok(connection)
         };
         Self::checked(path, patiently(open))
+    }
+
+    /// Opens the database of a folder of answers that runs share; both are made, for their owner alone, where they are not there.
+    pub fn open_shared(folder: &Path) -> Result<Self, StoreError> {
+        create_folders(folder).map_err(StoreError::io("created", folder))?;
+        let path = folder.join(ANSWERS);
+        match create_new(&path, Access::Private) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(StoreError::io("created", &path)(error)),
+            _ => Self::open(&path),
+        }
     }
 
     /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
@@ -196,6 +243,7 @@ impl Answers {
             (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => Connection::open_with_flags(uri, flags),
             _ => Err(error),
         });
+        let connection = connection.and_then(|connection| learn_to_seal(&connection).map(|()| connection));
         Self::checked(path, connection)
     }
 
@@ -205,6 +253,7 @@ impl Answers {
         match format {
             FORMAT => Ok(Self { path: path.to_owned(), connection, flushed: Cell::new(Instant::now()) }),
             0 => Err(StoreError::NoAnswers { path: path.to_owned() }),
+            1..FORMAT => Err(StoreError::Older { path: path.to_owned() }),
             _ => Err(StoreError::Newer { path: path.to_owned() }),
         }
     }
@@ -222,12 +271,14 @@ impl Answers {
         let parts = [fingerprint.as_str(), precision, device, version, settings];
         let add = || -> rusqlite::Result<i64> {
             let [fingerprint, precision, device, version, settings] = parts;
-            self.connection.execute(
-                "INSERT OR IGNORE INTO models (fingerprint, precision, device, version, settings, description) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![fingerprint, precision, device, version, settings, text],
-            )?;
+            // The last words heal a description that was damaged.
+            let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
+                ON CONFLICT DO UPDATE SET description = excluded.description";
+            self.connection.execute(add, params![fingerprint, precision, device, version, settings, text])?;
             let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = ?4 AND settings = ?5";
-            self.connection.query_row(find, params![fingerprint, precision, device, version, settings], |row| row.get(0))
+            let id = self.connection.query_row(find, params![fingerprint, precision, device, version, settings], |row| row.get(0))?;
+            self.connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE id = ?1"), [id])?;
+            Ok(id)
         };
         let id = add().map_err(StoreError::database("written", &self.path))?;
         let mut hasher = Sha256::new();
@@ -239,15 +290,20 @@ impl Answers {
         Ok(ModelEntry { id, hasher })
     }
 
-    /// The answer to that question, where there is one. That a prompt is too long is no answer: whether it fits depends on the machine's
-    /// memory too, and costs nothing to find out.
-    pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Option<Q::Answer>, StoreError> {
-        let get = || -> rusqlite::Result<Option<String>> {
-            let mut find = self.connection.prepare_cached("SELECT answer FROM answers WHERE key = ?1 AND outcome <> 'too_long'")?;
-            find.query_row([&entry.key.0[..]], |row| row.get(0)).optional()
+    /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's memory too, and costs nothing
+    /// to find out.
+    pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Found<Q::Answer>, StoreError> {
+        let get = || -> rusqlite::Result<Option<Option<String>>> {
+            let find = format!(
+                "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE key = ?1 AND outcome <> 'too_long'"
+            );
+            let mut find = self.connection.prepare_cached(&find)?;
+            find.query_row(params![&entry.key.0[..], entry.content], |row| row.get(0)).optional()
         };
-        let text = get().map_err(StoreError::database("read", &self.path))?;
-        text.map(|text| serde_json::from_str(&text).map_err(|source| StoreError::Json { path: self.path.clone(), source })).transpose()
+        let Some(sealed) = get().map_err(StoreError::database("read", &self.path))? else { return Ok(Found::Nothing) };
+        let answer: Option<Q::Answer> = sealed.and_then(|text| serde_json::from_str(&text).ok());
+        // A seal that fits says that the row is as it was written; what was written has to make sense too.
+        Ok(answer.filter(Q::is_sound).map_or(Found::Damaged, Found::Answer))
     }
 
     /// Keeps the answer to a question of that model, and the request that asked it where it is the run's own.
@@ -261,7 +317,8 @@ impl Answers {
         let text = serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
             let together = self.connection.unchecked_transaction()?;
-            let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+            let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer, seal)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, seal('answer', ?1, ?2, ?3, ?4, ?5, ?6))";
             let mut insert = self.connection.prepare_cached(insert)?;
             insert.execute(params![&entry.key.0[..], model.id, Q::KIND, entry.content, Q::outcome(answer).name(), text])?;
             if let Some(named) = named {
@@ -276,8 +333,8 @@ impl Answers {
     /// Notes that a request of the run has that question.
     pub fn name(&self, named: Named<'_>, entry: &Entry) -> Result<(), StoreError> {
         let name = || -> rusqlite::Result<()> {
-            let find = "SELECT 1 FROM requests WHERE position = ?1 AND request = ?2 AND key = ?3";
-            let mut find = self.connection.prepare_cached(find)?;
+            let find = format!("SELECT 1 FROM requests r WHERE position = ?1 AND request = ?2 AND key = ?3 AND seal = {REQUEST_SEAL}");
+            let mut find = self.connection.prepare_cached(&find)?;
             // A look is cheaper than a transaction.
             if find.exists(params![named.position as i64, named.request, &entry.key.0[..]])? {
                 Ok(())
@@ -289,7 +346,7 @@ impl Answers {
     }
 
     fn insert_name(&self, named: Named<'_>, entry: &Entry) -> rusqlite::Result<()> {
-        let insert = "INSERT OR REPLACE INTO requests (position, request, key) VALUES (?1, ?2, ?3)";
+        let insert = "INSERT OR REPLACE INTO requests (position, request, key, seal) VALUES (?1, ?2, ?3, seal('request', ?1, ?2, ?3))";
         let mut insert = self.connection.prepare_cached(insert)?;
         insert.execute(params![named.position as i64, named.request, &entry.key.0[..]])?;
         Ok(())
@@ -320,11 +377,65 @@ impl Answers {
         self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
     }
 
+    /// Goes through all rows, and hands on what each damaged one is: the request that it answers, where it is the run's own, else its key.
+    /// Says how many rows there were. An error where the database itself cannot be read.
+    pub fn check(&self, mut damaged: impl FnMut(String)) -> Result<usize, StoreError> {
+        let tables = [
+            (
+                "answers a",
+                ANSWER_SEAL,
+                "coalesce('the answer to `' || (SELECT request FROM requests WHERE key = a.key) || '`', 'answer ' || hex(a.key))",
+            ),
+            ("requests r", REQUEST_SEAL, "'request ' || r.position"),
+            ("models m", MODEL_SEAL, "'model ' || m.id"),
+        ];
+        let mut rows = 0;
+        let mut of_table = |(table, seal, name): (&str, &str, &str)| -> rusqlite::Result<()> {
+            let mut find = self.connection.prepare(&format!("SELECT CASE WHEN seal = {seal} THEN NULL ELSE {name} END FROM {table}"))?;
+            let mut found = find.query([])?;
+            while let Some(row) = found.next()? {
+                rows += 1;
+                if let Some(name) = row.get(0)? {
+                    damaged(name);
+                }
+            }
+            Ok(())
+        };
+        tables.into_iter().try_for_each(&mut of_table).map_err(StoreError::database("read", &self.path))?;
+        let whole: rusqlite::Result<String> = self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
+        match whole.map_err(StoreError::database("read", &self.path))?.as_str() {
+            "ok" => {}
+            wrong => damaged(format!("the database: {wrong}")),
+        }
+        Ok(rows)
+    }
+
     /// How many answers there are.
     pub fn count(&self) -> Result<usize, StoreError> {
         let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get::<_, i64>(0));
         Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
     }
+}
+
+/// Teaches the connection `seal(…)`: SHA-256 over its arguments, each with its kind and length.
+fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("seal", -1, flags, |context| {
+        let mut hasher = Sha256::new();
+        for at in 0..context.len() {
+            let (kind, bytes) = match context.get_raw(at) {
+                ValueRef::Null => (0, Vec::new()),
+                ValueRef::Integer(value) => (1, value.to_le_bytes().to_vec()),
+                ValueRef::Real(value) => (2, value.to_le_bytes().to_vec()),
+                ValueRef::Text(text) => (3, text.to_vec()),
+                ValueRef::Blob(bytes) => (4, bytes.to_vec()),
+            };
+            hasher.update([kind]);
+            hasher.update((bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        }
+        Ok(hasher.finalize().to_vec())
+    })
 }
 
 /// Tries again where another process is in the way: `SQLite` itself does not wait for the lock under which a database changes its journal.

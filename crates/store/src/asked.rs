@@ -5,7 +5,7 @@ use std::path::Path;
 use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
 use rusqlite::{Row, params};
 
-use crate::answers::{LABELS, Question, uri};
+use crate::answers::{ANSWER_SEAL, LABELS, Question, REQUEST_SEAL, uri};
 use crate::{Answers, StoreError};
 
 /// A request of a run with its answer.
@@ -88,30 +88,40 @@ impl Answers {
 
     /// The place and the id of every request, in the run's order; nothing of what was asked is read.
     pub fn requests(&self, mut each: impl FnMut(usize, &str)) -> Result<(), StoreError> {
-        self.each_row("SELECT position, request FROM requests ORDER BY position", |row| {
-            each(row.get::<_, i64>(0)? as usize, row.get_ref(1)?.as_str()?);
+        self.each_row(&format!("SELECT r.seal = {REQUEST_SEAL}, r.position, r.request FROM requests r ORDER BY r.position"), |row| {
+            each(row.get::<_, i64>(1)? as usize, row.get_ref(2)?.as_str()?);
             Ok(())
         })
     }
 
     /// The id of every request and how its answer ended, in the run's order.
     pub fn outcomes(&self, mut each: impl FnMut(&str, &str)) -> Result<(), StoreError> {
-        self.each_row("SELECT r.request, a.outcome FROM requests r JOIN answers a USING (key) ORDER BY r.position", |row| {
-            each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+        let joined = "FROM requests r JOIN answers a USING (key) ORDER BY r.position";
+        self.each_row(&format!("SELECT {}, r.request, a.outcome {joined}", both_sealed()), |row| {
+            each(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
             Ok(())
         })
     }
 
+    /// Rows whose first column says whether they are as they were written.
     fn each_row(&self, select: &str, mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
-        let mut all = || -> rusqlite::Result<()> {
+        let mut all = || -> rusqlite::Result<bool> {
             let mut find = self.connection.prepare(select)?;
             let mut rows = find.query([])?;
             while let Some(row) = rows.next()? {
+                if !row.get::<_, bool>(0)? {
+                    return Ok(false);
+                }
                 each(row)?;
             }
-            Ok(())
+            Ok(true)
         };
-        all().map_err(StoreError::database("read", &self.path))
+        let sealed = all().map_err(StoreError::database("read", &self.path))?;
+        if sealed { Ok(()) } else { Err(self.damaged()) }
+    }
+
+    fn damaged(&self) -> StoreError {
+        StoreError::Damaged { path: self.path.clone() }
     }
 
     /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
@@ -124,15 +134,25 @@ impl Answers {
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
         let mut overlap = Overlap::default();
-        let mut wrong = None;
+        let (mut wrong, mut damaged) = (None, None);
         let compare = || -> rusqlite::Result<()> {
             self.connection.execute("ATTACH ?1 AS other", [attached])?;
-            let both = "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind
-                        FROM main.requests r JOIN main.answers a USING (key)
-                        JOIN other.requests s ON s.request = r.request JOIN other.answers b ON b.key = s.key ORDER BY r.position";
-            let mut both = self.connection.prepare(both)?;
+            let here = both_sealed();
+            let there = here.replace("a.", "b.").replace("r.", "s.");
+            let both = format!(
+                "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind, {here}, {there}
+                 FROM main.requests r JOIN main.answers a USING (key)
+                 JOIN other.requests s ON s.request = r.request JOIN other.answers b ON b.key = s.key ORDER BY r.position"
+            );
+            let mut both = self.connection.prepare(&both)?;
             let mut rows = both.query([])?;
             while let Some(row) = rows.next()? {
+                for (at, path) in [(5, &self.path), (6, &other.to_owned())] {
+                    if !row.get::<_, bool>(at)? {
+                        damaged = Some(StoreError::Damaged { path: path.clone() });
+                        return Ok(());
+                    }
+                }
                 overlap.both += 1;
                 let Some(here) = row.get::<_, Option<String>>(1)? else { continue };
                 overlap.differ += 1;
@@ -151,18 +171,30 @@ impl Answers {
         let compared = compare();
         let _ = self.connection.execute("DETACH other", []);
         compared.map_err(StoreError::database("read", &self.path))?;
+        if let Some(damaged) = damaged {
+            return Err(damaged);
+        }
         wrong.map_or(Ok(overlap), |source| Err(StoreError::Json { path: self.path.clone(), source }))
     }
 
     fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
-        let columns = "SELECT r.position, r.request, a.kind, a.question, a.answer FROM requests r JOIN answers a USING (key) WHERE";
-        let rows = || -> rusqlite::Result<Vec<Result<Asked, serde_json::Error>>> {
+        let columns = format!(
+            "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r JOIN answers a USING (key) WHERE",
+            both_sealed()
+        );
+        let rows = || -> rusqlite::Result<Vec<Option<Result<Asked, serde_json::Error>>>> {
             let mut find = self.connection.prepare_cached(&format!("{columns} {condition}"))?;
-            find.query_map(values, asked)?.collect()
+            find.query_map(values, |row| if row.get(5)? { asked(row).map(Some) } else { Ok(None) })?.collect()
         };
         let rows = rows().map_err(StoreError::database("read", &self.path))?;
-        rows.into_iter().collect::<Result<_, _>>().map_err(|source| StoreError::Json { path: self.path.clone(), source })
+        let json = |source| StoreError::Json { path: self.path.clone(), source };
+        rows.into_iter().map(|row| row.ok_or_else(|| self.damaged())?.map_err(json)).collect()
     }
+}
+
+/// Whether a request and its answer are as they were written.
+fn both_sealed() -> String {
+    format!("(r.seal = {REQUEST_SEAL} AND a.seal = {ANSWER_SEAL})")
 }
 
 /// A row of [`Answers::select`].

@@ -1,16 +1,26 @@
 //! Files that are there whole or not at all.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::StoreError;
+use crate::access::{Access, create_new};
 
 /// Replaces the file by what `write` writes. Killed at any instant, or where `write` fails, it leaves the old content or the new, never a
 /// part. What is no regular file (a device, a pipe) is written to directly.
 pub fn write_whole<E: From<StoreError>>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+    write_whole_as(path, Access::Usual, write)
+}
+
+/// [`write_whole`] with the permissions of that access.
+pub(crate) fn write_whole_as<E: From<StoreError>>(
+    path: &Path,
+    access: Access,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
     let cannot = || StoreError::io("written", path);
     let fill = |file: &File| -> Result<(), E> {
         let mut writer = BufWriter::new(file);
@@ -22,7 +32,9 @@ pub fn write_whole<E: From<StoreError>>(path: &Path, write: impl FnOnce(&mut dyn
         return fill(&fs::OpenOptions::new().write(true).open(path).map_err(cannot())?);
     }
     let beside = temporary(path);
-    let file = File::create(&beside).map_err(cannot())?;
+    // What a kill left behind goes, and so does a link that somebody else has put there: it is removed, not followed.
+    let remove = fs::remove_file(&beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
+    let file = remove.and_then(|()| create_new(&beside, access)).map_err(cannot())?;
     let finish = || file.sync_all().and_then(|()| fs::rename(&beside, path)).map_err(cannot());
     let written = fill(&file).and_then(|()| Ok(finish()?));
     if written.is_err() {
@@ -38,7 +50,7 @@ pub fn write_whole<E: From<StoreError>>(path: &Path, write: impl FnOnce(&mut dyn
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(|source| StoreError::Json { path: path.to_owned(), source })?;
     bytes.push(b'\n');
-    write_whole(path, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
+    write_whole_as(path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
 }
 
 /// Overwrites the file in place by `value` as compact JSON, where it has room for it: a last resort on a full disk, which has no room for

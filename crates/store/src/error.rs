@@ -80,6 +80,29 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// A finished run lacks what it had.
+    #[error("{} is not what the finished run has written: {why}\n\nhint: the same command with --resume writes it again", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// Missing, or of another length.
+        why: String,
+    },
+    /// A row of the database is not as it was written.
+    #[error(
+        "{} is damaged: a row is not as it was written\n\nhint: `probity check` on its folder names what is; the command of that run with --resume asks it again",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The database of answers is of an earlier version.
+    #[error("{} was written by an earlier probity, whose answers have no checksums\n\nhint: give a new folder; what it held is computed again", path.display())]
+    Older {
+        /// The file.
+        path: PathBuf,
+    },
     /// The database of answers is of a later version.
     #[error("{} was written by a newer probity\n\nhint: use that version, or give another folder", path.display())]
     Newer {

@@ -4,6 +4,7 @@
 //! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones. Answers are in a database
 //! as soon as the model has given them, and everything else follows from them: a run is resumed by running it again over its answers.
 
+mod access;
 mod answers;
 mod asked;
 mod atomic;
@@ -13,11 +14,11 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, Entry, ModelEntry, Named, Question};
+pub use answers::{ANSWERS, Answers, Entry, Found, ModelEntry, Named, Question};
 pub use asked::{AnyAnswer, Asked, Difference, Overlap, sample_of};
 pub use atomic::write_whole;
 pub use error::StoreError;
-pub use manifest::{FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status, now};
+pub use manifest::{Content, FORMAT, MANIFEST, Machine, Manifest, RecipeMark, RunInfo, SettingDifference, Status, now};
 pub use recorded::Recorded;
 pub use run::{Existing, RunFolder, SAMPLES, SUMMARY};
 pub use table::{FLUSH_EVERY, TableWriter};

@@ -1,11 +1,13 @@
 //! What a run was: everything needed to know its numbers for what they are, and to run it again.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 
@@ -127,6 +129,45 @@ pub struct Manifest {
     pub machine: Machine,
     /// The files that the run has written, by name: these and the manifest are what overwriting removes.
     pub files: Vec<String>,
+    /// What a finished run's files hold, by name; of the database of answers each row has its own seal.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub contents: BTreeMap<String, Content>,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// Lines of a table; absent where the file is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256, in hex.
+    pub sha256: String,
+}
+
+impl Content {
+    /// Of the file as it is.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let mut file = fs::File::open(path)?;
+        let (mut hasher, mut rows, mut bytes) = (Sha256::new(), 0, 0);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => {
+                    hasher.update(&buffer[..read]);
+                    bytes += read as u64;
+                    rows += buffer[..read].split(|&byte| byte == b'\n').count() as u64 - 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let is_table = path.extension().is_some_and(|extension| extension == "jsonl");
+        let sha256 = format!("{:x}", hasher.finalize());
+        Ok(Self { rows: is_table.then_some(rows), bytes, sha256 })
+    }
 }
 
 /// How a run stands.
@@ -137,7 +178,9 @@ pub enum Status {
     Running,
     /// It came to its end.
     Finished,
-    /// It ended early, by an error or an interruption. Its tables hold what was finished.
+    /// Its user, or the system, ended it. Its tables hold what was finished.
+    Interrupted,
+    /// It ended early, by an error. Its tables hold what was finished.
     Failed {
         /// Why.
         why: String,
@@ -150,6 +193,7 @@ impl Status {
         match self {
             Self::Running => "running",
             Self::Finished => "finished",
+            Self::Interrupted => "interrupted",
             Self::Failed { .. } => "failed",
         }
     }
@@ -187,6 +231,7 @@ impl Manifest {
             info,
             machine: Machine::here(),
             files: Vec::new(),
+            contents: BTreeMap::new(),
         }
     }
 
@@ -201,6 +246,23 @@ impl Manifest {
             Err(error) => return Err(StoreError::io("read", path)(error)),
         };
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
+    }
+
+    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is missing or of another length. For what
+    /// the files hold see [`Content::of`].
+    pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
+        if self.status != Status::Finished {
+            return Ok(());
+        }
+        for (name, content) in &self.contents {
+            let path = folder.join(name);
+            match fs::metadata(&path).map(|found| found.len()) {
+                Ok(bytes) if bytes == content.bytes => {}
+                Ok(bytes) => return Err(StoreError::Incomplete { path, why: format!("it has {bytes} bytes, and had {}", content.bytes) }),
+                Err(error) => return Err(StoreError::Incomplete { path, why: error.to_string() }),
+            }
+        }
+        Ok(())
     }
 
     /// Goes on with an earlier run.
@@ -228,9 +290,9 @@ mod tests {
     fn the_form_is_read_back_and_times_are_rfc_3339() {
         let info = RunInfo { command: "compare".into(), seeds: [("pairs".into(), 7)].into(), ..RunInfo::default() };
         let mut manifest = Manifest::begin(info);
-        manifest.end(Status::Failed { why: "interrupted".into() });
+        manifest.end(Status::Failed { why: "a full disk".into() });
         let value = serde_json::to_value(&manifest).expect("JSON");
-        assert_eq!((&value["probity_run"], &value["status"], &value["why"]), (&1.into(), &"failed".into(), &"interrupted".into()));
+        assert_eq!((&value["probity_run"], &value["status"], &value["why"]), (&1.into(), &"failed".into(), &"a full disk".into()));
         assert_eq!((&value["command"], &value["seeds"]["pairs"]), (&"compare".into(), &7.into()));
         let started = value["started"].as_str().expect("a time");
         assert!(started.len() == 20 && started.ends_with('Z') && started.parse::<jiff::Timestamp>().is_ok(), "{started}");

@@ -11,7 +11,7 @@ use probity_lm::{
 };
 
 use crate::StoreError;
-use crate::answers::{Answers, Entry, ModelEntry, Named, Question};
+use crate::answers::{Answers, Entry, Found, ModelEntry, Named, Question};
 
 /// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and keeps them as they
 /// come. What comes out is the same as without, but for the order and the usage: what was found cost nothing.
@@ -24,6 +24,8 @@ pub struct Recorded<'a> {
     /// Requests of the lists before.
     asked: Rc<Cell<usize>>,
     found: Arc<AtomicUsize>,
+    /// Requests whose kept answer was damaged, and which were asked again.
+    damaged: Rc<RefCell<Vec<String>>>,
 }
 
 /// Where answers are kept, and the model's entry there.
@@ -49,7 +51,7 @@ impl<'a> Recorded<'a> {
     ) -> Result<Self, StoreError> {
         let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
         let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
-        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Arc::default() })
+        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Arc::default(), damaged: Rc::default() })
     }
 
     /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the others in the order in which
@@ -57,12 +59,17 @@ impl<'a> Recorded<'a> {
     pub fn beside(&self, model: &'a dyn LanguageModel, settings: &str) -> Result<Self, StoreError> {
         let answers = |place: &Option<Place<'a>>| place.as_ref().map(|place| place.answers);
         let other = Self::new(model, settings, answers(&self.own), answers(&self.shared))?;
-        Ok(Self { asked: self.asked.clone(), found: self.found.clone(), ..other })
+        Ok(Self { asked: self.asked.clone(), found: self.found.clone(), damaged: self.damaged.clone(), ..other })
     }
 
     /// How many answers were found so far.
     pub fn found(&self) -> usize {
         self.found.load(Ordering::Relaxed)
+    }
+
+    /// The requests whose answers were kept and not as they had been written: in which file, and which. They were asked again.
+    pub fn damaged(&self) -> Vec<String> {
+        self.damaged.borrow().clone()
     }
 
     /// The count of [`Recorded::found`] as it goes, to be read from anywhere.
@@ -85,7 +92,17 @@ impl<'a> Recorded<'a> {
 
     fn find<Q: Question>(&self, open: &Open) -> Result<Option<Q::Answer>, StoreError> {
         let Some(entry) = &open.entry else { return Ok(None) };
-        let get = |place: &Option<Place<'_>>| place.as_ref().map_or(Ok(None), |place| place.answers.get::<Q>(entry));
+        let get = |place: &Option<Place<'_>>| -> Result<Option<Q::Answer>, StoreError> {
+            let Some(place) = place else { return Ok(None) };
+            Ok(match place.answers.get::<Q>(entry)? {
+                Found::Answer(answer) => Some(answer),
+                Found::Nothing => None,
+                Found::Damaged => {
+                    self.damaged.borrow_mut().push(format!("`{}` in {}", open.id, place.answers.path().display()));
+                    None
+                }
+            })
+        };
         let mut answer = get(&self.own)?;
         if let (Some(_), Some(own)) = (&answer, &self.own) {
             own.answers.name(self.named(open), entry)?;
@@ -373,5 +390,70 @@ mod tests {
             other.execute_batch("COMMIT").expect("ended");
             opened.join().expect("joined").expect("opened");
         });
+    }
+
+    #[test]
+    fn a_bit_that_was_turned_is_refused_healed_or_without_effect() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (model, _) = counting();
+        let requests: Vec<ScoreRequest> = (0..12).map(|n| request(&"x".repeat(n + 1))).collect();
+        let expected = model.score_all(&requests).expect("scripted");
+        let whole = place(&folder, "whole.sqlite");
+        let recorded = Recorded::new(&model, "", Some(&whole), None).expect("readable");
+        recorded.score_all(&requests).expect("answered");
+        recorded.finish().expect("settled");
+        drop(recorded);
+        drop(whole);
+        let bytes = std::fs::read(folder.path().join("whole.sqlite")).expect("there");
+        let (mut refused, mut healed) = (0, 0);
+        // Fixed places, spread over the file by the golden section.
+        for turn in 0..400_u64 {
+            let bit = (turn as f64 * 0.618_033_988_749_895).fract() * (bytes.len() * 8) as f64;
+            let mut damaged = bytes.clone();
+            damaged[bit as usize / 8] ^= 1 << (bit as usize % 8);
+            let path = folder.path().join("damaged.sqlite");
+            std::fs::write(&path, &damaged).expect("written");
+            let answered = Answers::open(&path).and_then(|answers| {
+                let recorded = Recorded::new(&model, "", Some(&answers), None)?;
+                let found = recorded.score_all(&requests);
+                healed += usize::from(!recorded.damaged().is_empty());
+                Ok(found)
+            });
+            match answered {
+                Ok(Ok(answers)) => assert_eq!(answers, expected, "bit {bit}"),
+                Ok(Err(_)) | Err(_) => refused += 1,
+            }
+            for side in ["", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(folder.path().join(format!("damaged.sqlite{side}")));
+            }
+        }
+        assert!(refused > 0 && healed > 0, "{refused} refused, {healed} healed");
+    }
+
+    #[test]
+    fn damaged_rows_are_named_by_a_check_and_refused_where_runs_are_read() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (model, count) = counting();
+        let answers = place(&folder, "a.sqlite");
+        let requests: Vec<ScoreRequest> = ["x", "xy"].map(request).into();
+        Recorded::new(&model, "", Some(&answers), None).expect("readable").score_all(&requests).expect("answered");
+        let wrong = |answers: &Answers| {
+            let mut wrong = Vec::new();
+            answers.check(|row| wrong.push(row)).map(|rows| (rows, wrong)).expect("readable")
+        };
+        assert_eq!(wrong(&answers), (5, Vec::new()), "two answers, two requests, a model");
+        answers
+            .connection
+            .execute("UPDATE answers SET answer = replace(answer, '0.', '1.') WHERE question LIKE '%xy%'", [])
+            .expect("changed");
+        answers.connection.execute("UPDATE requests SET request = 'another' WHERE position = 0", []).expect("changed");
+        let (_, rows) = wrong(&answers);
+        assert_eq!(rows, ["the answer to `id of xy`", "request 0"]);
+        assert!(matches!(answers.page(0, 10), Err(StoreError::Damaged { .. })));
+        count.set(0);
+        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+        recorded.score_all(&requests).expect("answered");
+        assert_eq!((count.get(), recorded.damaged().len()), (1, 1), "asked again, and told");
+        assert_eq!(wrong(&answers), (5, Vec::new()), "healed");
     }
 }

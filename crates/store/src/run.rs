@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::atomic::{overwrite_json, temporary, write_json, write_whole};
+use crate::access::{Access, create_folders, create_new, restrict};
+use crate::atomic::{overwrite_json, temporary, write_json, write_whole_as};
+use crate::manifest::Content;
 use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
@@ -48,26 +50,32 @@ impl RunFolder {
         if path.metadata().is_ok_and(|m| !m.is_dir()) {
             return Err(StoreError::io("created", path)(io::ErrorKind::NotADirectory.into()));
         }
-        fs::create_dir_all(path).map_err(StoreError::io("created", path))?;
+        create_folders(path).map_err(StoreError::io("created", path))?;
         // A folder that is not ours gets no lock; what a run left is read once no other process can be at it.
         earlier_run(path)?;
         let lock = lock(path)?;
         let old = unless_refused(path, existing, earlier_run(path)?)?;
-        let mut manifest = Manifest::begin(info);
-        if let Some(old) = old {
-            let kept = |name: &&String| existing == Existing::Resume && is_answers(name);
-            if existing == Existing::Resume {
-                if let Some(what) = manifest.info.difference(&old.info) {
-                    return Err(StoreError::Different { path: path.to_owned(), what });
-                }
-                manifest.resume(&old);
+        let manifest = Manifest::begin(info);
+        let mut run = Self { path: path.to_owned(), manifest, _lock: lock };
+        let Some(old) = old else {
+            run.write_manifest()?;
+            return Ok(run);
+        };
+        if existing == Existing::Resume {
+            if let Some(what) = run.manifest.info.difference(&old.info) {
+                return Err(StoreError::Different { path: path.to_owned(), what });
             }
-            manifest.files = old.files.iter().filter(kept).cloned().collect();
-            for name in old.files.iter().filter(|name| is_plain(name) && !kept(name)) {
-                remove(&path.join(name))?;
-            }
+            run.manifest.resume(&old);
         }
-        let run = Self { path: path.to_owned(), manifest, _lock: lock };
+        // That the run is going on is said before anything of it goes: killed in between, it must not say that it is finished. Until they are gone the
+        // old files are listed, so that whoever replaces it next knows them.
+        let old_files: Vec<String> = old.files.into_iter().filter(|name| is_plain(name)).collect();
+        run.manifest.files.clone_from(&old_files);
+        run.write_manifest()?;
+        let (kept, gone): (Vec<String>, Vec<String>) =
+            old_files.into_iter().partition(|name| existing == Existing::Resume && is_answers(name));
+        gone.iter().try_for_each(|name| remove(&run.path.join(name)))?;
+        run.manifest.files = kept;
         run.write_manifest()?;
         Ok(run)
     }
@@ -108,8 +116,10 @@ impl RunFolder {
         self.write_manifest()?;
         let path = self.path.join(ANSWERS);
         if !path.exists() {
+            // The database and what it has beside it are for the eyes of those who may see the run: made by us, it has our mode and not its own.
+            create_new(&path, Access::Private).map_err(StoreError::io("created", &path))?;
             // Of a run that was being replaced when its process was killed: a log would be read into the new database.
-            ANSWERS_FILES.iter().try_for_each(|side| remove(&self.path.join(side)))?;
+            ANSWERS_FILES[1..].iter().try_for_each(|side| remove(&self.path.join(side)))?;
         }
         Answers::open(&path)
     }
@@ -127,13 +137,13 @@ impl RunFolder {
     /// A new table in the folder, `comparisons.jsonl` for example.
     pub fn table(&mut self, name: &str) -> Result<TableWriter, StoreError> {
         let path = self.register(name)?;
-        TableWriter::create(&path, false)
+        TableWriter::create_private(&path)
     }
 
     /// Writes a file as `write` does: whole or not at all.
     pub fn write_file<E: From<StoreError>>(&mut self, name: &str, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
         let path = self.register(name)?;
-        write_whole(&path, write)
+        write_whole_as(&path, Access::Private, write)
     }
 
     /// Writes `summary.json`: whole or not at all.
@@ -156,13 +166,27 @@ impl RunFolder {
 
     /// Says in the manifest that the run came to its end. Finish the tables first.
     pub fn finish(mut self) -> Result<(), StoreError> {
+        for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_answers(name)) {
+            let path = self.path.join(name);
+            let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
+            self.manifest.contents.insert(name.clone(), content);
+        }
         self.manifest.end(Status::Finished);
         self.write_manifest()
     }
 
     /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has already.
-    pub fn fail(mut self, why: impl Into<String>) -> Result<(), StoreError> {
-        self.manifest.end(Status::Failed { why: why.into() });
+    pub fn fail(self, why: impl Into<String>) -> Result<(), StoreError> {
+        self.end_early(Status::Failed { why: why.into() })
+    }
+
+    /// Says in the manifest that the run was interrupted.
+    pub fn interrupt(self) -> Result<(), StoreError> {
+        self.end_early(Status::Interrupted)
+    }
+
+    fn end_early(mut self, status: Status) -> Result<(), StoreError> {
+        self.manifest.end(status);
         self.write_manifest().or_else(|refused| overwrite_json(&self.path.join(MANIFEST), &self.manifest, refused))
     }
 
@@ -206,7 +230,9 @@ const LOCK: &str = ".lock";
 
 fn lock(path: &Path) -> Result<File, StoreError> {
     let at = path.join(LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(&at).map_err(StoreError::io("created", &at))?;
+    let mut options = File::options();
+    restrict(options.create(true).truncate(false).write(true), Access::Private);
+    let file = options.open(&at).map_err(StoreError::io("created", &at))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: path.to_owned() }),
@@ -235,7 +261,7 @@ fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
             || fs::metadata(&path).map_or(true, |found| found.len() == 0)
             || (is_answers(name) && (name != ANSWERS || !has_answers()))
     };
-    matches!(run.status, Status::Failed { .. }) && run.files.iter().filter(|name| is_plain(name)).all(empty)
+    matches!(run.status, Status::Failed { .. } | Status::Interrupted) && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
 /// The manifest of the run that the folder holds; `None` where it is empty, an error where it holds something else.
@@ -454,5 +480,65 @@ mod tests {
         run.write_summary(&1).expect("written");
         run.write_summary(&2).expect("replaced");
         assert_eq!(fs::read_to_string(path.join(SUMMARY)).expect("there"), "2\n");
+    }
+
+    #[test]
+    fn a_run_that_is_replaced_or_resumed_says_that_it_runs_before_anything_of_it_goes() {
+        for existing in [Existing::Replace, Existing::Resume] {
+            let (_folder, path) = temporary();
+            let mut first = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+            first.table("scores.jsonl").expect("created").finish().expect("complete");
+            first.finish().expect("written");
+            // What cannot be removed stops it where a kill would.
+            fs::remove_file(path.join("scores.jsonl")).expect("removed");
+            fs::create_dir(path.join("scores.jsonl")).expect("created");
+            RunFolder::create(&path, existing, info()).expect_err("a folder is no file");
+            assert_eq!(manifest(&path).status, Status::Running, "{existing:?}");
+            fs::remove_dir(path.join("scores.jsonl")).expect("removed");
+            RunFolder::create(&path, existing, info()).expect("goes on");
+        }
+    }
+
+    #[test]
+    fn a_finished_run_says_what_its_files_hold_and_misses_what_is_gone() {
+        let (_folder, path) = temporary();
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        let mut table = run.table("scores.jsonl").expect("created");
+        table.put(0, &1).expect("taken");
+        table.finish().expect("complete");
+        run.write_summary(&2).expect("written");
+        run.finish().expect("written");
+        let manifest = manifest(&path);
+        let content = &manifest.contents["scores.jsonl"];
+        // printf '1\n' | sha256sum
+        let expected = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865";
+        assert_eq!((content.rows, content.bytes, content.sha256.as_str()), (Some(1), 2, expected));
+        assert_eq!((manifest.contents["summary.json"].rows, manifest.contents.len()), (None, 2));
+        manifest.check_files(&path).expect("all there");
+        fs::remove_file(path.join(SUMMARY)).expect("removed");
+        let error = manifest.check_files(&path).expect_err("gone").to_string();
+        assert!(error.contains("summary.json is not what the finished run has written") && error.contains("--resume"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_run_is_its_owners_and_no_link_is_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let (folder, path) = temporary();
+        let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "mine").expect("written");
+        symlink(&outside, path.join(".summary.json.part")).expect("linked");
+        symlink(&outside, path.join(".manifest.json.part")).expect("linked");
+        drop(run.table("scores.jsonl").expect("created"));
+        drop(run.answers().expect("opened"));
+        run.write_summary(&1).expect("written");
+        run.finish().expect("written");
+        assert_eq!(fs::read_to_string(&outside).expect("there"), "mine");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        for name in ["scores.jsonl", SUMMARY, MANIFEST, ANSWERS, LOCK] {
+            assert_eq!(mode(&path.join(name)), 0o600, "{name}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::StoreError;
+use crate::access::{Access, create_new};
 
 /// So many finished rows may wait in memory before they are handed to the system.
 pub const FLUSH_EVERY: usize = 16;
@@ -88,10 +89,21 @@ impl TableWriter {
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, StoreError> {
         // What exists but is no file (/dev/stdout) holds nothing that could be lost.
         let special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
-        let mut options = OpenOptions::new();
-        let options =
-            if overwrite || special { options.write(true).create(true).truncate(true) } else { options.write(true).create_new(true) };
-        let file = options.open(path).map_err(|source| match source.kind() {
+        let made = if overwrite || special {
+            OpenOptions::new().write(true).create(true).truncate(true).open(path)
+        } else {
+            create_new(path, Access::Usual)
+        };
+        Self::made(path, made)
+    }
+
+    /// A new table of a run, which its owner alone may read.
+    pub(crate) fn create_private(path: &Path) -> Result<Self, StoreError> {
+        Self::made(path, create_new(path, Access::Private))
+    }
+
+    fn made(path: &Path, made: io::Result<File>) -> Result<Self, StoreError> {
+        let file = made.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists if path.is_file() => StoreError::FileExists { path: path.to_owned() },
             io::ErrorKind::AlreadyExists => StoreError::io("created", path)(io::ErrorKind::IsADirectory.into()),
             _ => StoreError::io("created", path)(source),

@@ -1,51 +1,59 @@
 //! Tokenizers from `tokenizer.json` and the files beside it.
 
 use std::path::Path;
+use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
 use super::added::AddedToken;
+use super::check;
 use super::pipeline::Engine;
 use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, pretokenizers};
+use crate::contained::{Limits, within};
+use crate::unique_keys::refuse_repeated_keys;
 
-/// What of `tokenizer.json` tells how the vocabulary is written; the library reads the rest.
-#[derive(Deserialize)]
-struct Description {
-    #[serde(default)]
-    normalizer: Json,
-    #[serde(default)]
-    pre_tokenizer: Json,
-    #[serde(default)]
-    decoder: Json,
-    model: ModelDescription,
-}
-
-#[derive(Deserialize)]
-struct ModelDescription {
-    #[serde(default)]
-    unk_token: Option<String>,
-    #[serde(default)]
-    unk_id: Option<u32>,
-    #[serde(default, rename = "vocab")]
-    _vocab: IgnoredAny,
-    #[serde(default, rename = "merges")]
-    _merges: IgnoredAny,
-}
+/// Bytes; the largest of real models have some forty millions.
+const MAX_FILE: u64 = 256 << 20;
+/// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is read in a second and holds some 200.
+const MEMORY: usize = 256 << 20;
+const MEMORY_PER_BYTE: usize = 48;
+const TIME: Duration = Duration::from_secs(15);
+const TIME_PER_MEGABYTE: Duration = Duration::from_secs(1);
+const STACK: usize = 16 << 20;
 
 impl Tokenizer {
     /// Reads a `tokenizer.json`, and of its folder, where they are there, `tokenizer_config.json` (names of special tokens,
     /// `add_bos_token`, chat template), `chat_template.jinja` (it wins), `generation_config.json` and `config.json` (end tokens).
     ///
     /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where the file's post-processor puts one.
+    ///
+    /// The files come with a model and are not trusted: their size, and the memory and the time that reading them takes, are bounded.
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
+        let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+        if bytes > MAX_FILE {
+            let why = format!("it has {} MiB; {} are allowed", bytes >> 20, MAX_FILE >> 20);
+            return Err(TokenizerError::Malformed { path: path.to_owned(), why });
+        }
+        let limits = Limits {
+            memory: MEMORY + MEMORY_PER_BYTE * bytes as usize,
+            time: TIME + TIME_PER_MEGABYTE * (bytes >> 20) as u32,
+            stack: STACK,
+        };
+        let owned = path.to_owned();
+        within(limits, move || Self::read_json(&owned))
+            .map_err(|limit| TokenizerError::Malformed { path: path.to_owned(), why: limit.to_string() })?
+    }
+
+    fn read_json(path: &Path) -> Result<Self, TokenizerError> {
         let text = read(path)?;
         let malformed = |why: String| TokenizerError::Malformed { path: path.to_owned(), why };
-        let description: Description = serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
+        refuse_repeated_keys(&text).map_err(|why| malformed(why.to_string()))?;
+        let description: check::Parts = serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
+        description.check().map_err(malformed)?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
         library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
         library.with_padding(None);
+        description.check_added(|token| library.token_to_id(token)).map_err(malformed)?;
         let mut added: Vec<AddedToken> = library
             .get_added_tokens_decoder()
             .into_iter()
@@ -147,7 +155,7 @@ fn read_template(folder: &Path, config: &Json) -> Result<Option<String>, Tokeniz
     })
 }
 
-fn spelling(description: &Description) -> Spelling {
+fn spelling(description: &check::Parts) -> Spelling {
     let decoder = description.decoder.to_string();
     if decoder.contains("\"ByteLevel\"") {
         Spelling::ByteLevel
@@ -159,7 +167,7 @@ fn spelling(description: &Description) -> Spelling {
 }
 
 /// Whether all steps are of kinds for which [`pretokenizers::Family::newline_ends_word`] was shown to hold.
-fn newline_ends_word(description: &Description) -> bool {
+fn newline_ends_word(description: &check::Parts) -> bool {
     let normalizer = &description.normalizer;
     let pre = &description.pre_tokenizer;
     let steps = pre["pretokenizers"].as_array().map_or_else(|| vec![pre], |steps| steps.iter().collect());

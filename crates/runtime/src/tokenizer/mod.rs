@@ -8,6 +8,7 @@
 //! known to end turns, and T5's sentinels. Other added tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
 
 mod added;
+mod check;
 mod gguf;
 mod gguf_pieces;
 mod json;

@@ -3,6 +3,7 @@
 //! The stages are the `tokenizers` library's own, run one by one rather than through its `encode`, because that offers no way to say
 //! which literals of special tokens are meant and which are data.
 
+use probity_lm::quietly;
 use tokenizers::normalizer::Range as NormalisedRange;
 use tokenizers::tokenizer::{Model, NormalizedString, Normalizer as _, PreTokenizedString, PreTokenizer as _, Token};
 use tokenizers::{OffsetReferential, OffsetType};
@@ -29,6 +30,11 @@ type LibraryError = Box<dyn std::error::Error + Send + Sync>;
 #[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` wants")]
 fn encode_error(source: LibraryError) -> TokenizerError {
     TokenizerError::Encode(source.to_string())
+}
+
+/// The library's code, whose panics are errors.
+fn guarded<T>(work: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
+    quietly(work).unwrap_or_else(|| Err(TokenizerError::Encode("the library that reads tokenizer.json failed on it".to_owned())))
 }
 
 impl Engine {
@@ -67,7 +73,7 @@ impl Engine {
 
     pub(super) fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
         match self {
-            Self::Library(library) => library.decode(ids, false).map_err(encode_error),
+            Self::Library(library) => guarded(|| library.decode(ids, false).map_err(encode_error)),
             Self::Spm { model, adds_space } => {
                 let mut bytes = Vec::new();
                 for &id in ids {
@@ -115,7 +121,7 @@ impl Tokenizer {
     /// The ids of `text`. Each `sentinel` in it is dropped once added tokens have been looked for.
     pub(super) fn encode_marked(&self, text: &str, sentinel: Option<char>, specials: Specials) -> Result<Vec<u32>, TokenizerError> {
         match &self.engine {
-            Engine::Library(library) => self.encode_library(library, text, sentinel, specials),
+            Engine::Library(library) => guarded(|| self.encode_library(library, text, sentinel, specials)),
             Engine::Spm { model, adds_space } => Ok(self.encode_spm(model, *adds_space, text, sentinel, specials)),
         }
     }

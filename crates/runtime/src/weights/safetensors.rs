@@ -12,6 +12,7 @@ use serde::Deserialize;
 use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
+use crate::unique_keys::refuse_repeated_keys;
 
 type Owner = Arc<dyn Memory>;
 
@@ -36,7 +37,8 @@ struct RawIndex {
 impl ShardIndex {
     /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`, nothing absolute.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
-        let index: RawIndex = serde_json::from_slice(text)
+        let index: RawIndex = refuse_repeated_keys(text)
+            .and_then(|()| serde_json::from_slice(text))
             .map_err(|source| malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}"))?;
         if index.weight_map.is_empty() {
             return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
@@ -155,6 +157,8 @@ impl SafetensorsFiles {
     fn add(&mut self, path: &Path, owner: Owner) -> Result<(), WeightsError> {
         let bytes: &[u8] = owner.bytes();
         let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
+        refuse_repeated_keys(&bytes[8..8 + header_len])
+            .map_err(|why| malformed(path, "the safetensors header", why.to_string(), "download the file again"))?;
         self.take_entries(path, &metadata, header_len + 8)?;
         self.files.push((path.to_owned(), owner));
         Ok(())

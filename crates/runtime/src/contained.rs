@@ -1,0 +1,223 @@
+//! Work on what is not trusted (a model's chat template, its tokenizer), within limits of memory and time.
+//!
+//! A library that reads such files allocates what they ask for, and a Rust program that gets no memory is aborted: there is no error to catch.
+//! So the work has a thread of its own, and the allocator ([`CountingAllocator`]) counts what that thread holds. A thread that asks for more than its limit never gets an
+//! answer: it sleeps for ever, and whoever waits for it is told. The same happens with its next allocation once its time is over. What such a
+//! thread holds stays taken, which is at most the limit; the model that brought it is refused, so there is one of them and not many.
+//!
+//! Memory that C code takes (the regular expressions' engine) is not counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use probity_lm::quietly;
+
+/// What work may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes that it may hold at a time.
+    pub(crate) memory: usize,
+    /// How long it may take.
+    pub(crate) time: Duration,
+    /// Bytes of its stack; pages that are never used cost nothing.
+    pub(crate) stack: usize,
+}
+
+/// Why work did not come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotContained {
+    /// It asked for more than its limit.
+    #[error("it needs more than {} MiB of memory", .0 >> 20)]
+    Memory(usize),
+    /// It was not done in time.
+    #[error("it is not done after {} s", .0.as_secs())]
+    Time(Duration),
+    /// It panicked.
+    #[error("the library that reads it failed")]
+    Panicked,
+    /// The system gives no thread with such a stack.
+    #[error("no stack of {} MiB could be had for it: {why}", .stack >> 20)]
+    NoThread {
+        /// Bytes.
+        stack: usize,
+        /// The system's reason.
+        why: String,
+    },
+}
+
+/// How often the waiting side looks whether the limit was reached.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What `work` returns, which may take no more than `limits` allow.
+pub(crate) fn within<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NotContained> {
+    let meter = Arc::new(Meter { limit: limits.memory, stopped: AtomicBool::new(false) });
+    let (sender, receiver) = sync_channel(1);
+    let inside = Arc::clone(&meter);
+    let contained = move || {
+        let done = quietly(|| inside.measure(work));
+        // Nobody waits any more where the time was over.
+        let _ = sender.send(done);
+    };
+    thread::Builder::new()
+        .name("contained".to_owned())
+        .stack_size(limits.stack)
+        .spawn(contained)
+        .map_err(|why| NotContained::NoThread { stack: limits.stack, why: why.to_string() })?;
+    let begun = Instant::now();
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(done) => return done.ok_or(NotContained::Panicked),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotContained::Panicked),
+            Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => return Err(NotContained::Memory(limits.memory)),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() > limits.time => {
+                meter.stopped.store(true, Ordering::Release);
+                return Err(NotContained::Time(limits.time));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+thread_local! {
+    /// What this thread may hold; null where that is anything.
+    static METER: Cell<*const Meter> = const { Cell::new(ptr::null()) };
+    /// What it holds; less than nothing where it let go what others had given it.
+    static HELD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The limit of a thread.
+struct Meter {
+    limit: usize,
+    /// It was reached, or the time is over: the thread gets no more memory.
+    stopped: AtomicBool,
+}
+
+impl Meter {
+    fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+        /// Also where the work panics: the meter is gone afterwards.
+        struct Unmeasured;
+        impl Drop for Unmeasured {
+            fn drop(&mut self) {
+                METER.set(ptr::null());
+            }
+        }
+        let _end = Unmeasured;
+        HELD.set(0);
+        METER.set(self);
+        work()
+    }
+}
+
+/// The system's allocator, which counts what work on untrusted files holds. A program that loads models of others declares it as its global one; without it there is no
+/// limit of memory on what a model's chat template or tokenizer takes.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::CountingAllocator;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CountingAllocator;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Notes that this thread is to hold so many bytes more. Does not return where its limit does not allow that.
+fn charge(bytes: usize) {
+    // A thread that is ending has no variables any more, and no limit.
+    let Ok(meter) = METER.try_with(Cell::get) else { return };
+    // SAFETY: `Meter::measure` has it borrowed for as long as the pointer is set.
+    let Some(meter) = (unsafe { meter.as_ref() }) else { return };
+    let held = HELD.get().saturating_add(bytes as isize);
+    HELD.set(held);
+    if held > meter.limit as isize || meter.stopped.load(Ordering::Relaxed) {
+        METER.set(ptr::null());
+        meter.stopped.store(true, Ordering::Release);
+        loop {
+            thread::sleep(Duration::from_secs(3600));
+        }
+    }
+}
+
+fn discharge(bytes: usize) {
+    if METER.try_with(Cell::get).is_ok_and(|meter| !meter.is_null()) {
+        HELD.set(HELD.get().saturating_sub(bytes as isize));
+    }
+}
+
+// SAFETY: all memory is the system allocator's, with the arguments that came. Counting allocates nothing and does not unwind; where it does not
+// return, nothing has been taken or let go yet.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        discharge(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        charge(size.saturating_sub(layout.size()));
+        discharge(layout.size().saturating_sub(size));
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Limits = Limits { memory: 1 << 20, time: Duration::from_secs(20), stack: 1 << 20 };
+
+    #[test]
+    fn work_within_its_limits_returns_and_what_it_lets_go_is_not_counted() {
+        let rounds = || (0..100).map(|round| vec![round as u8; 900 << 10].len()).sum::<usize>();
+        assert_eq!(within(SMALL, rounds), Ok(100 * (900 << 10)));
+        let grown = || (0..200_000_u32).collect::<Vec<u32>>().len();
+        assert_eq!(within(SMALL, grown), Ok(200_000));
+    }
+
+    #[test]
+    fn work_that_asks_for_too_much_at_once_or_bit_by_bit_is_stopped() {
+        assert_eq!(within(SMALL, || vec![0_u8; 10 << 30].len()), Err(NotContained::Memory(1 << 20)));
+        let doubled = || (0..40).fold("ab".to_owned(), |text, _| text.repeat(2)).len();
+        assert_eq!(within(SMALL, doubled), Err(NotContained::Memory(1 << 20)));
+        let kept = || (0..100_000).map(|_| Box::new([0_u8; 100])).collect::<Vec<_>>().len();
+        assert_eq!(within(SMALL, kept), Err(NotContained::Memory(1 << 20)));
+    }
+
+    #[test]
+    fn work_that_does_not_end_is_left_behind() {
+        let short = Limits { time: Duration::from_millis(30), ..SMALL };
+        let endless = || {
+            loop {
+                std::hint::black_box(vec![1_u8; 64]);
+            }
+        };
+        assert_eq!(within::<()>(short, endless), Err(NotContained::Time(short.time)));
+    }
+
+    #[test]
+    fn panics_and_stacks_that_cannot_be_had_are_errors() {
+        assert_eq!(within::<()>(SMALL, || panic!("on purpose")), Err(NotContained::Panicked));
+        assert!(matches!(within(Limits { stack: 1 << 60, ..SMALL }, || ()), Err(NotContained::NoThread { .. })));
+        assert_eq!(within(SMALL, || 7), Ok(7));
+    }
+}

@@ -1,0 +1,341 @@
+//! What is looked at in a `tokenizer.json` before the library reads it, which trusts such files: steps that take no end, texts that grow without bound, and parts that do not fit one another, over
+//! which it panics or which it passes over.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+
+/// Steps of one kind, one inside the other or behind it; real tokenizers have up to six.
+const MAX_STEPS: usize = 64;
+/// How many bytes all replacements together may make of one; real ones make some ten (a ligature of Arabic).
+const MAX_GROWTH: usize = 256;
+/// Tokens that stand before and after a text; real ones have up to four.
+const MAX_FRAME: usize = 256;
+
+/// The parts of a `tokenizer.json` that the library would read unchecked.
+#[derive(serde::Deserialize)]
+pub(super) struct Parts {
+    #[serde(default)]
+    pub(super) normalizer: Json,
+    #[serde(default)]
+    pub(super) pre_tokenizer: Json,
+    #[serde(default)]
+    post_processor: Json,
+    #[serde(default)]
+    pub(super) decoder: Json,
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    pub(super) model: Model,
+}
+
+#[derive(serde::Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct Model {
+    #[serde(default)]
+    pub(super) unk_token: Option<String>,
+    #[serde(default)]
+    pub(super) unk_id: Option<u32>,
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    dropout: Option<f64>,
+    #[serde(default)]
+    ignore_merges: bool,
+    #[serde(default)]
+    vocab: Vocabulary,
+    /// Counted alone.
+    #[serde(default)]
+    merges: Option<Vec<IgnoredAny>>,
+}
+
+impl Parts {
+    /// What is wrong, with the part's name.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (name, part) in [
+            ("normalizer", &self.normalizer),
+            ("pre_tokenizer", &self.pre_tokenizer),
+            ("post_processor", &self.post_processor),
+            ("decoder", &self.decoder),
+        ] {
+            let steps = steps(part);
+            if steps.len() > MAX_STEPS {
+                return Err(format!("`{name}` has {} steps; {MAX_STEPS} are allowed", steps.len()));
+            }
+            let growth = steps.iter().map(|step| growth(step)).try_fold(1_usize, |all, one| Ok::<_, String>(all.saturating_mul(one?)));
+            let growth = growth.map_err(|why| format!("`{name}`: {why}"))?;
+            if growth > MAX_GROWTH {
+                return Err(format!("`{name}` may make {growth} bytes of one; {MAX_GROWTH} are allowed"));
+            }
+        }
+        steps(&self.post_processor).into_iter().try_for_each(template)?;
+        self.model.check()
+    }
+
+    /// Whether each added token has the id that the file gives it; `id_of` says which one the library gave.
+    pub(super) fn check_added(&self, id_of: impl Fn(&str) -> Option<u32>) -> Result<(), String> {
+        let wrong = self.added_tokens.iter().find_map(|token| {
+            let found = id_of(&token.content);
+            (found != Some(token.id)).then_some((token, found))
+        });
+        let Some((token, found)) = wrong else { return Ok(()) };
+        let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
+        let name: String = token.content.chars().take(40).flat_map(char::escape_debug).collect();
+        Err(format!("the added token `{name}` has id {} in `added_tokens`, and the vocabulary gives it {found}", token.id))
+    }
+}
+
+impl Model {
+    fn check(&self) -> Result<(), String> {
+        if self.dropout.is_some_and(|dropout| dropout != 0.0) {
+            return Err("`model.dropout` draws other tokens each time, so no score could be had again".to_owned());
+        }
+        let is_bpe = self.kind.as_deref().is_none_or(|kind| kind == "BPE");
+        if let Some(merges) = self.merges.as_ref().filter(|_| is_bpe && !self.ignore_merges)
+            && merges.is_empty()
+            && self.vocab.longest > 1
+            && self.vocab.pieces > 512
+        {
+            return Err(format!("`model.merges` is empty, though the vocabulary has {} pieces, which only merges make", self.vocab.pieces));
+        }
+        Ok(())
+    }
+}
+
+/// A vocabulary, counted.
+#[derive(Default)]
+struct Vocabulary {
+    pieces: usize,
+    /// Characters of the longest piece.
+    longest: usize,
+}
+
+impl Vocabulary {
+    fn add(&mut self, piece: &str) {
+        self.pieces += 1;
+        self.longest = self.longest.max(piece.chars().count());
+    }
+}
+
+impl<'de> Deserialize<'de> for Vocabulary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Count;
+        impl<'de> Visitor<'de> for Count {
+            type Value = Vocabulary;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("pieces with their ids, or a list of pieces with their scores")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
+                let mut found = Vocabulary::default();
+                while let Some((piece, _)) = map.next_entry::<String, IgnoredAny>()? {
+                    found.add(&piece);
+                }
+                Ok(found)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vocabulary, A::Error> {
+                let mut found = Vocabulary::default();
+                while let Some((piece, _)) = list.next_element::<(String, IgnoredAny)>()? {
+                    found.add(&piece);
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_any(Count)
+    }
+}
+
+/// The steps of a part, those of sequences one by one.
+fn steps(part: &Json) -> Vec<&Json> {
+    let inner = ["normalizers", "pretokenizers", "processors", "decoders"].into_iter().find_map(|name| part[name].as_array());
+    match inner {
+        Some(list) => list.iter().flat_map(steps).collect(),
+        None if part.is_null() => Vec::new(),
+        None => vec![part],
+    }
+}
+
+/// How many bytes a step may make of one.
+fn growth(step: &Json) -> Result<usize, String> {
+    let len = |value: &Json| value.as_str().map_or(0, str::len);
+    match step["type"].as_str() {
+        Some("Replace") => {
+            let content = len(&step["content"]);
+            Ok(match step["pattern"]["String"].as_str().map(str::len) {
+                Some(pattern) if pattern > 0 => content.div_ceil(pattern).max(1),
+                // A regular expression may match nothing at all, before each byte.
+                _ => content + 1,
+            })
+        }
+        Some("Prepend") => Ok(len(&step["prepend"]) + 1),
+        Some("Precompiled") => charsmap(step["precompiled_charsmap"].as_str().unwrap_or_default()),
+        _ => Ok(1),
+    }
+}
+
+/// A template names only tokens that it explains.
+fn template(step: &Json) -> Result<(), String> {
+    if step["type"] != "TemplateProcessing" {
+        return Ok(());
+    }
+    let mut tokens = 0;
+    for form in ["single", "pair"] {
+        for piece in step[form].as_array().into_iter().flatten() {
+            let Some(id) = piece["SpecialToken"]["id"].as_str() else { continue };
+            let Some(ids) = step["special_tokens"][id]["ids"].as_array() else {
+                let name: String = id.chars().take(40).flat_map(char::escape_debug).collect();
+                return Err(format!("`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain"));
+            };
+            tokens += ids.len();
+        }
+    }
+    if tokens > MAX_FRAME { Err(format!("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed")) } else { Ok(()) }
+}
+
+/// A node of sentencepiece's table, as `spm_precompiled` reads it: a unit of a double array (Darts-clone).
+#[derive(Clone, Copy)]
+struct Node(usize);
+
+impl Node {
+    fn has_leaf(self) -> bool {
+        (self.0 >> 8) & 1 == 1
+    }
+
+    fn value(self) -> usize {
+        self.0 & ((1 << 31) - 1)
+    }
+
+    fn label(self) -> usize {
+        self.0 & ((1 << 31) | 0xff)
+    }
+
+    fn offset(self) -> usize {
+        (self.0 >> 10) << ((self.0 & (1 << 9)) >> 6)
+    }
+}
+
+/// How many bytes sentencepiece's table of replacements may make of one; an error where a text could lead out of it.
+///
+/// The table is the size of a double array, the array, and the texts that its leaves point to, each ended by a zero byte. The library trusts the size and every place.
+fn charsmap(text: &str) -> Result<usize, String> {
+    let damaged = |what: &str| format!("`precompiled_charsmap` is damaged: {what}");
+    let bytes = STANDARD.decode(text).map_err(|error| damaged(&error.to_string()))?;
+    if bytes.is_empty() {
+        return Ok(1);
+    }
+    let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(|| damaged("it has no size"))?;
+    let size = u32::from_le_bytes(*size) as usize;
+    if size == 0 || !size.is_multiple_of(4) || size > rest.len() {
+        return Err(damaged(&format!("it says that its array has {size} bytes, and has {}", rest.len())));
+    }
+    let (array, texts) = rest.split_at(size);
+    let array: Vec<Node> = array.as_chunks::<4>().0.iter().map(|unit| Node(u32::from_le_bytes(*unit) as usize)).collect();
+    let texts = std::str::from_utf8(texts).map_err(|_| damaged("its texts are not UTF-8"))?;
+    let mut growth = 1;
+    let mut seen = vec![false; array.len()];
+    let mut open = vec![(array[0].offset(), 0_usize)];
+    while let Some((at, depth)) = open.pop() {
+        // Every byte may come next.
+        if at | 0xff >= array.len() {
+            return Err(damaged("a place in its array lies outside of it"));
+        }
+        if std::mem::replace(&mut seen[at], true) {
+            continue;
+        }
+        for byte in 1..=0xff_usize {
+            let node = array[at ^ byte];
+            if node.label() != byte {
+                continue;
+            }
+            let next = (at ^ byte) ^ node.offset();
+            if node.has_leaf() {
+                let leaf = array.get(next).ok_or_else(|| damaged("a leaf of its array lies outside of it"))?.value();
+                let text = texts.get(leaf..).ok_or_else(|| damaged("a text lies outside of it, or begins inside a character"))?;
+                let len = text.bytes().take_while(|&byte| byte != 0).count();
+                growth = growth.max(len.div_ceil(depth + 1));
+            }
+            open.push((next, depth + 1));
+        }
+    }
+    Ok(growth)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn checked(change: impl FnOnce(&mut Json)) -> Result<(), String> {
+        let mut file = json!({
+            "normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+            "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [], "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [1], "tokens": ["[CLS]"]}}},
+            "model": {"type": "BPE", "vocab": {"a": 0, "ab": 1}, "merges": []},
+        });
+        change(&mut file);
+        serde_json::from_value::<Parts>(file).expect("readable").check()
+    }
+
+    #[test]
+    fn parts_that_the_library_would_trust_are_refused_by_name() {
+        assert_eq!(checked(|_| ()), Ok(()));
+        let refused = |change: &dyn Fn(&mut Json)| checked(|file| change(file)).expect_err("refused");
+        let many = |file: &mut Json| {
+            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 10_000]});
+        };
+        assert!(refused(&many).contains("`pre_tokenizer` has 10000 steps"));
+        let replace = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
+        let grown = refused(&|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace.clone(); 5]}));
+        assert!(grown.contains("may make 1000000000000000 bytes of one"), "{grown}");
+        let absent = refused(&|file| file["post_processor"]["special_tokens"] = json!({}));
+        assert!(absent.contains("the token `[CLS]`, which `special_tokens` does not explain"), "{absent}");
+        let dropped = refused(&|file| file["model"]["dropout"] = json!(0.1));
+        assert!(dropped.contains("`model.dropout`"), "{dropped}");
+        let vocab: serde_json::Map<String, Json> = (0..1_000).map(|id| (format!("piece{id}"), json!(id))).collect();
+        let emptied = refused(&|file| file["model"]["vocab"] = vocab.clone().into());
+        assert!(emptied.contains("`model.merges` is empty"), "{emptied}");
+    }
+
+    #[test]
+    fn a_table_of_replacements_is_walked_to_its_ends() {
+        let with = |text: &str| checked(|file| file["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": text}));
+        for damaged in ["AAAA", "////////", "BAAAAP////8=", "not base64!"] {
+            assert!(with(damaged).is_err_and(|why| why.contains("`precompiled_charsmap` is damaged")), "{damaged}");
+        }
+        // One block in which `a` has the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so that its leaf lies at 0xe1.
+        let mut array = vec![0_u32; 256];
+        array[0x61] = (0x80 << 10) | (1 << 8) | 0x61;
+        array[0xe1] = 1 << 31;
+        let table = |array: &[u32], texts: &[u8]| {
+            let size = (array.len() as u32 * 4).to_le_bytes();
+            STANDARD.encode([&size[..], &array.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>(), texts].concat())
+        };
+        assert_eq!(with(&table(&array, b"bc\0")), Ok(()));
+        let long = with(&table(&array, &[b'x'; 1_000])).expect_err("too long");
+        assert!(long.contains("may make 1000 bytes of one"), "{long}");
+        assert!(with(&table(&array, &[0xff])).is_err_and(|why| why.contains("UTF-8")));
+        array[0xe1] = (1 << 31) | 7;
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.contains("a text lies outside")));
+        array[0x61] = (0x3fff << 10) | 0x61;
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.contains("outside of it")));
+    }
+
+    #[test]
+    fn an_added_token_has_the_id_that_its_file_says() {
+        let file = json!({"added_tokens": [{"id": 2, "content": "<s>"}], "model": {"vocab": {"a": 0}}});
+        let parts: Parts = serde_json::from_value(file).expect("readable");
+        assert_eq!(parts.check_added(|_| Some(2)), Ok(()));
+        let wrong = parts.check_added(|_| Some(1)).expect_err("another id");
+        assert_eq!(wrong, "the added token `<s>` has id 2 in `added_tokens`, and the vocabulary gives it 1");
+    }
+}

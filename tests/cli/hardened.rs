@@ -1,0 +1,138 @@
+//! Files that were made to harm: a model's chat template and tokenizer, a run's folder.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, World, tiny};
+
+fn data(world: &World) -> String {
+    let candidates = json!([{"id": "a", "text": "b c"}, {"id": "b", "text": "d"}]);
+    world.file("d.jsonl", json!({"id": "s", "context": "a b", "candidates": candidates}).to_string())
+}
+
+fn chat<'a>(model: &'a str, data: &'a str) -> Vec<&'a str> {
+    vec!["compare", "--model", model, "--data", data, "--attribute", "quality", "--format", "chat", "--out", "run"]
+}
+
+/// The error of a process that ended by itself: no signal, and no panic.
+fn refusal(ran: Ran) -> String {
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    ran.stderr
+}
+
+#[test]
+fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
+    let world = World::new();
+    let (data, copy) = (data(&world), world.copy_of_tiny());
+    let model = copy.display().to_string();
+    let doubled = "{% set ns = namespace(a='ab') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}";
+    for (template, why) in [
+        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}", "may hold itself"),
+        ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns|tojson }}", "may hold itself"),
+        ("{{ 'a\nb'|indent(10000000000) }}", "it needs more than 256 MiB of memory"),
+        ("{{ [1]|batch(10000000000,'x')|list }}", "it needs more than 256 MiB of memory"),
+        (doubled, "it needs more than 256 MiB of memory"),
+    ] {
+        world.file("copy/chat_template.jinja", template);
+        let error = refusal(world.run(&chat(&model, &data)));
+        let inspected = world.run(&["model", "inspect", &model]).exits(0).stdout;
+        assert!(error.contains("chat template") && (error.contains(why) || inspected.contains(why)), "{template}: {error}{inspected}");
+    }
+}
+
+/// A copy of the tiny model whose `tokenizer.json` is changed.
+fn with_tokenizer(world: &World, change: impl FnOnce(&mut Value)) -> String {
+    let copy = world.copy_of_tiny();
+    let path = copy.join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("there")).expect("JSON");
+    change(&mut tokenizer);
+    std::fs::write(&path, tokenizer.to_string()).expect("written");
+    copy.display().to_string()
+}
+
+#[test]
+fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name() {
+    let world = World::new();
+    let data = data(&world);
+    let long = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1000)});
+    let cases: [(&str, Value, &str); 5] = [
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "`precompiled_charsmap` is damaged"),
+        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////////"}), "`precompiled_charsmap` is damaged"),
+        ("normalizer", json!({"type": "Sequence", "normalizers": vec![long; 5]}), "bytes of one"),
+        (
+            "pre_tokenizer",
+            json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}); 10_000]}),
+            "has 10000 steps",
+        ),
+        (
+            "post_processor",
+            json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {}}),
+            "the token `[X]`, which `special_tokens` does not explain",
+        ),
+    ];
+    for (part, value, why) in cases {
+        let model = with_tokenizer(&world, |tokenizer| tokenizer[part] = value);
+        let error = refusal(world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]));
+        assert!(error.contains("tokenizer.json") && error.contains(why), "{part}: {error}");
+    }
+}
+
+#[test]
+fn configurations_out_of_range_and_keys_that_are_there_twice_are_refused_by_name() {
+    let world = World::new();
+    let data = data(&world);
+    let config = std::fs::read_to_string(tiny().join("config.json")).expect("there");
+    let changed = |key: &str, value: &str| {
+        let mut json: Value = serde_json::from_str(&config).expect("JSON");
+        json[key] = serde_json::from_str(value).expect("a number");
+        json.to_string()
+    };
+    let twice = config.trim_end().trim_end_matches('}').to_owned() + ", \"rms_norm_eps\": 0.05}";
+    for (config, why) in [
+        (changed("rms_norm_eps", "1e38"), "config field `rms_norm_eps` is 1e+38, expected a number from 1e-30 to 1e-1"),
+        (changed("rope_theta", "1e-300"), "`rope_theta` is 1e-300"),
+        (twice, "key `rms_norm_eps` is there twice"),
+    ] {
+        let model = world.copy_of_tiny();
+        std::fs::write(model.join("config.json"), config).expect("written");
+        let model = model.display().to_string();
+        let error = refusal(world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]));
+        assert!(error.contains(why), "{why}: {error}");
+    }
+}
+
+/// Turns a bit of the file at the first place of `text`.
+fn damage(path: &Path, text: &str) {
+    let mut bytes = std::fs::read(path).expect("there");
+    let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).expect("in the file");
+    bytes[at + text.len()] ^= 1;
+    std::fs::write(path, bytes).expect("written");
+}
+
+#[test]
+fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    let run = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
+    world.run(&run).exits(0);
+    let whole = world.read("run/scores.jsonl");
+    let checked = world.run(&["check", "run"]).exits(0).stdout;
+    assert!(checked.starts_with("run: as it was written; finished, 4 files,"), "{checked}");
+    damage(&world.path("run/scores.jsonl"), "\"score\":0");
+    damage(&world.path("run/answers.sqlite"), "\"mass\":0.");
+    let checked = world.run(&["check", "run"]).exits(1).stdout;
+    assert!(checked.contains("2 wrong") && checked.contains("scores.jsonl: its content is not what was written"), "{checked}");
+    assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
+    world.run(&["show", "run", "s"]).fails_with(&["is damaged: a row is not as it was written", "probity check"]);
+    let healed = world.run(&[&run[..], &["--resume"]].concat()).exits(0);
+    assert!(healed.stderr.contains("1 kept answers were damaged and were asked again: `s/quality/1/"), "{}", healed.stderr);
+    assert_eq!(world.read("run/scores.jsonl"), whole);
+    world.run(&["check", "run"]).exits(0);
+    // What a finished run lacks is told by whatever opens it.
+    std::fs::remove_file(world.path("run/comparisons.jsonl")).expect("removed");
+    for command in [&["report", "run"][..], &["show", "run"]] {
+        world.run(command).fails_with(&["comparisons.jsonl is not what the finished run has written", "--resume"]);
+    }
+}
