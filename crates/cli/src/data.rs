@@ -118,19 +118,24 @@ Preferences as they are published for training are read as they are: `chosen` an
 (or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in every other sample.
 
 One row is one sample; each candidate column is called by its name, or by one that you give:
-  --map id=doc_id --map context=article --map candidate=summary_a --map candidate.human=summary_b \\
-  --map score.summary_a.coherence=coh_a --map score.human.coherence=coh_b --map reference=gold
+  --map id=doc_id --map context=article --map candidate=summary_a \\
+  --map candidate.human=summary_b --map score.summary_a.coherence=coh_a \\
+  --map score.human.coherence=coh_b --map reference=gold
 A column that is a list gives several candidates (called 1, 2, …) or references; scores are then lists too:
-  --map context=text --map candidate=machine_summaries --map score.fluency=fluency --map reference=human_summaries
+  --map context=text --map candidate=machine_summaries \\
+  --map score.fluency=fluency --map reference=human_summaries
 A path leads into objects and lists, and [] takes a value from each item:
-  --map context=input.text --map instruction=turns[0] --map candidate=responses[].text \\
-  --map candidate-id=responses[].model --map score.quality=responses[].rating
+  --map context=input.text --map instruction=turns[0] \\
+  --map candidate=responses[].text --map candidate-id=responses[].model \\
+  --map score.quality=responses[].rating
 One row is one candidate; rows with the same id are one sample, wherever they stand:
-  --map id=doc --map context=article --map candidate=text --map candidate-id=system --map score.fluency=flu
+  --map id=doc --map context=article --map candidate=text \\
+  --map candidate-id=system --map score.fluency=flu
 A value that is the same in every row is given by :=, and places are counted from the end by negative numbers:
   --map context:= --map candidate=messages[-1].content
 A preference is a candidate's id, its column, a letter (A is the first) or `tie`; say what any other value means:
-  --map preference=label --map preference.0=summary_a --map preference.1=human --map preference.2=tie
+  --map preference=label --map preference.0=summary_a \\
+  --map preference.1=human --map preference.2=tie
 
 Without an id, samples are called by their row's number. Empty cells are empty texts, or no score, no reference, no preference.";
 

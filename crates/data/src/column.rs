@@ -50,6 +50,11 @@ impl Column {
         }
     }
 
+    /// Whether it leads into a column's values.
+    pub(crate) fn is_path(&self) -> bool {
+        self.constant.is_none() && self.steps.len() > 1
+    }
+
     /// Whether it gives a list, item by item.
     pub(crate) fn is_each(&self) -> bool {
         self.steps.contains(&Step::Each)

@@ -221,6 +221,21 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_leads_to_nothing_in_any_row_is_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("r.jsonl");
+        std::fs::write(&path, "{\"q\": \"a\", \"t\": [\"x\"], \"o\": \"y\"}\n{\"q\": \"a\", \"t\": [\"x\", \"z\"], \"o\": \"y\"}\n")
+            .expect("written");
+        let read = |second: &str| {
+            let map = ["context=q", &format!("candidate.first={second}"), "candidate=o"].map(|entry| entry.parse().expect("an entry"));
+            Source { map: crate::Mapping::new(map).expect("a mapping"), ..Source::new(&path) }.samples()
+        };
+        let told = read("t[-9]").expect_err("refused").to_string();
+        assert!(told.contains("column `t[-9]` (candidate.first): it leads to nothing in any row"), "{told}");
+        assert_eq!(read("t[1]").expect("there in one row").len(), 2);
+    }
+
+    #[test]
     fn an_excel_workbook_is_told_as_what_it_is_and_a_decimal_comma_too() {
         let folder = tempfile::tempdir().expect("folder");
         let refused = |name: &str, content: &[u8]| {

@@ -23,6 +23,8 @@ pub(crate) struct MappedSamples<R> {
     ordinal: usize,
     at_end: bool,
     gathered: std::vec::IntoIter<Item>,
+    /// Paths, with their fields, that have led to nothing so far.
+    unmet: Vec<(String, Column)>,
 }
 
 type Item = (usize, Result<Sample, Vec<LineError>>);
@@ -44,7 +46,8 @@ impl<R: BufRead> MappedSamples<R> {
             seen.borrow_mut().extend(columns.iter().cloned());
         }
         let gathered = Vec::new().into_iter();
-        Ok(Self { rows, plan, mapping: mapping.clone(), seen, place: 0, ordinal: 0, at_end: false, gathered })
+        let unmet = plan.columns().filter(|(_, column)| column.is_path()).map(|(field, column)| (field, column.clone())).collect();
+        Ok(Self { rows, plan, mapping: mapping.clone(), seen, place: 0, ordinal: 0, at_end: false, gathered, unmet })
     }
 
     /// The columns that are looked at.
@@ -56,6 +59,9 @@ impl<R: BufRead> MappedSamples<R> {
     fn next_partial(&mut self) -> Option<(usize, Result<Partial, Vec<LineError>>)> {
         let (place, row) = self.rows.next()?;
         (self.place, self.ordinal) = (place, self.ordinal + 1);
+        if let Ok(row) = &row {
+            self.unmet.retain(|(_, column)| column.value(row).is_none());
+        }
         Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal))))
     }
 
@@ -85,7 +91,7 @@ impl<R: BufRead> MappedSamples<R> {
         items
     }
 
-    /// Columns that no row had: in a file whose rows name their own, this can be said at its end only.
+    /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be said at its end only.
     fn never_seen(&self) -> Option<Item> {
         let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
         let wrong = |entry: &MapEntry| {
@@ -93,7 +99,9 @@ impl<R: BufRead> MappedSamples<R> {
             let missing = missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&seen).is_none());
             missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
         };
-        let wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
+        let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
+        let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&seen).is_some());
+        wrong.extend(leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")));
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
     }
 }
