@@ -242,12 +242,12 @@ impl Case<'_> {
             sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-        let [(mut first, mean), (mut second, second_mean), ..] = systems[..] else { return None };
+        let [(mut first, mut mean), (mut second, mut second_mean), ..] = systems[..] else { return None };
         let mut met = Meeting::of(self, first, second)?;
         let two = systems.len() == 2;
         // Of two the samples decide, as the sign test counts them; of more, the mean over all that they met.
         if two && met.losses > met.wins {
-            (first, second) = (second, first);
+            (first, second, mean, second_mean) = (second, first, second_mean, mean);
             met = Meeting::of(self, first, second)?;
         }
         let tie = if two { met.wins == met.losses } else { mean == second_mean };
@@ -445,6 +445,8 @@ mod tests {
         let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
         assert!(found.says.starts_with("No clear winner: against 0, 1 wins 66.7 % of 3 samples"), "{}", found.says);
         assert_eq!(found.figures["winner"], json!("1"));
+        let means: Vec<f64> = found.figures["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
+        assert!(means[0] < means[1], "the winner's mean stands first: {means:?}");
     }
 
     #[test]
