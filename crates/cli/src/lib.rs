@@ -40,6 +40,9 @@ mod verify;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+#[cfg(fuzzing)]
+pub use recipe::told;
+
 /// What a model's chat template and tokenizer take is limited.
 #[global_allocator]
 static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::CountingAllocator;

@@ -29,6 +29,13 @@ pub(crate) struct Limits {
     pub(crate) stack: usize,
 }
 
+impl Limits {
+    /// As narrow as a fuzzer needs them, which goes on in a process where work was stopped many times, and would wait for each.
+    fn narrowed(self) -> Self {
+        Self { memory: self.memory.min(16 << 20), time: self.time.min(Duration::from_secs(3)), ..self }
+    }
+}
+
 /// Why work did not come to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotContained {
@@ -56,6 +63,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// What `work` returns, which may take no more than `limits` allow.
 pub(crate) fn within<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NotContained> {
+    let limits = if cfg!(fuzzing) { limits.narrowed() } else { limits };
     let meter = Arc::new(Meter { limit: limits.memory, stopped: AtomicBool::new(false) });
     let (sender, receiver) = sync_channel(1);
     let inside = Arc::clone(&meter);

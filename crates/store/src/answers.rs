@@ -204,8 +204,7 @@ impl Answers {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
-            connection.busy_timeout(PATIENCE)?;
-            learn_to_seal(&connection)?;
+            prepare(&connection)?;
             // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
@@ -234,16 +233,17 @@ impl Answers {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_timeout(PATIENCE)?;
+            prepare(&connection)?;
             format(&connection)?;
             Ok(connection)
         };
         let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path, "immutable=1")) {
             // Beside a database with a write-ahead log files are made even for reading; where nothing can be made, nothing changes either.
-            (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => Connection::open_with_flags(uri, flags),
+            (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => {
+                Connection::open_with_flags(uri, flags).and_then(|connection| prepare(&connection).map(|()| connection))
+            }
             _ => Err(error),
         });
-        let connection = connection.and_then(|connection| learn_to_seal(&connection).map(|()| connection));
         Self::checked(path, connection)
     }
 
@@ -251,6 +251,9 @@ impl Answers {
         let found = connection.and_then(|connection| Ok((format(&connection)?, connection)));
         let (format, connection) = found.map_err(StoreError::database("opened", path))?;
         match format {
+            FORMAT if !has_our_tables(&connection, "main").map_err(StoreError::database("opened", path))? => {
+                Err(StoreError::Foreign { path: path.to_owned() })
+            }
             FORMAT => Ok(Self { path: path.to_owned(), connection, flushed: Cell::new(Instant::now()) }),
             0 => Err(StoreError::NoAnswers { path: path.to_owned() }),
             1..FORMAT => Err(StoreError::Older { path: path.to_owned() }),
@@ -417,6 +420,14 @@ impl Answers {
     }
 }
 
+/// Prepares a connection to a file that may be anyone's: it waits for others, trusts no code of the file's own, looks at each cell before it reads it, and can seal.
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(PATIENCE)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    learn_to_seal(connection)
+}
+
 /// Teaches the connection `seal(…)`: SHA-256 over its arguments, each with its kind and length.
 fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
@@ -454,6 +465,22 @@ fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T
 /// The version of the tables; 0 where there are none.
 fn format(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Whether the tables of that database are as we make them, with nothing that acts on them. What stands in their place in a file of a stranger (a view without end, a
+/// trigger) would be run by our questions.
+pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlite::Result<bool> {
+    let tables = |connection: &Connection, database: &str| -> rusqlite::Result<Vec<[String; 3]>> {
+        let find = format!(
+            "SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master
+             WHERE type = 'trigger' OR tbl_name IN ('models', 'answers', 'requests') ORDER BY type, name"
+        );
+        let mut find = connection.prepare(&find)?;
+        find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
+    };
+    let ours = Connection::open_in_memory()?;
+    ours.execute_batch(SCHEMA)?;
+    Ok(tables(connection, database)? == tables(&ours, "main")?)
 }
 
 /// The path as an URI with that option; `None` where it has no such form.

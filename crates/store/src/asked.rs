@@ -5,7 +5,7 @@ use std::path::Path;
 use probity_lm::{Ask, GenerateRequest, GenerateResult, Outcome, Prompt, ScoreResult};
 use rusqlite::{Row, params};
 
-use crate::answers::{ANSWER_SEAL, LABELS, Question, REQUEST_SEAL, uri};
+use crate::answers::{ANSWER_SEAL, LABELS, Question, REQUEST_SEAL, has_our_tables, uri};
 use crate::{Answers, StoreError};
 
 /// A request of a run with its answer.
@@ -134,9 +134,13 @@ impl Answers {
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
         let mut overlap = Overlap::default();
-        let (mut wrong, mut damaged) = (None, None);
+        let (mut wrong, mut refused) = (None, None);
         let compare = || -> rusqlite::Result<()> {
             self.connection.execute("ATTACH ?1 AS other", [attached])?;
+            if !has_our_tables(&self.connection, "other")? {
+                refused = Some(StoreError::Foreign { path: other.to_owned() });
+                return Ok(());
+            }
             let here = both_sealed();
             let there = here.replace("a.", "b.").replace("r.", "s.");
             let both = format!(
@@ -149,7 +153,7 @@ impl Answers {
             while let Some(row) = rows.next()? {
                 for (at, path) in [(5, &self.path), (6, &other.to_owned())] {
                     if !row.get::<_, bool>(at)? {
-                        damaged = Some(StoreError::Damaged { path: path.clone() });
+                        refused = Some(StoreError::Damaged { path: path.clone() });
                         return Ok(());
                     }
                 }
@@ -171,8 +175,8 @@ impl Answers {
         let compared = compare();
         let _ = self.connection.execute("DETACH other", []);
         compared.map_err(StoreError::database("read", &self.path))?;
-        if let Some(damaged) = damaged {
-            return Err(damaged);
+        if let Some(error) = refused {
+            return Err(error);
         }
         wrong.map_or(Ok(overlap), |source| Err(StoreError::Json { path: self.path.clone(), source }))
     }

@@ -80,6 +80,12 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// A database whose tables, or what acts on them, are not those that are written here.
+    #[error("{} has tables or triggers that probity does not make\n\nhint: it was changed, or is another program's; give another folder", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
     /// A finished run lacks what it had.
     #[error("{} is not what the finished run has written: {why}\n\nhint: the same command with --resume writes it again", path.display())]
     Incomplete {

@@ -431,6 +431,28 @@ mod tests {
     }
 
     #[test]
+    fn a_database_whose_tables_are_not_ours_is_refused_before_anything_is_asked_of_it() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let statements = [
+            "ALTER TABLE answers RENAME TO others;
+             CREATE VIEW answers AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS key FROM n",
+            "CREATE TRIGGER t AFTER INSERT ON requests BEGIN DELETE FROM answers; END",
+            "DROP TABLE requests",
+            "ALTER TABLE models ADD COLUMN more",
+        ];
+        place(&folder, "sound.sqlite");
+        for (index, statement) in statements.iter().enumerate() {
+            let name = format!("{index}.sqlite");
+            place(&folder, &name).connection.execute_batch(statement).expect(statement);
+            let path = folder.path().join(name);
+            let foreign = |error: StoreError| matches!(error, StoreError::Foreign { .. });
+            assert!(Answers::open(&path).is_err_and(foreign), "{statement}");
+            assert!(Answers::open_read_only(&path).is_err_and(foreign), "{statement}");
+            assert!(place(&folder, "sound.sqlite").differences(&path, |_| {}).is_err_and(foreign), "{statement}");
+        }
+    }
+
+    #[test]
     fn damaged_rows_are_named_by_a_check_and_refused_where_runs_are_read() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let (model, count) = counting();

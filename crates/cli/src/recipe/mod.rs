@@ -187,3 +187,11 @@ fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
     Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
     Ok(Done::Success)
 }
+
+/// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where nothing is wrong. For fuzzing alone.
+#[cfg(fuzzing)]
+pub fn told(path: &std::path::Path) -> String {
+    let given = Given { path, only: &[], flags: &["--overwrite".into()] };
+    let read = read::read(&given).and_then(|content| content.problems.into_result(Some("recipe.toml")));
+    read.map_or_else(|error| crate::exit::message(error.as_ref()), |()| String::new())
+}

@@ -1,0 +1,135 @@
+//! A `config.json` of any bytes, and those of real architectures with fields changed, are read or refused; what is read loads the tiny model that the
+//! field belongs to, or is refused there.
+#![no_main]
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use probity_fuzz::{Input, Word};
+use probity_models::{Arithmetic, ModelConfig, load_decoder, load_encoder, load_encoder_decoder, read_config};
+use probity_runtime::weights::SafetensorsFiles;
+use serde_json::{Map, Value, json};
+
+struct Base {
+    config: Map<String, Value>,
+    weights: SafetensorsFiles,
+}
+
+macro_rules! base {
+    ($name:literal) => {
+        (
+            include_str!(concat!("../../tests/goldens/models/", $name, "/config.json")),
+            include_bytes!(concat!("../../tests/goldens/models/", $name, "/model.safetensors")).as_slice(),
+        )
+    };
+}
+
+static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
+    let files = [
+        base!("llama3-rope"),
+        base!("mistral-window"),
+        base!("qwen2"),
+        base!("bart"),
+        base!("bert"),
+        base!("distilbert"),
+        base!("roberta"),
+        base!("flan-t5"),
+    ];
+    let base = |(config, weights): (&str, &[u8])| Base {
+        config: serde_json::from_str(config).expect("a configuration"),
+        weights: SafetensorsFiles::from_bytes(Path::new("base.safetensors"), weights.to_vec()).expect("weights"),
+    };
+    files.into_iter().map(base).collect()
+});
+
+#[derive(Arbitrary)]
+struct Edit {
+    field: u8,
+    /// The field of another architecture.
+    foreign: bool,
+    to: To,
+}
+
+#[derive(Arbitrary)]
+enum To {
+    Nothing,
+    Null,
+    Flag(bool),
+    Small(i8),
+    Integer(i64),
+    Number(f64),
+    Text(Word),
+    Twice,
+    OneMore,
+    Half,
+    Negative,
+    List(Vec<u8>),
+    /// The value of another field.
+    Other(u8),
+    Rope { kind: u8, factor: f32, low: f32, high: f32, original: u16 },
+}
+
+const ROPES: [&str; 6] = ["default", "linear", "dynamic", "llama3", "yarn", "longrope"];
+
+impl Edit {
+    fn apply(&self, config: &mut Map<String, Value>, other: &Map<String, Value>) {
+        let keys = if self.foreign { other } else { &*config };
+        let Some(key) = keys.keys().nth(usize::from(self.field) % keys.len().max(1)).cloned() else { return };
+        let old = config.get(&key).and_then(Value::as_f64).unwrap_or(1.0);
+        let new = match &self.to {
+            To::Nothing => {
+                config.remove(&key);
+                return;
+            }
+            To::Null => Value::Null,
+            To::Flag(flag) => json!(flag),
+            To::Small(number) => json!(number),
+            To::Integer(number) => json!(number),
+            To::Number(number) => json!(number),
+            To::Text(word) => json!(word),
+            To::Twice => json!((old * 2.0) as i64),
+            To::OneMore => json!(old as i64 + 1),
+            To::Half => json!((old / 2.0) as i64),
+            To::Negative => json!(-old as i64),
+            To::List(list) => json!(list),
+            To::Other(field) => config.values().nth(usize::from(*field) % config.len().max(1)).cloned().unwrap_or_default(),
+            To::Rope { kind, factor, low, high, original } => {
+                let kind = ROPES[usize::from(*kind) % ROPES.len()];
+                let rope = json!({
+                    "rope_type": kind, "factor": factor, "low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": original,
+                });
+                config.insert("rope_scaling".to_owned(), rope);
+                return;
+            }
+        };
+        config.insert(key, new);
+    }
+}
+
+type Edits = (u8, u8, Vec<Edit>);
+
+fuzz_target!(|data: &[u8]| {
+    let (config, weights) = match Input::<Edits>::new(data) {
+        Some(Input::Text(text)) => match serde_json::from_slice(text) {
+            Ok(config) => (config, &BASES[0].weights),
+            Err(_) => return,
+        },
+        Some(Input::Made(made)) => {
+            let (base, other, edits) = *made;
+            let [base, other] = [base, other].map(|at| &BASES[usize::from(at) % BASES.len()]);
+            let mut config = base.config.clone();
+            edits.iter().for_each(|edit| edit.apply(&mut config, &other.config));
+            (Value::Object(config), &base.weights)
+        }
+        None => return,
+    };
+    let Ok(read) = read_config(&config) else { return };
+    let _ = (read.vocab_size(), read.context_length(), read.is_spare("lm_head.weight"));
+    let _ = match read {
+        ModelConfig::Decoder(config) => load_decoder(weights, config, Arithmetic::Exact).map(drop),
+        ModelConfig::EncoderDecoder(config) => load_encoder_decoder(weights, &config, Arithmetic::Exact).map(drop),
+        ModelConfig::Encoder(config) => load_encoder(weights, &config, Arithmetic::Exact).map(drop),
+    };
+});

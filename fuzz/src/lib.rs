@@ -1,0 +1,78 @@
+//! What the targets share.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libfuzzer_sys::arbitrary::{Arbitrary, Unstructured};
+
+/// How an input was made: of bytes as they are, so that files can be seeds, or of parts that belong together.
+pub enum Input<'a, T> {
+    /// What follows a first byte that is even.
+    Text(&'a [u8]),
+    /// What follows one that is odd; boxed, for it may be large.
+    Made(Box<T>),
+}
+
+impl<'a, T: Arbitrary<'a>> Input<'a, T> {
+    /// Absent where the bytes do not make a `T`.
+    pub fn new(data: &'a [u8]) -> Option<Self> {
+        let (first, rest) = data.split_first()?;
+        match first % 2 {
+            0 => Some(Self::Text(rest)),
+            _ => T::arbitrary_take_rest(Unstructured::new(rest)).ok().map(|made| Self::Made(Box::new(made))),
+        }
+    }
+}
+
+/// A folder for what has to be read from files, in memory where the system has such a place.
+pub fn scratch() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let folder = place.join(format!("probity-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// How many inputs may reach a limit of memory or time before a process ends, for what they hold is never let go; `fuzz/run` starts the next one.
+const MAX_STOPPED: usize = 48;
+
+/// Looks whether an error is that of such a limit.
+pub fn count_stopped(error: &impl Display) {
+    static STOPPED: AtomicUsize = AtomicUsize::new(0);
+    let text = error.to_string();
+    let stopped = text.contains("MiB of memory") || text.contains("is not done after");
+    if stopped && STOPPED.fetch_add(1, Ordering::Relaxed) + 1 == MAX_STOPPED {
+        eprintln!("{MAX_STOPPED} inputs were stopped; a new process goes on");
+        // SAFETY: ends the process; libFuzzer has written every input that found something.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+/// A text from a short list, so that parts of an input name one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word(pub &'static str);
+
+const WORDS: [&str; 48] = [
+    "", "a", "b", "ab", "ba", "aa", "aab", "abab", " ", "  ", "\n", "\t", "Ġ", "Ġa", "Ċ", "▁", "▁a", "▁▁", "é", "e\u{301}", "ﷺ", "🙂", "\u{0}", "\u{feff}", "�",
+    "<s>", "</s>", "<unk>", "<pad>", "<0x0A>", "<0xFF>", "[CLS]", "[SEP]", "[UNK]", "##a", "##", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "$A", "A", "\\s+",
+    "(a|b)*c", "(?=a)", "^", "$", "$1", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+];
+
+impl<'a> Arbitrary<'a> for Word {
+    fn arbitrary(u: &mut Unstructured<'a>) -> libfuzzer_sys::arbitrary::Result<Self> {
+        u.choose(&WORDS).copied().map(Self)
+    }
+}
+
+impl Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl serde::Serialize for Word {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0)
+    }
+}
