@@ -90,9 +90,9 @@ impl Edit {
             To::Number(number) => json!(number),
             To::Text(word) => json!(word),
             To::Twice => json!((old * 2.0) as i64),
-            To::OneMore => json!(old as i64 + 1),
+            To::OneMore => json!((old as i64).saturating_add(1)),
             To::Half => json!((old / 2.0) as i64),
-            To::Negative => json!(-old as i64),
+            To::Negative => json!((-old) as i64),
             To::List(list) => json!(list),
             To::Other(field) => config.values().nth(usize::from(*field) % config.len().max(1)).cloned().unwrap_or_default(),
             To::Rope { kind, factor, low, high, original } => {

@@ -34,16 +34,22 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// How many inputs may reach a limit of memory or time before a process ends, for what they hold is never let go; `fuzz/run` starts the next one.
-const MAX_STOPPED: usize = 48;
+/// How many inputs may reach a limit of memory or time before a process ends, and how many pages it may have then: what they hold is never let go. `fuzz/run` starts
+/// the next one.
+const MAX_STOPPED: usize = 2_000;
+const MAX_PAGES: u64 = 600 << (20 - 12);
 
 /// Looks whether an error is that of such a limit.
 pub fn count_stopped(error: &impl Display) {
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
     let text = error.to_string();
-    let stopped = text.contains("MiB of memory") || text.contains("is not done after");
-    if stopped && STOPPED.fetch_add(1, Ordering::Relaxed) + 1 == MAX_STOPPED {
-        eprintln!("{MAX_STOPPED} inputs were stopped; a new process goes on");
+    if !(text.contains("MiB of memory") || text.contains("is not done after")) {
+        return;
+    }
+    let stopped = STOPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
+    if stopped == MAX_STOPPED || pages.unwrap_or(0) > MAX_PAGES {
+        eprintln!("{stopped} inputs were stopped at a limit; a new process goes on");
         // SAFETY: ends the process; libFuzzer has written every input that found something.
         unsafe { libc::_exit(0) }
     }
