@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_fuzz::{Input, Word};
+use probity_fuzz::{Input, Word, show};
 use probity_models::{Arithmetic, ModelConfig, load_decoder, load_encoder, load_encoder_decoder, read_config};
 use probity_runtime::weights::SafetensorsFiles;
 use serde_json::{Map, Value, json};
@@ -125,6 +125,7 @@ fuzz_target!(|data: &[u8]| {
         }
         None => return,
     };
+    show(&config);
     let Ok(read) = read_config(&config) else { return };
     let _ = (read.vocab_size(), read.context_length(), read.is_spare("lm_head.weight"));
     let _ = match read {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use probity_data::{Format, MapEntry, Mapping, Source};
-use probity_fuzz::{Input, Word};
+use probity_fuzz::{Input, Word, show};
 
 #[derive(Arbitrary)]
 struct Table {
@@ -144,6 +144,7 @@ fuzz_target!(|data: &[u8]| {
         }
         None => return,
     };
+    show(&format!("{entries:?}\n{}", String::from_utf8_lossy(&bytes)));
     let Ok(entries) = entries.iter().map(|entry| entry.parse::<MapEntry>()).collect::<Result<Vec<_>, _>>() else { return };
     assert!(entries.iter().all(|entry| entry.to_string().parse().as_ref() == Ok(entry)));
     let Ok(map) = Mapping::new(entries) else { return };

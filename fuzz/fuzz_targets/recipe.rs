@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_fuzz::{Input, Word, scratch};
+use probity_fuzz::{Input, Word, scratch, show};
 
 /// A line each, in quotation marks: also libFuzzer's dictionary.
 const KEYS: &str = include_str!("../dictionaries/recipe.dict");
@@ -88,6 +88,7 @@ fuzz_target!(|data: &[u8]| {
         Some(Input::Made(tables)) => text(&tables).into_bytes(),
         None => return,
     };
+    show(&String::from_utf8_lossy(&recipe));
     std::fs::write(&*FILE, recipe).expect("written");
     let told = probity_cli::told(&FILE);
     assert!(told.chars().all(|c| c == '\n' || !c.is_control()), "{told:?}");

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_fuzz::{Input, Word, count_stopped};
+use probity_fuzz::{Input, Word, count_stopped, show};
 use probity_lm::{Message, Role};
 use probity_runtime::chat::ChatTemplate;
 
@@ -242,18 +242,19 @@ fuzz_target!(|data: &[u8]| {
         Some(Input::Made(statements)) => Block(&statements).to_string(),
         None => return,
     };
+    show(&source);
     let names = [("bos_token".to_owned(), "<s>".to_owned()), ("eos_token".to_owned(), "</s>".to_owned())];
     let template = match ChatTemplate::new(&source, &names) {
         Ok(template) => template,
         Err(error) => return count_stopped(&error),
     };
     let messages = [Message::new(Role::System, "Be <s> brief."), Message::new(Role::User, "a\nb {{ x }}")];
-    let once = template.render(&messages, true);
+    let [once, again] = [(); 2].map(|()| template.render(&messages, true));
     if let Err(error) = &once {
         count_stopped(error);
     }
     // A limit of time may be met one time and not the next.
-    if !once.as_ref().is_err_and(|error| error.to_string().contains("is not done after")) {
-        assert_eq!(once, template.render(&messages, true));
+    if ![&once, &again].iter().any(|text| text.as_ref().is_err_and(|error| error.to_string().contains("is not done after"))) {
+        assert_eq!(once, again);
     }
 });

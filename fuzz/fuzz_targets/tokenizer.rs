@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_fuzz::{Input, Word, count_stopped, scratch};
+use probity_fuzz::{Input, Word, count_stopped, scratch, show};
 use probity_runtime::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -209,6 +209,7 @@ fuzz_target!(|data: &[u8]| {
         Input::Text(text) => text.to_vec(),
         Input::Made(description) => description.json().to_string().into_bytes(),
     };
+    show(&String::from_utf8_lossy(&text));
     std::fs::write(&*FILE, text).expect("written");
     let tokenizer = match Tokenizer::from_json(&FILE) {
         Ok(tokenizer) => tokenizer,

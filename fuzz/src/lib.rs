@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Unstructured};
@@ -22,6 +23,14 @@ impl<'a, T: Arbitrary<'a>> Input<'a, T> {
             0 => Some(Self::Text(rest)),
             _ => T::arbitrary_take_rest(Unstructured::new(rest)).ok().map(|made| Self::Made(Box::new(made))),
         }
+    }
+}
+
+/// Prints what was made of an input, where `PROBITY_FUZZ_SHOW` is set: to see what an artifact is.
+pub fn show(what: &impl Display) {
+    static SHOW: LazyLock<bool> = LazyLock::new(|| std::env::var_os("PROBITY_FUZZ_SHOW").is_some());
+    if *SHOW {
+        eprintln!("{what}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{ConfigError, EPSILONS, Fields};
+use crate::config::{ConfigError, EPSILONS, Fields, invalid};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
 use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
@@ -43,6 +43,10 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
+    if positions <= first_position {
+        let why = format!("more than the {first_position} rows before the first position, which is behind pad_token_id");
+        return Err(invalid("max_position_embeddings", &json!(positions), &why));
+    }
     let types = fields.size("type_vocab_size")?.unwrap_or(2);
     fields.only("position_embedding_type", &[json!("absolute")])?;
     fields.only("is_decoder", &[json!(false)])?;
@@ -53,7 +57,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
         vocab_size,
         hidden_size,
         num_layers: stack.num_layers,
-        context_length: positions.saturating_sub(first_position),
+        context_length: positions - first_position,
         tie_word_embeddings: fields.flag("tie_word_embeddings")?.unwrap_or(true),
         prefix: "bert.",
         embeddings: EmbeddingsConfig {

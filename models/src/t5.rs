@@ -11,6 +11,9 @@ use crate::encoder_decoder::EncoderDecoderConfig;
 use crate::relative::RelativeBuckets;
 use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
 
+/// A summand is kept for each distance and head; published models have 128 distances.
+const MAX_DISTANCE: usize = 1 << 16;
+
 pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
     let mut fields = Fields::new("t5", config);
     let start = fields.take("decoder_start_token_id").or_else(|| config.get("pad_token_id").cloned());
@@ -84,8 +87,9 @@ fn relative(fields: &mut Fields) -> Result<RelativeBuckets, ConfigError> {
     if buckets < 4 || !buckets.is_multiple_of(4) {
         return Err(invalid("relative_attention_num_buckets", &json!(buckets), "a multiple of 4"));
     }
-    if max_distance <= buckets / 2 {
-        return Err(invalid("relative_attention_max_distance", &json!(max_distance), "more than half of the buckets"));
+    if max_distance <= buckets / 2 || max_distance > MAX_DISTANCE {
+        let expected = format!("more than half of the buckets, and at most {MAX_DISTANCE}");
+        return Err(invalid("relative_attention_max_distance", &json!(max_distance), &expected));
     }
     Ok(RelativeBuckets { buckets, max_distance, bidirectional: true })
 }

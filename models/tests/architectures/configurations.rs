@@ -78,6 +78,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("t5", json!({ "is_decoder": true }), "is_decoder"),
         ("t5", json!({ "relative_attention_num_buckets": 30 }), "relative_attention_num_buckets"),
         ("t5", json!({ "relative_attention_max_distance": 16 }), "relative_attention_max_distance"),
+        ("t5", json!({ "relative_attention_max_distance": 168_445_706 }), "relative_attention_max_distance"),
         ("t5", json!({ "decoder_start_token_id": null, "pad_token_id": null }), "decoder_start_token_id"),
         ("t5", json!({ "decoder_start_token_id": -1 }), "decoder_start_token_id"),
         ("flan-t5", json!({ "num_experts": 8 }), "num_experts"),
@@ -89,6 +90,7 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
         ("bert", json!({ "is_decoder": true }), "is_decoder"),
         ("bert", json!({ "num_attention_heads": 5 }), "num_attention_heads"),
         ("roberta", json!({ "hidden_act": "gelu_python" }), "hidden_act"),
+        ("roberta", json!({ "pad_token_id": 200 }), "max_position_embeddings"),
         ("distilbert", json!({ "dim": null }), "dim"),
     ] {
         let error = read_config(&changed(name, &changes)).expect_err(name).to_string();

@@ -177,6 +177,8 @@ fn growth(step: &Json) -> Result<usize, String> {
             })
         }
         Some("Prepend") => Ok(len(&step["prepend"]) + 1),
+        // Each byte of a character beyond ASCII becomes one of two.
+        Some("ByteLevel") => Ok(2),
         Some("Precompiled") => charsmap(step["precompiled_charsmap"].as_str().unwrap_or_default()),
         _ => Ok(1),
     }
@@ -291,12 +293,16 @@ mod tests {
         assert_eq!(checked(|_| ()), Ok(()));
         let refused = |change: &dyn Fn(&mut Json)| checked(|file| change(file)).expect_err("refused");
         let many = |file: &mut Json| {
-            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 10_000]});
+            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "Digits"}); 10_000]});
         };
         assert!(refused(&many).contains("`pre_tokenizer` has 10000 steps"));
         let replace = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
         let grown = refused(&|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace.clone(); 5]}));
         assert!(grown.contains("may make 1000000000000000 bytes of one"), "{grown}");
+        for (part, list) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
+            let doubled = refused(&|file| file[part] = json!({"type": "Sequence", list: vec![json!({"type": "ByteLevel"}); 26]}));
+            assert!(doubled.contains("may make 67108864 bytes of one"), "{doubled}");
+        }
         let absent = refused(&|file| file["post_processor"]["special_tokens"] = json!({}));
         assert!(absent.contains("the token `[CLS]`, which `special_tokens` does not explain"), "{absent}");
         let dropped = refused(&|file| file["model"]["dropout"] = json!(0.1));
