@@ -17,15 +17,6 @@ fn answers(ran: &Ran) -> Vec<Value> {
     ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// What does not depend on how the work was done.
-fn texts(ran: &Ran) -> Vec<Value> {
-    let mut answers = answers(ran);
-    for answer in &mut answers {
-        answer.as_object_mut().expect("an object").remove("accepted_drafts").expect("every answer counts its drafts");
-    }
-    answers
-}
-
 fn mixed() -> String {
     lines(&[
         json!({"id": "text", "prompt": "one two three one two", "max_tokens": 30}),
@@ -55,9 +46,9 @@ fn texts_come_in_the_order_of_the_requests_with_all_their_fields() {
 fn drafts_threads_and_company_change_no_text() {
     let world = World::new();
     let input = world.file("r.jsonl", mixed());
-    let plain = texts(&run(&world, &input, &["--draft", "off", "--quiet"]).exits(0));
+    let plain = answers(&run(&world, &input, &["--draft", "off", "--quiet"]).exits(0));
     for more in [&["--draft", "lookup"][..], &["--threads", "1", "--no-sharing", "--token-budget", "7"], &["--limit", "1"]] {
-        let again = texts(&run(&world, &input, more).exits(0));
+        let again = answers(&run(&world, &input, more).exits(0));
         assert_eq!(again[..], plain[..again.len()], "{more:?}");
     }
 }
@@ -90,7 +81,7 @@ fn what_was_generated_is_taken_from_the_cache() {
     let usage = |manifest: &str| {
         let ran = run(&world, &input, &["--cache", "kept", "--manifest", manifest]).exits(0);
         let manifest: Value = serde_json::from_str(&world.read(manifest)).expect("JSON");
-        (texts(&ran), manifest["usage"]["tokens_computed"].as_u64().expect("a number"))
+        (answers(&ran), manifest["usage"]["tokens_computed"].as_u64().expect("a number"))
     };
     let (first, second) = (usage("first.json"), usage("second.json"));
     assert!(first.1 > 0);
@@ -152,8 +143,8 @@ fn texts_are_what_the_request_says_they_must_be() {
     assert!(matched.len() == 6 && matched[3] == b'-' && matched[4..].iter().all(u8::is_ascii_digit), "{}", text(3));
     assert!("a much longer text".starts_with(text(4)) && found[4]["finish"] == "length", "{}", text(4));
     assert!(found[..4].iter().all(|answer| answer["finish"] == "end_of_turn"), "{}", ran.stdout);
-    let off = texts(&run(&world, &input, &["--draft", "off", "--threads", "1"]).exits(0));
-    assert_eq!(off, texts(&ran));
+    let off = answers(&run(&world, &input, &["--draft", "off", "--threads", "1"]).exits(0));
+    assert_eq!(off, answers(&ran));
 }
 
 #[test]
@@ -186,7 +177,7 @@ fn an_adapter_is_part_of_the_model_that_answers() {
     let with = ["--adapter", folder.to_str().expect("UTF-8")];
     let run_with = |more: &[&str], manifest: &str| {
         let ran = run(&world, &input, &[&["--cache", "kept", "--manifest", manifest], more].concat()).exits(0);
-        (texts(&ran), serde_json::from_str::<Value>(&world.read(manifest)).expect("JSON"))
+        (answers(&ran), serde_json::from_str::<Value>(&world.read(manifest)).expect("JSON"))
     };
     let ((plain, without), (adapted, with_it)) = (run_with(&[], "plain.json"), run_with(&with, "adapted.json"));
     assert_ne!(plain, adapted);

@@ -33,7 +33,7 @@ and at most one of
   regex         a regular expression that matches the whole text
 
 Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; and where there is a text, text, tokens (its
-ids), finish (end_of_turn, stop or length) and accepted_drafts (tokens that had been guessed right ahead of the model). A text that ends at
+ids) and finish (end_of_turn, stop or length). A text that ends at
 its limit (length) may be only a part of what schema, choice or regex ask for.
 
 Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is then 2.";
@@ -162,7 +162,6 @@ impl Line for GenerateLine {
             fields.insert("text".into(), result.text.clone().into());
             fields.insert("tokens".into(), result.token_ids.clone().into());
             fields.insert("finish".into(), serde_json::to_value(finish).unwrap_or_default());
-            fields.insert("accepted_drafts".into(), result.accepted_drafts.into());
         }
         fields
     }

@@ -1,10 +1,18 @@
 //! A column or a place inside one.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::Value;
 
 use crate::rows::Row;
+
+/// The first name that was there before; what has no name may be there often.
+pub(crate) fn repeated(columns: &[String]) -> Option<&str> {
+    // Asked for membership alone, so its order does not matter.
+    let mut seen = HashSet::with_capacity(columns.len());
+    columns.iter().map(String::as_str).find(|name| !name.is_empty() && !seen.insert(*name))
+}
 
 /// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`, `responses[].text`).
 #[derive(Debug, Clone)]

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
+use crate::column::repeated;
 use crate::line_error::LineError;
 use crate::lines::MAX_LINE;
 use crate::rows::Row;
@@ -41,10 +42,8 @@ impl<R: BufRead> Delimited<R> {
                 return Err((1, error));
             }
         }
-        for (index, name) in table.columns.iter().enumerate() {
-            if !name.is_empty() && table.columns[..index].contains(name) {
-                return Err((1, LineError::content("", format!("two columns are called `{}`", crate::line_error::shown(name)))));
-            }
+        if let Some(name) = repeated(&table.columns) {
+            return Err((1, LineError::content("", format!("two columns are called `{}`", crate::line_error::shown(name)))));
         }
         if let Some(Start { line, wrong: Some(wrong) }) = table.reader.get_mut().starts.pop_front() {
             return Err((line, wrong.told()));

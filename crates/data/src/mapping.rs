@@ -1,5 +1,6 @@
 //! Which column is which: a foreign table as samples.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -193,14 +194,11 @@ impl Mapping {
         if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name), false) {
             return pairs;
         }
-        let mut mapping = Self::default();
-        for column in columns {
-            if let Some(field) = own_field(column) {
-                // Two spellings of one field: the first is taken.
-                let _ = mapping.add(MapEntry { field, constant: false, column: column.clone() });
-            }
-        }
-        mapping
+        // Of two spellings of one field the first is taken. Asked for membership alone, so its order does not matter.
+        let mut seen = HashSet::new();
+        let fields = columns.iter().filter_map(|column| Some((own_field(column)?, column)));
+        let first = fields.filter(|(field, _)| field.takes_several() || seen.insert(field.to_string()));
+        Self { entries: first.map(|(field, column)| MapEntry { field, constant: false, column: column.clone() }).collect() }
     }
 
     fn add(&mut self, entry: MapEntry) -> Result<(), MappingError> {

@@ -11,6 +11,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
+use crate::column::repeated;
 use crate::line_error::{LineError, shown};
 use crate::parquet_footer;
 use crate::rows::Row;
@@ -50,8 +51,8 @@ impl ParquetRows {
         })?;
         let schema = file.metadata().file_metadata().schema();
         let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-        if let Some((_, twice)) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name)) {
-            return Err(LineError::content("", format!("two columns are called `{}`", shown(twice))));
+        if let Some(name) = repeated(&columns) {
+            return Err(LineError::content("", format!("two columns are called `{}`", shown(name))));
         }
         let wanted = columns.clone();
         Ok(Self { file: Box::new(file), columns, wanted, group: 0, rows: None, number: 0, finished: false })

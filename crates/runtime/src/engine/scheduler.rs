@@ -59,6 +59,9 @@ pub(crate) struct Scheduler<'t> {
     depths: Vec<usize>,
     live: u64,
     peak: u64,
+    /// Whether a leaf is done. Until then nodes run one by one along the first path, so that there is an answer as soon as there can be one, and a process
+    /// that is killed again and again comes on all the same.
+    answered: bool,
 }
 
 impl<'t> Scheduler<'t> {
@@ -86,6 +89,7 @@ impl<'t> Scheduler<'t> {
             depths,
             live: 0,
             peak: 0,
+            answered: false,
         };
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
@@ -153,14 +157,14 @@ impl<'t> Scheduler<'t> {
                 taken.push(place);
                 (during, after, tokens) = (during + bytes, after + stays, tokens.saturating_sub(len));
                 self.held[item.node] += bytes;
-                if tokens == 0 {
+                if tokens == 0 || !self.answered {
                     break;
                 }
             }
             for place in taken.into_iter().rev() {
                 level.remove(place);
             }
-            if tokens == 0 {
+            if tokens == 0 || (!self.answered && !group.is_empty()) {
                 break;
             }
         }
@@ -177,6 +181,7 @@ impl<'t> Scheduler<'t> {
                 let item = Ready { node: stretch.node, done: stretch.range.end };
                 self.ready.entry(Reverse(self.depths[stretch.node])).or_default().push_front(item);
             } else if self.tree.children(stretch.node).is_empty() {
+                self.answered = true;
                 self.free(stretch.node, free);
             } else {
                 self.make_ready(stretch.node);
@@ -282,7 +287,8 @@ mod tests {
         let tree = tree_of(&sequences);
         assert_eq!(tree.token_count(), 400 + 16 * 60 + 240 * 100);
         let (groups, _) = run(&tree, Limits { tokens: 1024, cache: u64::MAX });
-        assert_eq!(groups.len(), 1 + 1 + 24, "the context, the first candidates, and the rest by tens");
+        assert!(groups[..3].iter().all(|group| group.len() == 1), "the first path alone");
+        assert_eq!(groups.len(), 3 + 26, "the first path, and the rest by tens");
     }
 
     #[test]
@@ -293,7 +299,7 @@ mod tests {
         let sequences = [below(1, 9, 0), below(1, 9, 1), below(2, 5, 0), below(2, 5, 1)];
         let tree = tree_of(&sequences);
         let (groups, _) = run(&tree, Limits { tokens: 9, cache: u64::MAX });
-        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 2]);
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 2, 2]);
     }
 
     #[test]

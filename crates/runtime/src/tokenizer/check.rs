@@ -177,8 +177,9 @@ fn growth(step: &Json) -> Result<usize, String> {
             })
         }
         Some("Prepend") => Ok(len(&step["prepend"]) + 1),
-        // Each byte of a character beyond ASCII becomes one of two.
-        Some("ByteLevel") => Ok(2),
+        // Each byte of a character beyond ASCII becomes one of two; a piece of one byte may get a space before it.
+        Some("ByteLevel") => Ok(if step["add_prefix_space"] == true { 4 } else { 2 }),
+        Some("Metaspace") => Ok(1 + len(&step["replacement"])),
         Some("Precompiled") => charsmap(step["precompiled_charsmap"].as_str().unwrap_or_default()),
         _ => Ok(1),
     }

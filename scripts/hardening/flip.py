@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Turns single bits of the answers that a run has kept, of its own and of those that runs share, and looks what becomes of it.
+
+Half of the bits are turned in the `answers.sqlite` of a finished run, which is then checked, shown and resumed; the other half in a folder that is given by `--cache`, from which a new run takes its answers.
+Each must be refused (exit code 2, with the file's name), healed (the answer is asked again, with a word) or without effect: tables and summary are byte for byte what they were.
+
+usage: flip.py --probity BINARY --model SMOLLM2.gguf [--count 1000] [--seed 1] [--folder FOLDER]
+"""
+
+import argparse
+import collections
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import runs
+
+
+def turn(path: Path, drawn: random.Random) -> int:
+    data = bytearray(path.read_bytes())
+    bit = drawn.randrange(len(data) * 8)
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    return bit
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probity", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
+    given = parser.parse_args()
+    temporary = None if given.folder else tempfile.TemporaryDirectory()
+    folder = given.folder or Path(temporary.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    probity, drawn = given.probity.resolve(), random.Random(given.seed)
+    job = runs.methods(runs.tiny(given.model, folder), *runs.write_data(folder))[0]
+    whole = folder / "whole"
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir()
+    first = runs.run(probity, job, whole, more=["--cache", str(whole / "cache")])
+    assert first.returncode == 0, first.stderr
+    expected = {name: content for name, content in runs.results(whole).items() if name.startswith("run/")}
+    reads = [["check", "run"], ["show", "run"], ["show", "run", "s3"]]
+    shown = [subprocess.run([str(probity), *read], cwd=whole, capture_output=True, check=True).stdout for read in reads]
+    counts = {"answers.sqlite": collections.Counter(), "--cache": collections.Counter()}
+    wrong = []
+    for at in range(given.count):
+        place = list(counts)[at % 2]
+        out = folder / "turned"
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(whole, out)
+        if place == "--cache":
+            shutil.rmtree(out / "run")
+            bit = turn(out / "cache/answers.sqlite", drawn)
+            ran = runs.run(probity, job, out, more=["--cache", str(out / "cache")])
+        else:
+            bit = turn(out / "run/answers.sqlite", drawn)
+            for read, said in zip(reads, shown):
+                ran = subprocess.run([str(probity), *read], cwd=out, capture_output=True)
+                if ran.returncode not in (0, 1, 2) or b"panicked" in ran.stderr:
+                    wrong.append(f"{place}, bit {bit}: {read} ended by {ran.returncode}: {ran.stderr}")
+                if ran.returncode == 0 and ran.stdout != said:
+                    wrong.append(f"{place}, bit {bit}: {read} says something else")
+            ran = runs.run(probity, job, out, more=["--resume"])
+        if ran.returncode == 2 and "answers.sqlite" in ran.stderr and "panicked" not in ran.stderr:
+            counts[place]["refused"] += 1
+        elif ran.returncode == 0:
+            found = {name: content for name, content in runs.results(out).items() if name.startswith("run/")}
+            if found != expected:
+                wrong.append(f"{place}, bit {bit}: results differ")
+            counts[place]["healed" if "asked again" in ran.stderr else "without effect"] += 1
+        else:
+            wrong.append(f"{place}, bit {bit}: ended by {ran.returncode}: {ran.stderr}")
+        if (at + 1) % 200 == 0:
+            print(f"{at + 1} bits, {len(wrong)} wrong", flush=True)
+    columns = ["refused", "healed", "without effect"]
+    print("\n| bits of | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
+    for place, counter in counts.items():
+        print(f"| `{place}` | " + " | ".join(str(counter[column]) for column in columns) + " |")
+    print("\n".join([f"\n{given.count} bits, {len(wrong)} wrong", *wrong[:20]]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
