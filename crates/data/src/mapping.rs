@@ -142,6 +142,7 @@ impl FromStr for MapEntry {
 
     fn from_str(text: &str) -> Result<Self, MappingError> {
         let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
+        let field = field.trim();
         let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
         // A value may be empty, a column's name not.
         if column.is_empty() && !constant {
@@ -317,6 +318,8 @@ mod tests {
         let written: Vec<String> = mapping.entries().iter().map(ToString::to_string).collect();
         assert_eq!(written, all);
         assert!("candidate:=a".parse::<MapEntry>().is_err() && "score.x:=1".parse::<MapEntry>().is_err());
+        // An attribute whose name ends in a colon would be written as a value, and read as one.
+        assert!("score.x: =c".parse::<MapEntry>().is_err());
         let json = serde_json::to_value(&mapping).expect("JSON");
         assert_eq!(json["candidate"], serde_json::json!(["summary_a", "summary_b"]));
         assert_eq!(json["id"], "doc_id");

@@ -74,6 +74,18 @@ pub enum LoadError {
         /// The file or folder.
         path: PathBuf,
     },
+    /// A head that should be the embedding, and is another tensor.
+    #[error(
+        "tensor `lm_head.weight` in {} is not the embedding `{embedding}`, though the configuration says tie_word_embeddings\n\nhint: say \
+         \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model again where it was not changed",
+        path.display()
+    )]
+    Untied {
+        /// The embedding.
+        embedding: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+    },
     /// An instruction set that this machine does not have.
     #[error("this machine cannot run {wanted}\n\nhint: it has {has}; leave --isa out for the best of them")]
     Isa {
@@ -156,6 +168,10 @@ pub struct Checkpoint {
     /// Every file that the model is made of.
     pub files: Vec<PathBuf>,
 }
+
+/// The output head's name, and those that an embedding may have to which it is tied.
+const HEAD: &str = "lm_head.weight";
+const EMBEDDINGS: [&str; 2] = ["model.embed_tokens.weight", "shared.weight"];
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.
 const SIDE_FILES: [&str; 5] = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
@@ -255,8 +271,27 @@ impl Checkpoint {
         if let Some(name) = unused {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
+        self.check_tied()?;
         // The first bad tensor by name.
         taken.into_values().find_map(Result::err).map_or(Ok(model), |error| Err(error.into()))
+    }
+
+    /// A head that the configuration says is the embedding is that, where a checkpoint has it besides.
+    fn check_tied(&self) -> Result<(), LoadError> {
+        let tensor = |name: &str| self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose();
+        if !self.config.is_spare(HEAD) {
+            return Ok(());
+        }
+        let Some(head) = tensor(HEAD)? else { return Ok(()) };
+        for name in EMBEDDINGS {
+            if let Some(embedding) = tensor(name)?
+                && embedding.weight_type == head.weight_type
+                && *embedding.bytes != *head.bytes
+            {
+                return Err(LoadError::Untied { embedding: name, path: self.source.path() });
+            }
+        }
+        Ok(())
     }
 }
 

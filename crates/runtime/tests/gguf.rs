@@ -233,6 +233,8 @@ fn bad_names_strings_and_nesting_are_refused() {
     refused(&nameless, &["key", "UTF-8"]);
     nameless.metadata.last_mut().expect("just added").0.clear();
     refused(&nameless, &["key", "length of 0"]);
+    nameless.metadata.last_mut().expect("just added").0.extend(b"\0a");
+    refused(&nameless, &["key", "control characters"]);
     refused(&with(small(), "x", Some(Meta::Bool(2))), &["metadata `x`", "boolean"]);
     refused(&with(small(), "x", Some(Meta::Raw(77u32.to_le_bytes().to_vec()))), &["metadata `x`", "77"]);
     let level = [9u32.to_le_bytes().as_slice(), &1u64.to_le_bytes()].concat();
@@ -251,6 +253,18 @@ fn every_truncation_is_refused() {
     }
     let cut = GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
     assert!(cut.contains("probity model verify"), "{cut}");
+}
+
+#[test]
+fn what_goes_on_behind_the_last_tensor_is_refused_but_for_the_zeros_that_align_it() {
+    let bytes = small().bytes();
+    let with = |more: &[u8]| Header::parse(&[bytes.as_slice(), more].concat());
+    let aligned = bytes.len().next_multiple_of(32) - bytes.len();
+    assert!(with(&vec![0; aligned]).is_ok());
+    for more in [vec![0; aligned + 1], vec![0; 8 << 10], vec![1; aligned.max(1)]] {
+        let error = with(&more).expect_err("goes on");
+        assert!(error.why.contains("it is the last and ends at"), "{error:?}");
+    }
 }
 
 #[test]
@@ -328,6 +342,7 @@ fn broken_vocabularies_are_refused_by_key() {
     refused(with(small(), "tokenizer.ggml.model", Some(Meta::Str("wordpiece".into()))), "wordpiece");
     refused(with(small(), "tokenizer.ggml.tokens", None), "tokenizer.ggml.tokens");
     refused(with(small(), "tokenizer.ggml.token_type", Some(Meta::I32s(vec![1]))), "tokenizer.ggml.token_type");
+    refused(with(small(), "tokenizer.ggml.token_type", Some(Meta::I32s(vec![1, 1, 0, 3]))), "token 2 has type 0");
     refused(with(small(), "tokenizer.ggml.merges", Some(Meta::Strs(vec!["a c".into()]))), "tokenizer.ggml.merges");
     refused(with(small(), "tokenizer.ggml.merges", Some(Meta::Strs(vec!["ab".into()]))), "tokenizer.ggml.merges");
     refused(with(small(), "tokenizer.ggml.eos_token_id", Some(Meta::U32(4))), "eos_token_id");

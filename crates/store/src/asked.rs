@@ -96,7 +96,7 @@ impl Answers {
 
     /// The id of every request and how its answer ended, in the run's order.
     pub fn outcomes(&self, mut each: impl FnMut(&str, &str)) -> Result<(), StoreError> {
-        let joined = "FROM requests r JOIN answers a USING (key) ORDER BY r.position";
+        let joined = "FROM requests r LEFT JOIN answers a USING (key) ORDER BY r.position";
         self.each_row(&format!("SELECT {}, r.request, a.outcome {joined}", both_sealed()), |row| {
             each(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
             Ok(())
@@ -145,8 +145,8 @@ impl Answers {
             let there = here.replace("a.", "b.").replace("r.", "s.");
             let both = format!(
                 "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind, {here}, {there}
-                 FROM main.requests r JOIN main.answers a USING (key)
-                 JOIN other.requests s ON s.request = r.request JOIN other.answers b ON b.key = s.key ORDER BY r.position"
+                 FROM main.requests r LEFT JOIN main.answers a USING (key)
+                 JOIN other.requests s ON s.request = r.request LEFT JOIN other.answers b ON b.key = s.key ORDER BY r.position"
             );
             let mut both = self.connection.prepare(&both)?;
             let mut rows = both.query([])?;
@@ -183,7 +183,7 @@ impl Answers {
 
     fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
         let columns = format!(
-            "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r JOIN answers a USING (key) WHERE",
+            "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING (key) WHERE",
             both_sealed()
         );
         let rows = || -> rusqlite::Result<Vec<Option<Result<Asked, serde_json::Error>>>> {
@@ -196,9 +196,9 @@ impl Answers {
     }
 }
 
-/// Whether a request and its answer are as they were written.
+/// Whether a request and its answer are there and as they were written: a request whose answer is not found has lost it.
 fn both_sealed() -> String {
-    format!("(r.seal = {REQUEST_SEAL} AND a.seal = {ANSWER_SEAL})")
+    format!("coalesce(r.seal = {REQUEST_SEAL} AND a.seal = {ANSWER_SEAL}, 0)")
 }
 
 /// A row of [`Answers::select`].

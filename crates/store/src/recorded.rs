@@ -477,5 +477,9 @@ mod tests {
         recorded.score_all(&requests).expect("answered");
         assert_eq!((count.get(), recorded.damaged().len()), (1, 1), "asked again, and told");
         assert_eq!(wrong(&answers), (5, Vec::new()), "healed");
+        // A request whose answer cannot be found is no request that was never asked.
+        answers.connection.execute_batch("PRAGMA foreign_keys = off; DELETE FROM answers WHERE question LIKE '%xy%'").expect("changed");
+        assert!(matches!(answers.outcomes(|_, _| {}), Err(StoreError::Damaged { .. })));
+        assert!(matches!(answers.named("id of xy"), Err(StoreError::Damaged { .. })));
     }
 }

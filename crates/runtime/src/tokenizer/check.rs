@@ -1,12 +1,15 @@
 //! What is looked at in a `tokenizer.json` before the library reads it, which trusts such files: steps that take no end, texts that grow without bound, and parts that do not fit one another, over
 //! which it panics or which it passes over.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
+
+use super::pipeline::missing_byte;
 
 /// Steps of one kind, one inside the other or behind it; real tokenizers have up to six.
 const MAX_STEPS: usize = 64;
@@ -76,7 +79,26 @@ impl Parts {
             }
         }
         steps(&self.post_processor).into_iter().try_for_each(template)?;
+        self.check_bytes()?;
         self.model.check()
+    }
+
+    /// A byte-level tokenizer makes characters of bytes before it makes bytes of characters, and has a piece for each byte that a text may have: else the library drops what it has
+    /// none for.
+    fn check_bytes(&self) -> Result<(), String> {
+        let has = |part: &Json| steps(part).iter().any(|step| step["type"] == "ByteLevel");
+        let (before, after) = (has(&self.normalizer) || has(&self.pre_tokenizer), has(&self.decoder));
+        if after && !before {
+            return Err("`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes characters of bytes".to_owned());
+        }
+        let is_bpe = self.model.kind.as_deref() == Some("BPE");
+        if before && is_bpe && self.model.unk_token.is_none() {
+            let added = self.added_tokens.iter().map(|token| token.content.as_str());
+            if let Some(byte) = missing_byte(self.model.vocab.characters.iter().map(String::as_str).chain(added)) {
+                return Err(format!("`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether each added token has the id that the file gives it; `id_of` says which one the library gave.
@@ -115,12 +137,17 @@ struct Vocabulary {
     pieces: usize,
     /// Characters of the longest piece.
     longest: usize,
+    /// Pieces of one character, of which a byte-level tokenizer has one for each byte.
+    characters: Vec<String>,
 }
 
 impl Vocabulary {
     fn add(&mut self, piece: &str) {
         self.pieces += 1;
         self.longest = self.longest.max(piece.chars().count());
+        if piece.chars().nth(1).is_none() {
+            self.characters.push(piece.to_owned());
+        }
     }
 }
 
@@ -136,8 +163,14 @@ impl<'de> Deserialize<'de> for Vocabulary {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
                 let mut found = Vocabulary::default();
-                while let Some((piece, _)) = map.next_entry::<String, IgnoredAny>()? {
+                // Asked for membership alone, so its order does not matter.
+                let mut ids = HashSet::new();
+                while let Some((piece, id)) = map.next_entry::<String, u32>()? {
                     found.add(&piece);
+                    if !ids.insert(id) {
+                        let shown: String = piece.chars().take(40).flat_map(char::escape_debug).collect();
+                        return Err(A::Error::custom(format!("`model.vocab` gives the piece `{shown}` the id {id}, which another piece has")));
+                    }
                 }
                 Ok(found)
             }
@@ -311,6 +344,25 @@ mod tests {
         let vocab: serde_json::Map<String, Json> = (0..1_000).map(|id| (format!("piece{id}"), json!(id))).collect();
         let emptied = refused(&|file| file["model"]["vocab"] = vocab.clone().into());
         assert!(emptied.contains("`model.merges` is empty"), "{emptied}");
+    }
+
+    #[test]
+    fn a_byte_level_vocabulary_has_a_piece_for_each_byte_and_an_id_for_each_piece() {
+        let byte_level = |change: &dyn Fn(&mut serde_json::Map<String, Json>, &mut Json)| {
+            let pieces = (0..=0x143).filter_map(char::from_u32).filter(|c| !c.is_control());
+            let mut vocab = pieces.enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
+            let mut steps = json!({"type": "ByteLevel"});
+            change(&mut vocab, &mut steps);
+            let file = json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
+            serde_json::from_value::<Parts>(file).map_err(|why| why.to_string()).and_then(|parts| parts.check())
+        };
+        assert_eq!(byte_level(&|_, _| ()), Ok(()));
+        let lost = byte_level(&|vocab, _| drop(vocab.remove("R"))).expect_err("refused");
+        assert!(lost.contains("no piece for the byte 0x52"), "{lost}");
+        let shared = byte_level(&|vocab, _| vocab["R"] = vocab["S"].clone()).expect_err("refused");
+        assert!(shared.contains("which another piece has"), "{shared}");
+        let bytes = byte_level(&|_, steps| *steps = Json::Null).expect_err("refused");
+        assert!(bytes.contains("neither `normalizer` nor `pre_tokenizer`"), "{bytes}");
     }
 
     #[test]

@@ -138,6 +138,9 @@ fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>
         None => tokens.iter().map(|text| if model == "llama" && parse_byte_piece(text).is_some() { BYTE } else { NORMAL }).collect(),
     };
     check_len(file, key, types.len(), tokens.len())?;
+    if let Some((id, kind)) = types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind)) {
+        return Err(file.metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}")).into());
+    }
     if given.is_none()
         && let Some(id) = token_id(file, tokens, "unknown")?
     {

@@ -108,6 +108,18 @@ pub(super) fn byte_level_bytes(piece: &str) -> Vec<u8> {
     bytes
 }
 
+/// The first byte that UTF-8 has and that is no piece of a byte-level vocabulary: a text with it would lose it.
+pub(super) fn missing_byte<'p>(pieces: impl Iterator<Item = &'p str>) -> Option<u8> {
+    let mut there = [false; 256];
+    for piece in pieces {
+        let mut characters = piece.chars();
+        if let (Some(byte), None) = (characters.next().and_then(byte_of), characters.next()) {
+            there[usize::from(byte)] = true;
+        }
+    }
+    (0..=0xff).filter(|byte| !matches!(byte, 0xc0 | 0xc1 | 0xf5..)).find(|byte| !there[usize::from(*byte)])
+}
+
 /// The byte that GPT-2's alphabet writes as `c`: printable Latin-1 as itself, the 68 others as U+0100 and on, in order.
 fn byte_of(c: char) -> Option<u8> {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);

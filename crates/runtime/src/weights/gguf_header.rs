@@ -247,6 +247,7 @@ impl Header {
         let data_start = (cursor.at as u64).next_multiple_of(alignment);
         let tensors = described.into_iter().map(|t| t.place(data_start, alignment, file.len() as u64)).collect::<Result<Vec<_>, _>>()?;
         check_disjoint(&tensors)?;
+        check_end(&tensors, file, alignment)?;
         Ok(Self { version, metadata, tensors })
     }
 }
@@ -364,6 +365,17 @@ fn check_disjoint(tensors: &[TensorInfo]) -> Result<(), HeaderError> {
     }
 }
 
+/// The file ends with its last tensor and the zeros that align it: what goes on behind has pushed tensors from their places.
+fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), HeaderError> {
+    let Some(last) = tensors.iter().max_by_key(|tensor| tensor.bytes.end) else { return Ok(()) };
+    let end = last.bytes.end;
+    let rest = &file[end..];
+    if file.len() as u64 <= (end as u64).next_multiple_of(alignment) && rest.iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    error(format!("tensor `{}`", last.name), format!("it is the last and ends at {end}; the file goes on for {} bytes", rest.len()))
+}
+
 /// Reads forward through the file; never past its end.
 struct Cursor<'a> {
     file: &'a [u8],
@@ -426,7 +438,11 @@ impl<'a> Cursor<'a> {
             return error(what(), format!("expected 1 to {MAX_NAME} bytes, found a length of {len}"));
         }
         self.at -= 8;
-        self.text(&what()).map(str::to_owned)
+        let name = self.text(&what())?;
+        if name.contains(char::is_control) {
+            return error(what(), format!("holds control characters: {name:?}"));
+        }
+        Ok(name.to_owned())
     }
 
     fn bool(&mut self, what: &str) -> Result<bool, HeaderError> {
