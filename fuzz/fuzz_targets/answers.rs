@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use probity_fuzz::{Input, Word, scratch};
+use probity_fuzz::{Input, Word, end_when_large, scratch};
 use probity_lm::{Ask, LabelAnswer, LabelSet, LanguageModel as _, Prompt, ScoreRequest, ScoreResult, ScriptedModel};
-use probity_store::{AnyAnswer, Answers, Recorded};
+use probity_store::{Answers, AnyAnswer, Recorded};
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
@@ -113,7 +113,8 @@ impl Change {
                 .map(drop)
             }
             Self::Text { row, from, to } => {
-                let update = "UPDATE answers SET answer = replace(answer, ?1, ?2), question = replace(question, ?1, ?2) WHERE rowid % 4 = ?3 % 4";
+                let update =
+                    "UPDATE answers SET answer = replace(answer, ?1, ?2), question = replace(question, ?1, ?2) WHERE rowid % 4 = ?3 % 4";
                 connection.execute(update, (from.0, to.0, row)).map(drop)
             }
             Self::Number { row, from, to } => {
@@ -168,6 +169,8 @@ fn read_all(answers: &Answers) {
 fuzz_target!(|data: &[u8]| {
     let (base, expected) = &*BASE;
     clear();
+    // SQLite keeps some of what each of very many databases took.
+    end_when_large();
     let mut faithful = false;
     match Input::<Vec<Change>>::new(data) {
         Some(Input::Text(bytes)) => std::fs::write(&*FILE, bytes).expect("written"),

@@ -68,7 +68,13 @@ enum To {
     List(Vec<u8>),
     /// The value of another field.
     Other(u8),
-    Rope { kind: u8, factor: f32, low: f32, high: f32, original: u16 },
+    Rope {
+        kind: u8,
+        factor: f32,
+        low: f32,
+        high: f32,
+        original: u16,
+    },
 }
 
 const ROPES: [&str; 6] = ["default", "linear", "dynamic", "llama3", "yarn", "longrope"];

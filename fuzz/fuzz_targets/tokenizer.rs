@@ -46,8 +46,16 @@ enum Pattern {
 #[derive(Arbitrary, Serialize)]
 #[serde(tag = "type")]
 enum Normalizer {
-    BertNormalizer { clean_text: bool, handle_chinese_chars: bool, strip_accents: Option<bool>, lowercase: bool },
-    Strip { strip_left: bool, strip_right: bool },
+    BertNormalizer {
+        clean_text: bool,
+        handle_chinese_chars: bool,
+        strip_accents: Option<bool>,
+        lowercase: bool,
+    },
+    Strip {
+        strip_left: bool,
+        strip_right: bool,
+    },
     StripAccents,
     #[serde(rename = "NFC")]
     Nfc,
@@ -55,11 +63,20 @@ enum Normalizer {
     Nfkd,
     Lowercase,
     Nmt,
-    Precompiled { precompiled_charsmap: String },
-    Replace { pattern: Pattern, content: Word },
-    Prepend { prepend: Word },
+    Precompiled {
+        precompiled_charsmap: String,
+    },
+    Replace {
+        pattern: Pattern,
+        content: Word,
+    },
+    Prepend {
+        prepend: Word,
+    },
     ByteLevel,
-    Sequence { normalizers: Vec<Normalizer> },
+    Sequence {
+        normalizers: Vec<Normalizer>,
+    },
 }
 
 #[derive(Arbitrary, Serialize)]
@@ -135,7 +152,9 @@ impl PostProcessor {
                 let tokens: Map<String, Value> = tokens.iter().map(one).collect();
                 json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens})
             }
-            Self::Sequence { processors } => json!({"type": "Sequence", "processors": processors.iter().map(Self::json).collect::<Vec<_>>()}),
+            Self::Sequence { processors } => {
+                json!({"type": "Sequence", "processors": processors.iter().map(Self::json).collect::<Vec<_>>()})
+            }
         }
     }
 }
@@ -144,17 +163,43 @@ impl PostProcessor {
 #[serde(tag = "type")]
 enum Decoder {
     #[serde(rename = "BPEDecoder")]
-    Bpe { suffix: Word },
-    ByteLevel { add_prefix_space: bool, trim_offsets: bool, use_regex: bool },
-    WordPiece { prefix: Word, cleanup: bool },
-    Metaspace { replacement: char, prepend_scheme: Scheme, split: bool },
+    Bpe {
+        suffix: Word,
+    },
+    ByteLevel {
+        add_prefix_space: bool,
+        trim_offsets: bool,
+        use_regex: bool,
+    },
+    WordPiece {
+        prefix: Word,
+        cleanup: bool,
+    },
+    Metaspace {
+        replacement: char,
+        prepend_scheme: Scheme,
+        split: bool,
+    },
     #[serde(rename = "CTC")]
-    Ctc { pad_token: Word, word_delimiter_token: Word, cleanup: bool },
+    Ctc {
+        pad_token: Word,
+        word_delimiter_token: Word,
+        cleanup: bool,
+    },
     Fuse,
-    Strip { content: char, start: u8, stop: u8 },
+    Strip {
+        content: char,
+        start: u8,
+        stop: u8,
+    },
     ByteFallback,
-    Replace { pattern: Pattern, content: Word },
-    Sequence { decoders: Vec<Decoder> },
+    Replace {
+        pattern: Pattern,
+        content: Word,
+    },
+    Sequence {
+        decoders: Vec<Decoder>,
+    },
 }
 
 #[derive(Arbitrary)]
@@ -169,9 +214,21 @@ enum Model {
         fallback: bool,
         ignore: bool,
     },
-    Unigram { vocab: Vec<(Word, i8)>, unk: Option<u8>, fallback: bool },
-    WordPiece { vocab: Vec<(Word, u8)>, unk: Word, prefix: Word, longest: u8 },
-    WordLevel { vocab: Vec<(Word, u8)>, unk: Word },
+    Unigram {
+        vocab: Vec<(Word, i8)>,
+        unk: Option<u8>,
+        fallback: bool,
+    },
+    WordPiece {
+        vocab: Vec<(Word, u8)>,
+        unk: Word,
+        prefix: Word,
+        longest: u8,
+    },
+    WordLevel {
+        vocab: Vec<(Word, u8)>,
+        unk: Word,
+    },
 }
 
 impl Model {

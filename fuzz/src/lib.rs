@@ -56,12 +56,24 @@ pub fn count_stopped(error: &impl Display) {
         return;
     }
     let stopped = STOPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
-    if stopped == MAX_STOPPED || pages.unwrap_or(0) > MAX_PAGES {
-        eprintln!("{stopped} inputs were stopped at a limit; a new process goes on");
-        // SAFETY: ends the process; libFuzzer has written every input that found something.
-        unsafe { libc::_exit(0) }
+    if stopped == MAX_STOPPED {
+        end();
     }
+    end_when_large();
+}
+
+/// Ends the process where it has grown large over many inputs.
+pub fn end_when_large() {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
+    if pages.unwrap_or(0) > MAX_PAGES {
+        end();
+    }
+}
+
+fn end() {
+    eprintln!("a new process goes on");
+    // SAFETY: ends the process; libFuzzer has written every input that found something.
+    unsafe { libc::_exit(0) }
 }
 
 /// A text from a short list, so that parts of an input name one another.
@@ -69,9 +81,54 @@ pub fn count_stopped(error: &impl Display) {
 pub struct Word(pub &'static str);
 
 const WORDS: [&str; 48] = [
-    "", "a", "b", "ab", "ba", "aa", "aab", "abab", " ", "  ", "\n", "\t", "Ġ", "Ġa", "Ċ", "▁", "▁a", "▁▁", "é", "e\u{301}", "ﷺ", "🙂", "\u{0}", "\u{feff}", "�",
-    "<s>", "</s>", "<unk>", "<pad>", "<0x0A>", "<0xFF>", "[CLS]", "[SEP]", "[UNK]", "##a", "##", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "$A", "A", "\\s+",
-    "(a|b)*c", "(?=a)", "^", "$", "$1", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "",
+    "a",
+    "b",
+    "ab",
+    "ba",
+    "aa",
+    "aab",
+    "abab",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "Ġ",
+    "Ġa",
+    "Ċ",
+    "▁",
+    "▁a",
+    "▁▁",
+    "é",
+    "e\u{301}",
+    "ﷺ",
+    "🙂",
+    "\u{0}",
+    "\u{feff}",
+    "�",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<pad>",
+    "<0x0A>",
+    "<0xFF>",
+    "[CLS]",
+    "[SEP]",
+    "[UNK]",
+    "##a",
+    "##",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "$A",
+    "A",
+    "\\s+",
+    "(a|b)*c",
+    "(?=a)",
+    "^",
+    "$",
+    "$1",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
 impl<'a> Arbitrary<'a> for Word {

@@ -99,6 +99,25 @@ impl DerefMut for Pages {
     }
 }
 
+/// The system gave no memory for activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMemory {
+    /// What was asked for.
+    pub bytes: usize,
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the system gives no memory for the {} bytes of a step of it\n\nhint: give it a smaller --token-budget, or the process more memory",
+            self.bytes
+        )
+    }
+}
+
+impl std::error::Error for NoMemory {}
+
 /// Elements whose number is set for each use.
 pub struct Buffer<T> {
     map: Option<MmapMut>,
@@ -122,7 +141,7 @@ impl<T> Buffer<T> {
     /// Sets the number of elements. What they hold then is unspecified: zeros, or what was there before.
     ///
     /// # Panics
-    /// Where the memory cannot be had, as any allocation does.
+    /// Where the memory cannot be had: with [`NoMemory`], and no word of the panic hook, so that whoever runs a model can tell it as an error.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let bytes = len * size_of::<T>();
@@ -131,7 +150,7 @@ impl<T> Buffer<T> {
             self.map = None;
             // From an eighth of a large page on, whole large pages: a system aligns maps of such a length to them.
             let whole = if bytes < LARGE_PAGE / 8 { bytes } else { bytes.next_multiple_of(LARGE_PAGE) };
-            self.map = Some(pages(whole).expect("memory for activations"));
+            self.map = Some(pages(whole).unwrap_or_else(|_| std::panic::resume_unwind(Box::new(NoMemory { bytes: whole }))));
         }
         self.len = len;
     }
@@ -167,6 +186,12 @@ impl<T: AnyBitPattern + NoUninit> DerefMut for Buffer<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_had_unwinds_with_what_was_asked_for() {
+        let asked = std::panic::catch_unwind(|| Buffer::<u64>::default().set_len(1 << 57)).expect_err("nobody has so much");
+        assert!(asked.downcast_ref::<NoMemory>().is_some_and(|why| why.bytes >= 1 << 60));
+    }
 
     #[test]
     fn pages_are_zeroed_aligned_and_nobody_elses() {

@@ -36,7 +36,7 @@ mod x86;
 
 pub use activation::{Activation, activate};
 pub use attention::{AttentionShape, RelativeBias, Rows, Segment, Span, attention, join_spans, pack_span};
-pub use buffer::{Buffer, prefer_large_pages};
+pub use buffer::{Buffer, NoMemory, prefer_large_pages};
 pub use decode::dequantise;
 pub use elementwise::{Norm, RopeLayout, RopeTable, normalise};
 pub use form::{Arithmetic, Form};

@@ -194,7 +194,7 @@ fn report(
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }
-    gold::notes(judged.quoted_lines, gold, &mut position);
+    gold::notes(gold, &mut position);
 
     let scores: Vec<Vec<Vec<Option<f64>>>> =
         (0..params.subject.attribute.len()).map(|attribute| figures::mean_scores(&cells, attribute)).collect();
@@ -216,7 +216,6 @@ fn report(
         "one_candidate": one_candidate,
         "comparisons": judged.comparisons.len(),
         "unparsed_samples": unparsed_samples,
-        "quoted_lines": judged.quoted_lines,
         "prompts": cell_figures,
         "gold": averages,
         "preference": preference,
@@ -227,7 +226,7 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes, headline, verdict })
+    Ok(Report { values, sections, signature, outcomes, headline, verdict, quoted: judged.quoted.clone() })
 }
 
 /// What the verdicts on one attribute come to, over all templates.

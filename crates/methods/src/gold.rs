@@ -127,10 +127,7 @@ pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Op
 }
 
 /// Notes that any method owes its reader.
-pub(crate) fn notes(quoted_lines: usize, uses: &[GoldUse<'_>], table: &mut Section) {
-    if quoted_lines > 0 {
-        table.note(format!("{quoted_lines} lines of the data read like lines of the prompt and were quoted with `> `"));
-    }
+pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
     let absent: Vec<&str> = uses.iter().filter(|one| !one.present).map(|one| one.attribute).collect();
     if !absent.is_empty() {
         table.note(format!("the data have no gold scores for {}", absent.join(", ")));

@@ -11,6 +11,7 @@ mod chats;
 mod comparative;
 mod conclusion;
 mod error;
+mod flags;
 mod g_eval;
 mod gold;
 mod gpt_score;

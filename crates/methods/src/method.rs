@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use probity_data::Sample;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::flags::Flags;
 use crate::{Builtin, MethodError, Report, Run, Summary};
 
 /// The models that a method's metrics are made with, as the user named them.
@@ -90,12 +91,14 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
 
     fn command(&self) -> Command {
         let command = Command::new(M::NAME);
-        <M::Params as clap::Args>::augment_args(command).about(M::ABOUT).long_about(M::LONG_ABOUT)
+        Flags::augment_args(<M::Params as clap::Args>::augment_args(command)).about(M::ABOUT).long_about(M::LONG_ABOUT)
     }
 
     fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError> {
         let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
-        Ok(serde_json::to_value(params).expect("options are plain values under string keys"))
+        let mut in_force = serde_json::to_value(params).expect("options are plain values under string keys");
+        in_force["text_flags"] = Flags::from_arg_matches(matches)?.is_on().into();
+        Ok(in_force)
     }
 
     fn prompts(&self) -> &'static [Builtin] {
@@ -115,7 +118,9 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
             return Err(MethodError::NoSamples);
         }
         let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
-        let report = M::run(&params, samples, run)?;
+        let flags = Flags::from_arg_matches(matches)?;
+        let mut report = M::run(&params, samples, run)?;
+        flags.tell(samples, &mut report);
         Ok(Summary::new(M::NAME, report, run.cost()))
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
 use crate::question::material;
+use crate::quote::Quoted;
 use crate::run::write_row;
 use crate::summary::{Mass, mean, number};
 use crate::template::{Layout, Rendered, Template, TemplateError};
@@ -184,14 +185,14 @@ impl<'a> Pointwise<'a> {
         let without = self.without_other()?;
         let precision = run.model().description().precision;
         let places = self.places();
-        let mut quoted_lines = 0;
+        let mut quoted = Quoted::default();
         let mut questions = Vec::new();
         let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
             for question in self.questions(row, *place) {
                 answers[row].push(None);
                 // Prompts are made when the model takes them; that all of them can be is found out first.
-                quoted_lines += self.render(*place, question)?.quoted_lines;
+                quoted += self.render(*place, question)?.quoted;
                 questions.push(question);
             }
         }
@@ -216,7 +217,7 @@ impl<'a> Pointwise<'a> {
             Ok(())
         })?;
         let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
-        let mut report = self.report(&places, &rows, &gold, quoted_lines, signature);
+        let mut report = self.report(&places, &rows, &gold, quoted, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == Other::Context { "context" } else { "reference" };
             section.note(format!("{without} of {} samples have no {what}: their candidates are not scored", self.samples.len()));
@@ -375,7 +376,7 @@ impl<'a> Pointwise<'a> {
         Row { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, precision, shown, answers }
     }
 
-    fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted_lines: usize, mut signature: Signature) -> Report {
+    fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted: Quoted, mut signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
         for row in rows {
             outcomes.add(&row.outcome);
@@ -442,8 +443,8 @@ impl<'a> Pointwise<'a> {
                 .note(format!("for {low} of {} candidates the model hardly considers any of the labels; read them with care.", rows.len()));
         }
         outcomes.notes(&signature.model, &mut scores_table);
-        gold::notes(quoted_lines, gold, &mut scores_table);
-        let mut values = json!({ "scores": groups, "gold": of_gold, "quoted_lines": quoted_lines });
+        gold::notes(gold, &mut scores_table);
+        let mut values = json!({ "scores": groups, "gold": of_gold });
         if let Asking::Texts { .. } = self.asking {
             let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.told.unparsed).sum();
             values["unparsed_samples"] = json!(unparsed);
@@ -456,7 +457,7 @@ impl<'a> Pointwise<'a> {
         }
         let sections = [scores_table, systems, gold_table].into_iter().filter(|s| !s.rows.is_empty()).collect();
         let headline = if headline.is_empty() { means } else { headline };
-        Report { values, sections, signature, outcomes, headline, verdict }
+        Report { values, sections, signature, outcomes, headline, verdict, quoted }
     }
 }
 

@@ -13,6 +13,8 @@
 //! space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and it is no verdict when it is copied.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::AddAssign;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
@@ -171,6 +173,43 @@ impl Scaffold {
     }
 }
 
+/// How much of the data was quoted, over all prompts, and which texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Quoted {
+    /// Lines, each as often as it was shown.
+    pub(crate) lines: usize,
+    texts: BTreeSet<String>,
+}
+
+impl Quoted {
+    pub(crate) fn add(&mut self, text: &str, lines: usize) {
+        self.lines += lines;
+        if !self.texts.contains(text) {
+            self.texts.insert(text.to_owned());
+        }
+    }
+
+    /// Whether a line of that text was quoted.
+    pub(crate) fn holds(&self, text: &str) -> bool {
+        self.texts.contains(text)
+    }
+
+    /// Of the same questions put twice, to two judges say: lines count once.
+    #[must_use]
+    pub(crate) fn or(mut self, other: Self) -> Self {
+        self.lines = self.lines.max(other.lines);
+        self.texts.extend(other.texts);
+        self
+    }
+}
+
+impl AddAssign for Quoted {
+    fn add_assign(&mut self, other: Self) {
+        self.lines += other.lines;
+        self.texts.extend(other.texts);
+    }
+}
+
 fn add_once(list: &mut Vec<String>, one: String) {
     if !list.contains(&one) {
         list.push(one);
@@ -194,7 +233,7 @@ fn opens_square(c: char) -> bool {
 
 /// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that look the same (Unicode
 /// Technical Standard 39), decoration and what is invisible.
-fn fold(text: &str) -> impl Iterator<Item = char> {
+pub(crate) fn fold(text: &str) -> impl Iterator<Item = char> {
     // Most texts are plain, and decomposing takes its time.
     let bare: Box<dyn Iterator<Item = char>> = if text.is_ascii() {
         Box::new(text.chars())

@@ -142,13 +142,10 @@ fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signat
     let tallies: Vec<Tally> = Tally::all(reviser, &made.revisions);
     let mut section = revisions_section(&tallies);
     outcomes.notes(&signature.model, &mut section);
-    if made.quoted_lines > 0 {
-        section.note(format!("{} lines of the data read like lines of the prompt and were quoted with `> `", made.quoted_lines));
-    }
     if left_out > 0 {
         section.note(format!("{left_out} samples have no usable reference and are not in revised.jsonl"));
     }
     let headline = tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
-    let values = json!({ "references": tallies, "left_out": left_out, "quoted_lines": made.quoted_lines });
-    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
+    let values = json!({ "references": tallies, "left_out": left_out });
+    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new(), quoted: made.quoted.clone() }
 }

@@ -21,6 +21,7 @@ pub use options::{Reference, RevisEvalParams};
 use crate::gold;
 use crate::judge::{Judging, Mode, Verdict};
 use crate::method::MetricModels;
+use crate::quote::Quoted;
 use crate::revise::{Focus, Made, REVISIONS, Reviser, Revising, Tally, revisions_section, row};
 use crate::run::write_row;
 use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
@@ -91,7 +92,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let shelf = Shelf::new(&reviser, &made);
         let work = Work { params, samples, units: &units, shelf: &shelf };
         let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
-        let (verdicts, quoted_lines) = judges.ask(&asking, run)?;
+        let (verdicts, quoted) = judges.ask(&asking, run)?;
         let mut voices = work.judge_voices(&asking, &verdicts);
         let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
         voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
@@ -115,7 +116,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let tallies = Tally::all(&reviser, &made.revisions);
         told.add("references", json!(tallies), revisions_section(&tallies));
         told.values["metrics"] = json!(metrics);
-        Ok(told.report(&work, &made, &verdicts, quoted_lines.max(made.quoted_lines), signature))
+        Ok(told.report(&work, &made, &verdicts, quoted.or(made.quoted.clone()), signature))
     }
 }
 
@@ -161,8 +162,8 @@ impl<'m> Judges<'m> {
         parts.fold(signature, |signature, judge| judge.sign(signature))
     }
 
-    fn ask(&self, asking: &Asking<'_>, run: &mut Run<'_>) -> Result<(Vec<Verdict>, usize), MethodError> {
-        if self.cycles.is_empty() { Ok((Vec::new(), 0)) } else { asking.ask(&self.cycles, run) }
+    fn ask(&self, asking: &Asking<'_>, run: &mut Run<'_>) -> Result<(Vec<Verdict>, Quoted), MethodError> {
+        if self.cycles.is_empty() { Ok((Vec::new(), Quoted::default())) } else { asking.ask(&self.cycles, run) }
     }
 }
 
@@ -309,7 +310,7 @@ impl Told {
         }
     }
 
-    fn report(mut self, work: &Work<'_>, made: &Made, verdicts: &[Verdict], quoted_lines: usize, signature: Signature) -> Report {
+    fn report(mut self, work: &Work<'_>, made: &Made, verdicts: &[Verdict], quoted: Quoted, signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
         let use_truncated = work.params.reviser.use_truncated;
         made.revisions.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
@@ -324,10 +325,8 @@ impl Told {
         self.sections.retain(|section| !section.rows.is_empty());
         if let Some(first) = self.sections.first_mut() {
             outcomes.notes(&signature.model, first);
-            gold::notes(quoted_lines, &[], first);
         }
         self.values["items"] = json!(work.samples.len());
-        self.values["quoted_lines"] = json!(quoted_lines);
-        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline, verdict: self.verdict }
+        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline, verdict: self.verdict, quoted }
     }
 }

@@ -165,21 +165,21 @@ struct Pooled {
 
 impl Decoder for Pooled {
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput> {
-        let output = self.threads.run(|| self.decoder.forward(segments))?;
+        let output = self.threads.compute(|| self.decoder.forward(segments))?;
         self.progress.advance(segments.iter().map(|segment| segment.tokens.len()).sum());
         Ok(output)
     }
 
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor> {
-        self.threads.run(|| self.decoder.logits(hidden))
+        self.threads.compute(|| self.decoder.logits(hidden))
     }
 
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>> {
-        self.threads.run(|| self.decoder.head(hidden, asked))
+        self.threads.compute(|| self.decoder.head(hidden, asked))
     }
 
     fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>> {
-        self.threads.run(|| self.decoder.greedy_among(hidden, row, allowed))
+        self.threads.compute(|| self.decoder.greedy_among(hidden, row, allowed))
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {

@@ -88,7 +88,7 @@ impl TextModel {
     }
 
     fn states_of(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<HiddenStates>> {
-        let states = self.threads.run(|| self.encoder.encode(texts, layers))?;
+        let states = self.threads.compute(|| self.encoder.encode(texts, layers))?;
         let states = states.iter().map(floats).collect::<candle_core::Result<Vec<_>>>()?;
         let mut start = 0;
         Ok(texts
@@ -105,7 +105,7 @@ impl TextModel {
     fn predictions_of(&self, sequences: &[MaskedSequence]) -> candle_core::Result<Vec<u32>> {
         let texts: Vec<Vec<u32>> = sequences.iter().map(|sequence| sequence.ids.clone()).collect();
         let positions: Vec<Vec<usize>> = sequences.iter().map(|sequence| sequence.positions.clone()).collect();
-        let rows = self.threads.run(|| {
+        let rows = self.threads.compute(|| {
             let hidden = self.encoder.masked(&texts, &positions)?;
             self.encoder.head(&hidden, &vec![Vec::new(); hidden.dim(0)?])
         })?;

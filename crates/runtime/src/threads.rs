@@ -1,8 +1,10 @@
 //! Keeping the threads of a pool at hand while a model computes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use probity_kernels::NoMemory;
 use rayon::{ThreadPool, Yield};
 
 use crate::checkpoint::LoadError;
@@ -30,6 +32,16 @@ impl Threads {
     /// Runs work on the threads that often waits for a disk: loading.
     pub(crate) fn load<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pool.install(work)
+    }
+
+    /// [`run`](Self::run) of a model's step: memory that it cannot have is an error.
+    pub(crate) fn compute<T: Send>(&self, work: impl FnOnce() -> candle_core::Result<T> + Send) -> candle_core::Result<T> {
+        let unwound = match catch_unwind(AssertUnwindSafe(|| self.run(work))) {
+            Ok(done) => return done,
+            Err(unwound) => unwound,
+        };
+        // Nothing of the step is used again: it begins by saying how much of each buffer it wants.
+        unwound.downcast::<NoMemory>().map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::wrap(*why)))
     }
 
     /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products with hardly anything
@@ -79,6 +91,18 @@ mod tests {
 
     fn sum() -> u64 {
         (0..1000).into_par_iter().sum()
+    }
+
+    #[test]
+    fn memory_that_a_step_cannot_have_is_an_error() {
+        let starved = || -> candle_core::Result<()> {
+            (0..8_usize).into_par_iter().for_each(|_| probity_kernels::Buffer::<u64>::default().set_len(1 << 57));
+            Ok(())
+        };
+        let threads = threads(2);
+        let error = threads.compute(starved).expect_err("no memory").to_string();
+        assert!(error.contains("no memory for the") && error.contains("hint:"), "{error}");
+        assert_eq!(threads.compute(|| Ok(7)).expect("the pool goes on"), 7);
     }
 
     #[test]

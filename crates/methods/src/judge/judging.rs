@@ -11,6 +11,7 @@ use crate::attributes::Words;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;
 use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
+use crate::quote::Quoted;
 use crate::template::{Layout, Rendered, Template};
 use crate::{MethodError, Output, Run, Signature};
 
@@ -52,7 +53,7 @@ pub(crate) struct Judged {
     /// In the order of the questions.
     pub(crate) verdicts: Vec<Verdict>,
     /// Lines of the data that were altered because they read like the prompt's own, or like a verdict.
-    pub(crate) quoted_lines: usize,
+    pub(crate) quoted: Quoted,
 }
 
 /// Takes each verdict as it is had, by the position of its question, with the output to write its row to.
@@ -166,14 +167,14 @@ impl<'m> Judging<'m> {
     /// asked. That each prompt can be made is found out before the first question is asked.
     pub(crate) fn ask(&self, run: &mut Run<'_>, questions: &[Question<'_>], keep: &mut Keep<'_>) -> Result<Judged, MethodError> {
         let mut verdicts: Vec<Option<Verdict>> = vec![None; questions.len()];
-        let mut quoted_lines = 0;
+        let mut quoted = Quoted::default();
         let mut asked = Vec::with_capacity(questions.len());
         for (index, question) in questions.iter().enumerate() {
             if question.shown.iter().any(|shown| shown.text.trim().is_empty()) {
                 let verdict = verdicts[index].insert(Verdict::none(Outcome::Empty));
                 keep(index, verdict, run.output()).map_err(MethodError::Output)?;
             } else {
-                quoted_lines += self.render(question)?.quoted_lines;
+                quoted += self.render(question)?.quoted;
                 asked.push(index);
             }
         }
@@ -198,7 +199,7 @@ impl<'m> Judging<'m> {
                 keep(at / cycles, Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels()), output)
             })?;
         }
-        Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted_lines })
+        Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted })
     }
 
     /// Whether the question's prompt can be made.

@@ -13,6 +13,7 @@ use super::rows;
 use super::verdict::Decided;
 use crate::builtin::Builtin;
 use crate::gold;
+use crate::quote::Quoted;
 use crate::run::write_row;
 use crate::{Method, MethodError, Report, Run, Signature};
 
@@ -128,7 +129,7 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
         let plan = Plan::new(params, samples);
         let mut verdicts =
             Verdicts { params, samples, plan, names: names(&models), settled: Vec::new(), panel: Vec::new(), told: Vec::new() };
-        let quoted_lines = ask(&judges, &mut verdicts, run)?;
+        let quoted = ask(&judges, &mut verdicts, run)?;
         verdicts.panel = (0..verdicts.plan.units.len()).map(|unit| panel(&verdicts.settled, unit)).collect();
         rows::write_pairs(&verdicts, run)?;
         rows::write_scores(&verdicts, run)?;
@@ -138,7 +139,7 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
         if params.reference == ReferenceUse::Given {
             signature = signature.with("references", &name_of(&params.references));
         }
-        Ok(verdicts.report(&gold, quoted_lines, signature))
+        Ok(verdicts.report(&gold, quoted, signature))
     }
 }
 
@@ -175,21 +176,21 @@ fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
 }
 
 /// Puts all questions to each judge, one judge after another, and writes the verdicts.
-fn ask(judges: &[Judging<'_>], verdicts: &mut Verdicts<'_>, run: &mut Run<'_>) -> Result<usize, MethodError> {
+fn ask(judges: &[Judging<'_>], verdicts: &mut Verdicts<'_>, run: &mut Run<'_>) -> Result<Quoted, MethodError> {
     let questions = verdicts.plan.questions(verdicts.params, verdicts.samples);
     run.table(rows::VERDICTS, questions.len() * judges.len())?;
-    let mut quoted_lines = 0;
+    let mut quoted = Quoted::default();
     for (number, judge) in judges.iter().enumerate() {
         let place = number * questions.len();
         let precision = judge.model().description().precision;
         let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
             write_row(output, rows::VERDICTS, place + index, &rows::row(verdicts, number, index, verdict, precision))
         })?;
-        quoted_lines = quoted_lines.max(judged.quoted_lines);
+        quoted = quoted.or(judged.quoted);
         verdicts.settled.push(verdicts.plan.settle(&judged.verdicts, verdicts.params.judging.verdict.has_labels()));
         verdicts.told.push(judged.verdicts.iter().map(Told::of).collect());
     }
-    Ok(quoted_lines)
+    Ok(quoted)
 }
 
 /// The panel's verdict on a unit; of a single judge its own.

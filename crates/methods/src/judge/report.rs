@@ -14,6 +14,7 @@ use super::plan::{Plan, Settled};
 use super::verdict::{Choice, Decided, Verdict};
 use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
+use crate::quote::Quoted;
 use crate::summary::{Mass, mean, number};
 use crate::{Headline, Outcomes, Report, Section, Signature};
 
@@ -249,7 +250,7 @@ impl<'s> Verdicts<'s> {
     }
 
     /// What the method concludes.
-    pub(super) fn report(&self, gold: &[GoldUse<'_>], quoted_lines: usize, signature: Signature) -> Report {
+    pub(super) fn report(&self, gold: &[GoldUse<'_>], quoted: Quoted, signature: Signature) -> Report {
         let judges: Vec<Option<usize>> = match self.names.len() {
             1 => vec![Some(0)],
             several => (0..several).map(Some).chain([None]).collect(),
@@ -259,7 +260,7 @@ impl<'s> Verdicts<'s> {
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
         outcomes.notes(&signature.model, &mut table);
-        gold::notes(quoted_lines, gold, &mut table);
+        gold::notes(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);
         headline.extend(overall.clone().filter_map(|one| {
@@ -285,7 +286,6 @@ impl<'s> Verdicts<'s> {
             "judges": figures,
             "agreement": agreement,
             "gold": of_gold,
-            "quoted_lines": quoted_lines,
         });
         let verdict = (0..self.params.judging.attribute.len())
             .map(|attribute| {
@@ -309,7 +309,7 @@ impl<'s> Verdicts<'s> {
             .collect();
         let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
         sections.retain(|section| !section.rows.is_empty());
-        Report { values, sections, signature, outcomes, headline, verdict }
+        Report { values, sections, signature, outcomes, headline, verdict, quoted }
     }
 
     /// Of all questions to all judges.

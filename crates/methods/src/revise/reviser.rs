@@ -13,6 +13,7 @@ use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
+use crate::quote::Quoted;
 use crate::template::{Layout, Rendered, Template, TemplateError};
 use crate::{MethodError, Output, Run, Signature};
 
@@ -208,11 +209,11 @@ impl<'a> Reviser<'a> {
 
     /// Makes the references; `each` gets every one as it is there, by its position among `jobs`.
     pub(crate) fn make(&self, jobs: &[Job], run: &mut Run<'_>, each: &mut Keep<'_>) -> Result<Made, MethodError> {
-        let mut quoted_lines = 0;
+        let mut quoted = Quoted::default();
         let mut asked = Vec::new();
         for (index, job) in jobs.iter().enumerate().filter(|(_, job)| self.can_be_asked(job)) {
             // Prompts are made when the model takes them; that all of them can be is found out first.
-            quoted_lines += self.render(job)?.quoted_lines;
+            quoted += self.render(job)?.quoted;
             asked.push(index);
         }
         let measures = Measures::new();
@@ -231,7 +232,7 @@ impl<'a> Reviser<'a> {
             revisions[index] = Some(revision);
         }
         let revisions = revisions.into_iter().map(|revision| revision.expect("each is asked for or empty")).collect();
-        Ok(Made { revisions, quoted_lines })
+        Ok(Made { revisions, quoted })
     }
 
     /// Whether there is something to show: every text that the prompt is about.
@@ -309,8 +310,8 @@ impl<'a> Reviser<'a> {
 pub(crate) struct Made {
     /// In the order of the jobs.
     pub(crate) revisions: Vec<Revision>,
-    /// Lines of data that were quoted in prompts.
-    pub(crate) quoted_lines: usize,
+    /// What of the data was quoted in prompts.
+    pub(crate) quoted: Quoted,
 }
 
 fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, MethodError> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::options::Reference;
 use super::references::{Shelf, Together, Unit};
 use crate::judge::{Choice, Decided, Judging, Question, Settled, Shown, Verdict};
+use crate::quote::Quoted;
 use crate::run::write_row;
 use crate::{MethodError, Run};
 
@@ -98,11 +99,11 @@ impl<'a> Asking<'a> {
         Question { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
     }
 
-    /// Puts all questions to the judge, who is given with its temperature for each cycle, and writes the verdicts. Lines that were quoted come
-    /// with them.
-    pub(super) fn ask(&self, judges: &[(Option<f64>, Judging<'_>)], run: &mut Run<'_>) -> Result<(Vec<Verdict>, usize), MethodError> {
+    /// Puts all questions to the judge, who is given with its temperature for each cycle, and writes the verdicts. What was quoted comes with
+    /// them.
+    pub(super) fn ask(&self, judges: &[(Option<f64>, Judging<'_>)], run: &mut Run<'_>) -> Result<(Vec<Verdict>, Quoted), MethodError> {
         run.table(VERDICTS, self.asked.len())?;
-        let (mut verdicts, mut quoted_lines) = (Vec::with_capacity(self.asked.len()), 0);
+        let (mut verdicts, mut quoted) = (Vec::with_capacity(self.asked.len()), Quoted::default());
         for (temperature, judge) in judges {
             let precision = judge.model().description().precision;
             let start = verdicts.len();
@@ -112,9 +113,9 @@ impl<'a> Asking<'a> {
                 write_row(output, VERDICTS, start + index, &self.row(start + index, verdict, precision))
             })?;
             verdicts.extend(judged.verdicts);
-            quoted_lines = quoted_lines.max(judged.quoted_lines);
+            quoted = quoted.or(judged.quoted);
         }
-        Ok((verdicts, quoted_lines))
+        Ok((verdicts, quoted))
     }
 
     fn row<'r>(&'r self, index: usize, verdict: &'r Verdict, precision: Precision) -> Row<'r> {

@@ -89,7 +89,10 @@ impl Parts {
         let has = |part: &Json| steps(part).iter().any(|step| step["type"] == "ByteLevel");
         let (before, after) = (has(&self.normalizer) || has(&self.pre_tokenizer), has(&self.decoder));
         if after && !before {
-            return Err("`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes characters of bytes".to_owned());
+            return Err(
+                "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes characters of bytes"
+                    .to_owned(),
+            );
         }
         let is_bpe = self.model.kind.as_deref() == Some("BPE");
         if before && is_bpe && self.model.unk_token.is_none() {
@@ -169,7 +172,9 @@ impl<'de> Deserialize<'de> for Vocabulary {
                     found.add(&piece);
                     if !ids.insert(id) {
                         let shown: String = piece.chars().take(40).flat_map(char::escape_debug).collect();
-                        return Err(A::Error::custom(format!("`model.vocab` gives the piece `{shown}` the id {id}, which another piece has")));
+                        return Err(A::Error::custom(format!(
+                            "`model.vocab` gives the piece `{shown}` the id {id}, which another piece has"
+                        )));
                     }
                 }
                 Ok(found)
@@ -353,7 +358,8 @@ mod tests {
             let mut vocab = pieces.enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
             let mut steps = json!({"type": "ByteLevel"});
             change(&mut vocab, &mut steps);
-            let file = json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
+            let file =
+                json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
             serde_json::from_value::<Parts>(file).map_err(|why| why.to_string()).and_then(|parts| parts.check())
         };
         assert_eq!(byte_level(&|_, _| ()), Ok(()));
