@@ -4,10 +4,9 @@
 Half of the bits are turned in the `answers.sqlite` of a finished run, which is then checked, shown and resumed; the other half in a folder that is given by `--cache`, from which a new run takes its answers.
 Each must be refused (exit code 2, with the file's name), healed (the answer is asked again, with a word) or without effect: tables and summary are byte for byte what they were.
 
-usage: flip.py --probity BINARY --model SMOLLM2.gguf [--count 1000] [--seed 1] [--folder FOLDER]
+usage: flip.py [--probity BINARY] [--model SMOLLM2.gguf] [--count 1000] [--seed 1] [--folder FOLDER]
 """
 
-import argparse
 import collections
 import random
 import shutil
@@ -28,12 +27,8 @@ def turn(path: Path, drawn: random.Random) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--probity", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True)
+    parser = runs.arguments(__doc__)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
     given = parser.parse_args()
     temporary = None if given.folder else tempfile.TemporaryDirectory()
     folder = given.folder or Path(temporary.name)

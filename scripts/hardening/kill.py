@@ -11,7 +11,7 @@ had written, and just before a system call that writes, renames or removes a fil
 and after the last resume everything is, byte for byte, and `probity check` says so. Where single system calls fail (strace --inject), a run ends well or says why, ends by itself,
 and can be gone on with.
 
-usage: kill.py --probity BINARY --model SMOLLM2.gguf [--kills 1000] [--faults 200] [--seed 1] [--folder FOLDER] [--out TABLE.json]
+usage: kill.py [--probity BINARY] [--model SMOLLM2.gguf] [--kills 1000] [--faults 200] [--seed 1] [--folder FOLDER] [--out TABLE.json]
 """
 
 import argparse
@@ -206,13 +206,9 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--probity", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True)
+    parser = runs.arguments(__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
     parser.add_argument("--out", type=Path, help="write the counts here as JSON")
     given = parser.parse_args()
     temporary = None if given.folder else tempfile.TemporaryDirectory()

@@ -11,10 +11,9 @@ is another, a key stands twice, a value has another kind, a tensor another place
   - where it answers otherwise, it is another model, and the manifest says so by another fingerprint: nothing in a file of weights tells one number from another. Its answers
     are probabilities all the same.
 
-usage: mutate.py --probity BINARY --model SMOLLM2.gguf [--count 10000] [--seed 1] [--folder FOLDER]
+usage: mutate.py [--probity BINARY] [--model SMOLLM2.gguf] [--count 10000] [--seed 1] [--folder FOLDER]
 """
 
-import argparse
 import collections
 import copy
 import json
@@ -31,9 +30,8 @@ from pathlib import Path
 
 import runs
 
-ROOT = Path(__file__).resolve().parents[2]
-HUGGING_FACE = ROOT / "tests/goldens/models/llama"
-WORDS = [line.split('"', 1)[1].rsplit('"', 1)[0] for line in (ROOT / "fuzz/dictionaries/template.dict").read_text().splitlines() if line.startswith('"')]
+HUGGING_FACE = runs.ROOT / "tests/goldens/models/llama"
+WORDS = [line.split('"', 1)[1].rsplit('"', 1)[0] for line in (runs.ROOT / "fuzz/dictionaries/template.dict").read_text().splitlines() if line.startswith('"')]
 NUMBERS = [0, 1, -1, 2, 3, 7, 31, 255, 256, 4096, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 0.5, 1e-300, 1e38, 1e308, -0.0]
 VALUES = [None, True, False, "", "a", [], {}, [[]], "\u0000", "a" * 1000, *NUMBERS]
 LIMITS = {"bytes": 2 << 30, "seconds": 20}
@@ -188,12 +186,8 @@ def one(bench, folder: Path):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--probity", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True)
+    parser = runs.arguments(__doc__)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="work here and leave what went wrong there [default: a temporary folder]")
     given = parser.parse_args()
     temporary = None if given.folder else tempfile.TemporaryDirectory()
     folder = given.folder or Path(temporary.name)

@@ -1,5 +1,6 @@
 """What the scripts share: the runs that are disturbed, and what they must have come to."""
 
+import argparse
 import json
 import random
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import tiny_model
 
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = "the a river court ruled on water rights in three states after years of drought and farmers say prices rose again".split()
 
 
@@ -25,6 +27,17 @@ class Job:
     """The database of answers below the folder."""
     expected: dict[str, bytes] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+def arguments(about: str) -> argparse.ArgumentParser:
+    """The options of every script."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--probity", type=Path, default=ROOT / "target/release/probity", help="the binary [default: target/release/probity]")
+    smollm2 = ROOT / "target/models/smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf"
+    parser.add_argument("--model", type=Path, default=smollm2, help="SmolLM2's GGUF, of which the tiny model is made [default: that of the tests]")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
+    return parser
 
 
 def methods(model: Path, data: Path, prompts: Path) -> list[Job]:
