@@ -173,10 +173,13 @@ fn candidates_have(count: usize) -> String {
 /// A word of a form: what it may be; absent for a gap.
 type Slot = Option<Vec<String>>;
 
+/// A form without its first word, and the place of its pattern.
+type Rest = (usize, Vec<Slot>);
+
 /// The forms by the words that they may begin with.
-static FORMS: LazyLock<BTreeMap<String, Vec<(usize, Vec<Slot>)>>> = LazyLock::new(|| {
+static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
     let folded = |word: &str| fold(word).collect::<String>();
-    let mut forms: BTreeMap<String, Vec<(usize, Vec<Slot>)>> = BTreeMap::new();
+    let mut forms: BTreeMap<String, Vec<Rest>> = BTreeMap::new();
     for (place, pattern) in PATTERNS.iter().enumerate() {
         for form in pattern.forms {
             let slots = form.replace("ANSWER", ANSWER);
