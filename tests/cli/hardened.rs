@@ -127,7 +127,7 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
     world.run(&["show", "run", "s"]).fails_with(&["is damaged: a row is not as it was written", "probity check"]);
     let healed = world.run(&[&run[..], &["--resume"]].concat()).exits(0);
-    assert!(healed.stderr.contains("1 kept answers were damaged and were asked again: `s/quality/1/"), "{}", healed.stderr);
+    assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `s/quality/1/"), "{}", healed.stderr);
     assert_eq!(world.read("run/scores.jsonl"), whole);
     world.run(&["check", "run"]).exits(0);
     // What a finished run lacks is told by whatever opens it.
@@ -135,6 +135,20 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     for command in [&["report", "run"][..], &["show", "run"]] {
         world.run(command).fails_with(&["comparisons.jsonl is not what the finished run has written", "--resume"]);
     }
+}
+
+#[test]
+fn an_answer_that_was_damaged_in_a_folder_that_runs_share_is_asked_again_with_a_word() {
+    let world = World::new();
+    let model = tiny().display().to_string();
+    let input = world.file("r.jsonl", json!({"id": "r", "prompt": "a b", "labels": {"A": ["a"], "B": ["b"]}}).to_string());
+    let ask = || world.run(&["logprobs", "--model", &model, "--input", &input, "--cache", "cache"]).exits(0);
+    let first = ask();
+    damage(&world.path("cache/answers.sqlite"), "\"mass\":0.");
+    let healed = ask();
+    assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `r` in"), "{}", healed.stderr);
+    assert_eq!(healed.stdout, first.stdout);
+    assert!(!ask().stderr.contains("damaged"), "healed");
 }
 
 #[test]

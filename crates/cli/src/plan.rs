@@ -287,11 +287,9 @@ pub(crate) fn tell_damaged(damaged: &[String], reporter: &Reporter) {
     let named: Vec<&str> = damaged.iter().take(NAMED).map(String::as_str).collect();
     let more = damaged.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    reporter.warn(&format!(
-        "{} kept answers were damaged and were asked again: {}{more}; look whether the disk is failing",
-        thousands(damaged.len() as u64),
-        named.join(", ")
-    ));
+    let what =
+        if damaged.len() == 1 { "1 kept answer was".to_owned() } else { format!("{} kept answers were", thousands(damaged.len() as u64)) };
+    reporter.warn(&format!("{what} damaged and asked again: {}{more}; look whether the disk is failing", named.join(", ")));
 }
 
 /// Puts stages of one model together, in the order in which each model comes first.

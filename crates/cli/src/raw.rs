@@ -22,6 +22,7 @@ use crate::exit::Done;
 use crate::interrupt;
 use crate::method::{answer_settings, shared_answers, typed};
 use crate::output::Stdout;
+use crate::plan::tell_damaged;
 use crate::progress::Reporter;
 
 /// What can be asked so.
@@ -170,6 +171,7 @@ impl RawArgs {
             reporter.finish();
             reporter.say(&told);
         }
+        tell_damaged(&recorded.damaged(), &reporter);
         let mut problems = records.into_problems();
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         if let Some(path) = &self.manifest {
