@@ -12,7 +12,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import runs
@@ -30,9 +29,7 @@ def main() -> int:
     parser = runs.arguments(__doc__)
     parser.add_argument("--count", type=int, default=1000)
     given = parser.parse_args()
-    temporary = None if given.folder else tempfile.TemporaryDirectory()
-    folder = given.folder or Path(temporary.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = runs.workplace(given)
     probity, drawn = given.probity.resolve(), random.Random(given.seed)
     job = runs.methods(runs.tiny(given.model, folder), *runs.write_data(folder))[0]
     whole = folder / "whole"
@@ -74,11 +71,8 @@ def main() -> int:
             wrong.append(f"{place}, bit {bit}: ended by {ran.returncode}: {ran.stderr}")
         if (at + 1) % 200 == 0:
             print(f"{at + 1} bits, {len(wrong)} wrong", flush=True)
-    columns = ["refused", "healed", "without effect"]
-    print("\n| bits of | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
-    for place, counter in counts.items():
-        print(f"| `{place}` | " + " | ".join(str(counter[column]) for column in columns) + " |")
-    print("\n".join([f"\n{given.count} bits, {len(wrong)} wrong", *wrong[:20]]))
+    print(runs.table("bits of", ["refused", "healed", "without effect"], {f"`{place}`": counter for place, counter in counts.items()}))
+    print("\n".join([f"{given.count} bits, {len(wrong)} wrong", *wrong[:20]]))
     return 1 if wrong else 0
 
 

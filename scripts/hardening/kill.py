@@ -23,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -214,9 +213,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--out", type=Path, help="write the counts here as JSON")
     given = parser.parse_args()
-    temporary = None if given.folder else tempfile.TemporaryDirectory()
-    folder = given.folder or Path(temporary.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = runs.workplace(given)
     bench = Bench(given, folder)
     kills: dict[str, collections.Counter] = {job.name: collections.Counter() for job in bench.jobs}
     wrong = []
@@ -247,13 +244,11 @@ def main() -> int:
             wrong.append(f"{job.name}, {bench.told}: {why}")
             print(wrong[-1], flush=True)
             shutil.copytree(folder / "faulty", folder / f"wrong-{len(wrong)}", dirs_exist_ok=True)
-    print("\n| command | " + " | ".join(phases) + " |\n|---|" + "--:|" * len(phases))
-    for name, counter in kills.items():
-        print(f"| `{name}` | " + " | ".join(str(counter[phase]) for phase in phases) + " |")
-    print("\n| call | run ended well | run said why | a thread was not begun |\n|---|--:|--:|--:|")
-    for name in FAULTS:
-        print(f"| `{name}` | " + " | ".join(str(faults[name, how]) for how in ("well", "said", "aborted")) + " |")
-    print(f"\n{done()} kills, {sum(faults.values())} failed calls, {len(wrong)} wrong")
+    print(runs.table("command", phases, {f"`{name}`": counter for name, counter in kills.items()}))
+    ends = {"well": "run ended well", "said": "run said why", "aborted": "a thread was not begun"}
+    by_call = {f"`{name}`": {ends[how]: faults[name, how] for how in ends} for name in FAULTS}
+    print(runs.table("call", list(ends.values()), by_call))
+    print(f"{done()} kills, {sum(faults.values())} failed calls, {len(wrong)} wrong")
     if given.out:
         counts = {"kills": kills, "faults": {" ".join(key): count for key, count in faults.items()}, "wrong": wrong}
         given.out.write_text(json.dumps(counts, indent=1))

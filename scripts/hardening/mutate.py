@@ -24,7 +24,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -189,9 +188,7 @@ def main() -> int:
     parser = runs.arguments(__doc__)
     parser.add_argument("--count", type=int, default=10_000)
     given = parser.parse_args()
-    temporary = None if given.folder else tempfile.TemporaryDirectory()
-    folder = given.folder or Path(temporary.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = runs.workplace(given)
     candidates = [{"id": "a", "text": "b c"}, {"id": "b", "text": "d"}]
     (folder / "data.jsonl").write_text(json.dumps({"id": "s", "context": "a b", "candidates": candidates}))
     bench = {"probity": given.probity.resolve(), "data": folder / "data.jsonl", "out": folder / "run"}
@@ -250,11 +247,8 @@ def main() -> int:
             (folder / "accepted" / f"{turn}-{kind.replace(' ', '-')}").write_bytes(changed)
         if (turn + 1) % 500 == 0:
             print(f"{turn + 1} changes, {len(wrong)} wrong", flush=True)
-    columns = ["refused", "the same answers", "another model"]
-    print("\n| file | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
-    for kind, counter in counts.items():
-        print(f"| {kind} | " + " | ".join(str(counter[column]) for column in columns) + " |")
-    print(f"\n{given.count} changes, {len(wrong)} wrong; at most {most['bytes'] >> 20} MiB and {most['seconds']:.1f} s of processor time")
+    print(runs.table("file", ["refused", "the same answers", "another model"], counts))
+    print(f"{given.count} changes, {len(wrong)} wrong; at most {most['bytes'] >> 20} MiB and {most['seconds']:.1f} s of processor time")
     return 1 if wrong else 0
 
 

@@ -1,11 +1,13 @@
 """What the scripts share: the runs that are disturbed, and what they must have come to."""
 
 import argparse
+import atexit
 import json
 import random
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +40,23 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="work here and leave it there [default: a temporary folder]")
     return parser
+
+
+def workplace(given: argparse.Namespace) -> Path:
+    """The folder to work in; a temporary one goes with the process."""
+    if given.folder:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        return given.folder
+    temporary = tempfile.TemporaryDirectory()
+    atexit.register(temporary.cleanup)
+    return Path(temporary.name)
+
+
+def table(first: str, columns: list[str], rows: dict[str, dict]) -> str:
+    """Counts by row and column, as Markdown."""
+    lines = [f"| {first} | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+    lines += [f"| {name} | " + " | ".join(str(counts.get(column, 0)) for column in columns) + " |" for name, counts in rows.items()]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def methods(model: Path, data: Path, prompts: Path) -> list[Job]:

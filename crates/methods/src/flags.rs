@@ -215,14 +215,19 @@ fn says(text: &str) -> Vec<&'static str> {
     names.chain(has_verdict(&folded).then_some(VERDICT)).collect()
 }
 
+/// A verdict's keys in quotation marks, and what stands for one in double brackets; folded.
+static VERDICTS: LazyLock<(Vec<String>, Vec<String>)> = LazyLock::new(|| {
+    let all = |words: &[&str], before: &str, after: &str| {
+        words.iter().map(|word| format!("{before}{}{after}", fold(word).collect::<String>())).collect()
+    };
+    (all(&KEYS, "\"", "\""), all(&BRACKETED, "[[", "]]"))
+});
+
 /// Whether a folded text holds a verdict as JSON or in double brackets.
 fn has_verdict(folded: &str) -> bool {
-    let fold = |text: &str| fold(text).collect::<String>();
-    let as_json = KEYS.iter().any(|key| {
-        let quoted = format!("\"{}\"", fold(key));
-        folded.match_indices(&quoted).any(|(at, _)| folded[at + quoted.len()..].trim_start().starts_with(':'))
-    });
-    as_json || BRACKETED.iter().any(|inside| folded.contains(&format!("[[{}]]", fold(inside))))
+    let (keys, bracketed) = &*VERDICTS;
+    let is_key = |key: &String| folded.match_indices(key.as_str()).any(|(at, _)| folded[at + key.len()..].trim_start().starts_with(':'));
+    keys.iter().any(is_key) || bracketed.iter().any(|verdict| folded.contains(verdict.as_str()))
 }
 
 #[cfg(test)]
