@@ -2,7 +2,7 @@
 """Turns single bits of the answers that a run has kept, of its own and of those that runs share, and looks what becomes of it.
 
 Half of the bits are turned in the `answers.sqlite` of a finished run, which is then checked, shown and resumed; the other half in a folder that is given by `--cache`, from which a new run takes its answers.
-Each must be refused (exit code 2, with the file's name), healed (the answer is asked again, with a word) or without effect: tables and summary are byte for byte what they were.
+Each must be refused (exit code 2, with the file's name, and the run as it was), healed (the answer is asked again, with a word) or without effect: tables and summary are byte for byte what they were.
 
 usage: flip.py [--probity BINARY] [--model SMOLLM2.gguf] [--count 1000] [--seed 1] [--folder FOLDER]
 """
@@ -37,7 +37,11 @@ def main() -> int:
     whole.mkdir()
     first = runs.run(probity, job, whole, more=["--cache", str(whole / "cache")])
     assert first.returncode == 0, first.stderr
-    expected = {name: content for name, content in runs.results(whole).items() if name.startswith("run/")}
+
+    def found(out: Path) -> dict[str, bytes]:
+        return {name: content for name, content in runs.results(out).items() if name.startswith("run/")}
+
+    expected = found(whole)
     reads = [["check", "run"], ["show", "run"], ["show", "run", "s3"]]
     shown = [subprocess.run([str(probity), *read], cwd=whole, capture_output=True, check=True).stdout for read in reads]
     counts = {"answers.sqlite": collections.Counter(), "--cache": collections.Counter()}
@@ -53,20 +57,26 @@ def main() -> int:
             ran = runs.run(probity, job, out, more=["--cache", str(out / "cache")])
         else:
             bit = turn(out / "run/answers.sqlite", drawn)
+            checked = None
             for read, said in zip(reads, shown):
                 ran = subprocess.run([str(probity), *read], cwd=out, capture_output=True)
                 if ran.returncode not in (0, 1, 2) or b"panicked" in ran.stderr:
                     wrong.append(f"{place}, bit {bit}: {read} ended by {ran.returncode}: {ran.stderr}")
                 if ran.returncode == 0 and ran.stdout != said:
                     wrong.append(f"{place}, bit {bit}: {read} says something else")
+                checked = ran.returncode if read[0] == "check" else checked
             ran = runs.run(probity, job, out, more=["--resume"])
         if ran.returncode == 2 and "answers.sqlite" in ran.stderr and "panicked" not in ran.stderr:
             counts[place]["refused"] += 1
+            if place == "answers.sqlite" and found(out) != expected:
+                wrong.append(f"{place}, bit {bit}: what cannot be gone on with was cleared away")
         elif ran.returncode == 0:
-            found = {name: content for name, content in runs.results(out).items() if name.startswith("run/")}
-            if found != expected:
+            if found(out) != expected:
                 wrong.append(f"{place}, bit {bit}: results differ")
-            counts[place]["healed" if "asked again" in ran.stderr else "without effect"] += 1
+            healed = "asked again" in ran.stderr
+            counts[place]["healed" if healed else "without effect"] += 1
+            if place == "answers.sqlite" and healed and checked != 1:
+                wrong.append(f"{place}, bit {bit}: check saw nothing and ended with {checked}")
         else:
             wrong.append(f"{place}, bit {bit}: ended by {ran.returncode}: {ran.stderr}")
         if (at + 1) % 200 == 0:

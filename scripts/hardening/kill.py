@@ -157,6 +157,10 @@ class Bench:
         if job.answers and check_answers(job, out, self.folder / "scratch", self.known[job.name], {}) != self.known[job.name]:
             raise Wrong("answers are missing")
         if (out / "run").exists():
+            manifest = json.loads((out / "run/manifest.json").read_text())
+            held = {f"run/{name}" for name in manifest.get("contents", {})}
+            if manifest["status"] != "finished" or held != {name for name in job.expected if name.endswith((".json", ".jsonl")) and name != "run/manifest.json"}:
+                raise Wrong(f"the manifest says {manifest['status']} and knows what {sorted(held)} hold")
             checked = subprocess.run([str(self.probity), "check", str(out / "run")], capture_output=True, text=True)
             if checked.returncode != 0:
                 raise Wrong(f"check says {checked.stdout}{checked.stderr}")

@@ -179,8 +179,8 @@ def one(bench, folder: Path):
         fingerprint = json.loads((bench["out"] / "manifest.json").read_text())["model"]["fingerprint"]
         for row in rows:
             numbers = [value for value in row.values() if isinstance(value, float)]
-            if any(not math.isfinite(number) for number in numbers):
-                answers = "not finite"
+            if any(not math.isfinite(number) for number in numbers) or any(not 0 <= row[name] <= 1 for name in ("p", "mass") if row[name] is not None):
+                answers = "no probabilities"
     return code, said.decode(errors="replace"), used.ru_maxrss * 1024, used.ru_utime + used.ru_stime, answers, fingerprint
 
 
@@ -228,10 +228,10 @@ def main() -> int:
             why = f"ended by {code}: {said[-300:]}"
         elif size > LIMITS["bytes"] or seconds > LIMITS["seconds"]:
             why = f"took {size >> 20} MiB and {seconds:.1f} s"
-        elif code == 2 and "error" not in said:
+        elif code == 2 and not ("error" in said and (path.name in said or model.name in said)):
             why = f"refused without a reason: {said!r}"
-        elif code == 0 and answers == "not finite":
-            why = "answers are no numbers"
+        elif code == 0 and answers == "no probabilities":
+            why = "answers are no probabilities"
         elif code == 0 and answers != expected[kind][4] and fingerprint == expected[kind][5]:
             why = "answers otherwise under the same fingerprint"
         if code == 2:

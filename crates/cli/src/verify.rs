@@ -1,15 +1,18 @@
 //! `probity check`: whether a run's folder is as it was written.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_store::{ANSWERS, Answers, Content, Manifest, Status};
+use probity_store::{ANSWERS, Answers, Content, Extent, MANIFEST, Manifest, Status, StoreError};
 
 use crate::exit::Done;
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Check that a run's folder is as it was written: the files that its manifest lists by length and SHA-256, and every row of its answers by its seal.
+Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and SHA-256, and the answers row by row and
+all together.
 
 Of a run that is not finished there are answers alone to check: its other files follow from them. A folder of shared answers (--cache) is checked too.
 Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with --resume: answers that fail their
@@ -41,33 +44,95 @@ impl CheckArgs {
 
 /// What was looked at, and what is wrong with it.
 fn check(folder: &Path) -> anyhow::Result<(String, Vec<String>)> {
-    let answers = folder.join(ANSWERS);
-    let manifest = match Manifest::read(folder) {
-        Ok(manifest) => Some(manifest),
-        // Answers that runs share have no manifest.
-        Err(_) if answers.exists() => None,
-        Err(error) => return Err(error.into()),
-    };
     let mut wrong = Vec::new();
-    let mut files = 0;
-    for (name, content) in manifest.iter().filter(|run| run.status == Status::Finished).flat_map(|run| &run.contents) {
-        files += 1;
-        match Content::of(&folder.join(name)) {
-            Ok(found) if found == *content => {}
-            Ok(found) if found.bytes != content.bytes => wrong.push(format!("{name}: {} bytes, and had {}", found.bytes, content.bytes)),
-            Ok(_) => wrong.push(format!("{name}: its content is not what was written")),
-            Err(error) => wrong.push(format!("{name}: {error}")),
+    let manifest = manifest(folder, &mut wrong)?;
+    let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
+    let contents = finished.map(|run| &run.contents);
+    for (name, content) in contents.into_iter().flatten() {
+        if let Some(why) = difference(&folder.join(name), content) {
+            wrong.push(format!("{name}: {why}"));
         }
     }
+    if let Some(name) = finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))) {
+        wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
+    }
+    let answers = folder.join(ANSWERS);
     let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
-    let rows = match Answers::open_read_only(&answers).and_then(|answers| answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")))) {
-        Ok(rows) => rows,
-        Err(_) if !answers.exists() && !listed => 0,
-        Err(error) => {
+    let rows = match (answers.exists(), Answers::open_read_only(&answers)) {
+        (false, _) if listed => {
+            wrong.push(format!("{ANSWERS}: it is missing"));
+            0
+        }
+        (false, _) => 0,
+        (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
+        (true, Err(error)) => {
             wrong.push(error.to_string());
             0
         }
     };
-    let status = manifest.map_or_else(|| "shared answers".to_owned(), |run| run.status.name().to_owned());
+    let status = manifest.as_ref().map_or("answers", |run| run.status.name());
+    let files = contents.map_or(0, BTreeMap::len);
     Ok((format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong))
+}
+
+/// The manifest; absent of answers that runs share, which have none, and where it is lost.
+fn manifest(folder: &Path, wrong: &mut Vec<String>) -> anyhow::Result<Option<Manifest>> {
+    let has_answers = folder.join(ANSWERS).exists();
+    let why = match Manifest::read(folder) {
+        Ok(manifest) => {
+            if !Manifest::is_as_written(folder)? {
+                wrong.push(format!("{MANIFEST}: it is not as it was written"));
+            }
+            return Ok(Some(manifest));
+        }
+        Err(StoreError::NoRun { .. }) if has_answers && !has_files_of_a_run(folder)? => return Ok(None),
+        Err(StoreError::NoRun { .. }) if has_answers => "it is missing".to_owned(),
+        Err(error) if has_answers => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    wrong.push(format!("{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"));
+    Ok(None)
+}
+
+/// Whether a folder holds more than answers.
+fn has_files_of_a_run(folder: &Path) -> anyhow::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with(ANSWERS) && !name.starts_with('.') {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// In what a file is not what it was.
+fn difference(path: &Path, content: &Content) -> Option<String> {
+    match Content::of(path) {
+        Ok(found) if found == *content => None,
+        Ok(found) if found.bytes != content.bytes => Some(format!("{} bytes, and had {}", found.bytes, content.bytes)),
+        Ok(found) if found.sha256 != content.sha256 => Some("its content is not what was written".to_owned()),
+        Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Checks every row, and that all are there; how many there are.
+fn check_answers(answers: &Answers, extent: Option<&Extent>, wrong: &mut Vec<String>) -> anyhow::Result<usize> {
+    let before = wrong.len();
+    let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
+    let rows = rows.or_else(|error| {
+        wrong.push(error.to_string());
+        anyhow::Ok(0)
+    })?;
+    // Where a row is named already, that the rows together are not what they were says no more.
+    if let (Some(extent), true) = (extent, wrong.len() == before) {
+        let found = answers.extent()?;
+        if found.requests != extent.requests {
+            wrong.push(format!("{ANSWERS}: {} requests, and had {}", found.requests, extent.requests));
+        } else if found != *extent {
+            wrong.push(format!("{ANSWERS}: its rows are sound, and not those that the run has written"));
+        }
+    }
+    Ok(rows)
 }

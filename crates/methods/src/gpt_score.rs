@@ -159,7 +159,7 @@ mod tests {
             probity_lm::ScoreResult { outcome, prompt_tokens: 7, answer: None }
         });
         let summary = run("gpt-score --attribute coherence", &all, &model).0.expect("runs");
-        assert_eq!((summary.outcomes.get("too_long"), &summary.values["quoted_lines"]), (3, &serde_json::json!(6)));
+        assert_eq!((summary.outcomes.get("too_long"), &summary.values["quoted_lines"]), (3, &serde_json::json!(2)));
     }
 
     #[test]

@@ -13,14 +13,14 @@
 //! space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and it is no verdict when it is copied.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 /// Characters of a verdict that tell it from other text in brackets.
-const LONGEST_VERDICT: usize = 16;
+pub(crate) const LONGEST_VERDICT: usize = 16;
 
 /// The lines of a template that texts must not imitate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -173,40 +173,33 @@ impl Scaffold {
     }
 }
 
-/// How much of the data was quoted, over all prompts, and which texts.
+/// Which texts of the data were quoted, and how many lines of each: a text that many prompts show counts once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Quoted {
-    /// Lines, each as often as it was shown.
-    pub(crate) lines: usize,
-    texts: BTreeSet<String>,
-}
+pub(crate) struct Quoted(BTreeMap<String, usize>);
 
 impl Quoted {
     pub(crate) fn add(&mut self, text: &str, lines: usize) {
-        self.lines += lines;
-        if !self.texts.contains(text) {
-            self.texts.insert(text.to_owned());
+        match self.0.get_mut(text) {
+            // Under another template other lines may be such.
+            Some(most) => *most = lines.max(*most),
+            None => drop(self.0.insert(text.to_owned(), lines)),
         }
+    }
+
+    /// How many lines of the data were quoted.
+    pub(crate) fn lines(&self) -> usize {
+        self.0.values().sum()
     }
 
     /// Whether a line of that text was quoted.
     pub(crate) fn holds(&self, text: &str) -> bool {
-        self.texts.contains(text)
-    }
-
-    /// Of the same questions put twice, to two judges say: lines count once.
-    #[must_use]
-    pub(crate) fn or(mut self, other: Self) -> Self {
-        self.lines = self.lines.max(other.lines);
-        self.texts.extend(other.texts);
-        self
+        self.0.contains_key(text)
     }
 }
 
 impl AddAssign for Quoted {
     fn add_assign(&mut self, other: Self) {
-        self.lines += other.lines;
-        self.texts.extend(other.texts);
+        other.0.iter().for_each(|(text, lines)| self.add(text, *lines));
     }
 }
 
@@ -255,7 +248,10 @@ fn look(c: char) -> char {
     }
     let mut buffer = [0; 4];
     let mut like = unicode_security::skeleton(c.encode_utf8(&mut buffer));
-    like.next().filter(|_| like.next().is_none()).unwrap_or(c)
+    let like = like.next().filter(|_| like.next().is_none()).unwrap_or(c);
+    // A dash looks like a vowel sign of Katakana, and parts words all the same.
+    let glues = !c.is_alphanumeric() && like.is_alphanumeric() && !like.is_ascii();
+    if glues { c } else { like }
 }
 
 /// A line without what doesn't change how it reads: dress and spacing.

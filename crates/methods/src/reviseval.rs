@@ -92,7 +92,8 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let shelf = Shelf::new(&reviser, &made);
         let work = Work { params, samples, units: &units, shelf: &shelf };
         let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
-        let (verdicts, quoted) = judges.ask(&asking, run)?;
+        let (verdicts, mut quoted) = judges.ask(&asking, run)?;
+        quoted += made.quoted.clone();
         let mut voices = work.judge_voices(&asking, &verdicts);
         let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
         voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
@@ -116,7 +117,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let tallies = Tally::all(&reviser, &made.revisions);
         told.add("references", json!(tallies), revisions_section(&tallies));
         told.values["metrics"] = json!(metrics);
-        Ok(told.report(&work, &made, &verdicts, quoted.or(made.quoted.clone()), signature))
+        Ok(told.report(&work, &made, &verdicts, quoted, signature))
     }
 }
 

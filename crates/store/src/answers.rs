@@ -9,7 +9,7 @@ use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescrip
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
@@ -190,6 +190,15 @@ pub enum Found<A> {
     Damaged,
 }
 
+/// What a database holds of a run's requests, as its manifest has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// How many.
+    pub requests: usize,
+    /// SHA-256, in hex, over the seals of each request and of its answer, in their order.
+    pub sha256: String,
+}
+
 /// A request and its place in the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
@@ -205,6 +214,10 @@ impl Answers {
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             prepare(&connection)?;
+            // A stranger's database stays as it is.
+            if format(&connection)? == 0 && !objects(&connection, "main")?.is_empty() {
+                return Ok(connection);
+            }
             // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
@@ -405,17 +418,56 @@ impl Answers {
             Ok(())
         };
         tables.into_iter().try_for_each(&mut of_table).map_err(StoreError::database("read", &self.path))?;
-        let whole: rusqlite::Result<String> = self.connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
-        match whole.map_err(StoreError::database("read", &self.path))?.as_str() {
-            "ok" => {}
-            wrong => damaged(format!("the database: {wrong}")),
+        if let Some(wrong) = self.wrong_pages("integrity_check")? {
+            damaged(format!("the database: {wrong}"));
         }
         Ok(rows)
     }
 
+    /// An error where the database's pages do not hang together, so that what it holds cannot be read to its end.
+    pub(crate) fn check_pages(&self) -> Result<(), StoreError> {
+        let wrong = self.wrong_pages("quick_check")?;
+        wrong.map_or(Ok(()), |why| Err(StoreError::BrokenPages { path: self.path.clone(), why }))
+    }
+
+    fn wrong_pages(&self, check: &str) -> Result<Option<String>, StoreError> {
+        let told: rusqlite::Result<String> = self.connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
+        Ok(Some(told.map_err(StoreError::database("read", &self.path))?).filter(|told| told != "ok"))
+    }
+
+    /// What there is of the run's own requests.
+    pub fn extent(&self) -> Result<Extent, StoreError> {
+        let extent = || -> rusqlite::Result<Extent> {
+            let find = "SELECT r.seal, a.seal FROM requests r LEFT JOIN answers a ON a.key = r.key ORDER BY r.position";
+            let mut find = self.connection.prepare(find)?;
+            let mut rows = find.query([])?;
+            let (mut requests, mut hasher) = (0, Sha256::new());
+            while let Some(row) = rows.next()? {
+                requests += 1;
+                for column in 0..2 {
+                    let seal: Option<Vec<u8>> = row.get(column)?;
+                    let seal = seal.unwrap_or_default();
+                    hasher.update((seal.len() as u64).to_le_bytes());
+                    hasher.update(seal);
+                }
+            }
+            Ok(Extent { requests, sha256: format!("{:x}", hasher.finalize()) })
+        };
+        extent().map_err(StoreError::database("read", &self.path))
+    }
+
+    /// How many requests of the run there are.
+    pub fn count_requests(&self) -> Result<usize, StoreError> {
+        self.count_of("requests")
+    }
+
     /// How many answers there are.
     pub fn count(&self) -> Result<usize, StoreError> {
-        let count = self.connection.query_row("SELECT count(*) FROM answers", [], |row| row.get::<_, i64>(0));
+        self.count_of("answers")
+    }
+
+    fn count_of(&self, table: &str) -> Result<usize, StoreError> {
+        let count = self.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
         Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
     }
 }
@@ -470,17 +522,15 @@ fn format(connection: &Connection) -> rusqlite::Result<i64> {
 /// Whether the tables of that database are as we make them, with nothing that acts on them. What stands in their place in a file of a stranger (a view without end, a
 /// trigger) would be run by our questions.
 pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlite::Result<bool> {
-    let tables = |connection: &Connection, database: &str| -> rusqlite::Result<Vec<[String; 3]>> {
-        let find = format!(
-            "SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master
-             WHERE type = 'trigger' OR tbl_name IN ('models', 'answers', 'requests') ORDER BY type, name"
-        );
-        let mut find = connection.prepare(&find)?;
-        find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
-    };
     let ours = Connection::open_in_memory()?;
     ours.execute_batch(SCHEMA)?;
-    Ok(tables(connection, database)? == tables(&ours, "main")?)
+    Ok(objects(connection, database)? == objects(&ours, "main")?)
+}
+
+/// Tables, indexes, views and triggers of a database: what kind, what name, and how it was made.
+fn objects(connection: &Connection, database: &str) -> rusqlite::Result<Vec<[String; 3]>> {
+    let mut find = connection.prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
+    find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
 }
 
 /// The path as an URI with that option; `None` where it has no such form.

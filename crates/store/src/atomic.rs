@@ -53,14 +53,12 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Stor
     write_whole_as(path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
 }
 
-/// Overwrites the file in place by `value` as compact JSON, where it has room for it: a last resort on a full disk, which has no room for
-/// a second file. The old error is given back where there is no room.
-pub(crate) fn overwrite_json(path: &Path, value: &impl Serialize, refused: StoreError) -> Result<(), StoreError> {
-    let Ok(bytes) = serde_json::to_vec(value) else { return Err(refused) };
-    let fits = |file: &File| file.metadata().is_ok_and(|found| found.len() > bytes.len() as u64);
+/// Overwrites the file in place, where it has room: a last resort on a full disk, which has no room for a second file. The old error is given back
+/// where there is no room.
+pub(crate) fn overwrite(path: &Path, bytes: &[u8], refused: StoreError) -> Result<(), StoreError> {
+    let fits = |file: &File| file.metadata().is_ok_and(|found| found.len() >= bytes.len() as u64);
     let Some(mut file) = fs::OpenOptions::new().write(true).open(path).ok().filter(fits) else { return Err(refused) };
-    let written = file.write_all(&bytes).and_then(|()| file.write_all(b"\n")).and_then(|()| file.set_len(bytes.len() as u64 + 1));
-    written.map_err(StoreError::io("written", path))
+    file.write_all(bytes).and_then(|()| file.set_len(bytes.len() as u64)).map_err(StoreError::io("written", path))
 }
 
 /// The name of the unfinished file: in the same folder, so that renaming is atomic.
@@ -102,9 +100,9 @@ mod tests {
         let path = folder.path().join("manifest.json");
         let refused = || StoreError::io("written", &path)(std::io::ErrorKind::StorageFull.into());
         write_json(&path, &serde_json::json!({"status": "running", "files": ["a", "b"]})).expect("written");
-        overwrite_json(&path, &serde_json::json!({"status": "failed"}), refused()).expect("there is room");
+        overwrite(&path, b"{\"status\":\"failed\"}\n", refused()).expect("there is room");
         assert_eq!(fs::read_to_string(&path).expect("there"), "{\"status\":\"failed\"}\n");
-        let error = overwrite_json(&path, &"x".repeat(100), refused()).expect_err("no room");
+        let error = overwrite(&path, &[b'x'; 100], refused()).expect_err("no room");
         assert!(matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull));
         assert_eq!(fs::read_to_string(&path).expect("there"), "{\"status\":\"failed\"}\n");
     }

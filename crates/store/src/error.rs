@@ -103,6 +103,14 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The database's pages do not hang together.
+    #[error("{} is broken: {why}\n\nhint: give a new folder, or begin anew with --overwrite; what the run has written beside it is as it was", path.display())]
+    BrokenPages {
+        /// The file.
+        path: PathBuf,
+        /// What `SQLite` found first.
+        why: String,
+    },
     /// The database of answers is of an earlier version.
     #[error("{} was written by an earlier probity, whose answers have no checksums\n\nhint: give a new folder; what it held is computed again", path.display())]
     Older {

@@ -14,7 +14,7 @@ mod recorded;
 mod run;
 mod table;
 
-pub use answers::{ANSWERS, Answers, Entry, Found, ModelEntry, Named, Question};
+pub use answers::{ANSWERS, Answers, Entry, Extent, Found, ModelEntry, Named, Question};
 pub use asked::{AnyAnswer, Asked, Difference, Overlap, sample_of};
 pub use atomic::write_whole;
 pub use error::StoreError;

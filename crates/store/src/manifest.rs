@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::StoreError;
+use crate::{ANSWERS, Answers, Extent, StoreError};
 
 /// The file's name in a run folder.
 pub const MANIFEST: &str = "manifest.json";
@@ -132,7 +132,24 @@ pub struct Manifest {
     /// What a finished run's files hold, by name; of the database of answers each row has its own seal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, Content>,
+    /// What a finished run's database of answers holds; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Extent>,
+    /// SHA-256 of the file, in hex, with zeros in its place.
+    #[serde(default)]
+    seal: String,
 }
+
+/// How a manifest is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Indented,
+    /// In as little room as may be.
+    Compact,
+}
+
+/// The seal of a manifest before it is sealed.
+const UNSEALED: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,7 +249,29 @@ impl Manifest {
             machine: Machine::here(),
             files: Vec::new(),
             contents: BTreeMap::new(),
+            answers: None,
+            seal: String::new(),
         }
+    }
+
+    /// The file's content.
+    pub(crate) fn sealed(&self, layout: Layout) -> Result<Vec<u8>, StoreError> {
+        let unsealed = Self { seal: UNSEALED.to_owned(), ..self.clone() };
+        let text = match layout {
+            Layout::Indented => serde_json::to_string_pretty(&unsealed),
+            Layout::Compact => serde_json::to_string(&unsealed),
+        };
+        let text = text.map_err(|source| StoreError::Json { path: MANIFEST.into(), source })? + "\n";
+        let seal = format!("{:x}", Sha256::digest(&text));
+        Ok(replace_last(&text, UNSEALED, &seal).into_bytes())
+    }
+
+    /// Whether the manifest in that folder is as it was written. One of an earlier version, which has no seal, is taken for such.
+    pub fn is_as_written(folder: &Path) -> Result<bool, StoreError> {
+        let Self { seal, .. } = Self::read(folder)?;
+        let path = folder.join(MANIFEST);
+        let text = fs::read_to_string(&path).map_err(StoreError::io("read", &path))?;
+        Ok(seal.is_empty() || seal == format!("{:x}", Sha256::digest(replace_last(&text, &seal, UNSEALED))))
     }
 
     /// The manifest of the run in that folder.
@@ -262,7 +301,13 @@ impl Manifest {
                 Err(error) => return Err(StoreError::Incomplete { path, why: error.to_string() }),
             }
         }
-        Ok(())
+        let Some(answers) = &self.answers else { return Ok(()) };
+        let path = folder.join(ANSWERS);
+        let requests = Answers::open_read_only(&path)?.count_requests()?;
+        if requests == answers.requests {
+            return Ok(());
+        }
+        Err(StoreError::Incomplete { path, why: format!("it has {requests} requests, and had {}", answers.requests) })
     }
 
     /// Goes on with an earlier run.
@@ -274,6 +319,10 @@ impl Manifest {
         self.status = status;
         self.finished = Some(now());
     }
+}
+
+fn replace_last(text: &str, from: &str, to: &str) -> String {
+    text.rfind(from).map_or_else(|| text.to_owned(), |at| format!("{}{to}{}", &text[..at], &text[at + from.len()..]))
 }
 
 /// UTC, RFC 3339, to the second.

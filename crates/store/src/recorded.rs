@@ -375,6 +375,15 @@ mod tests {
         let connection = rusqlite::Connection::open(&newer).expect("opened");
         connection.pragma_update(None, "user_version", 99).expect("written");
         assert!(matches!(Answers::open(&newer), Err(StoreError::Newer { .. })));
+        let strangers = folder.path().join("c.sqlite");
+        rusqlite::Connection::open(&strangers).and_then(|other| other.execute_batch("CREATE TABLE t (x)")).expect("made");
+        let before = std::fs::read(&strangers).expect("there");
+        assert!(matches!(Answers::open(&strangers), Err(StoreError::NoAnswers { .. })));
+        assert!(std::fs::read(&strangers).expect("there") == before, "a stranger's database stays as it is");
+        rusqlite::Connection::open(folder.path().join("d.sqlite")).expect("made");
+        drop(Answers::open(&folder.path().join("d.sqlite")).expect("opened"));
+        rusqlite::Connection::open(folder.path().join("d.sqlite")).and_then(|other| other.execute_batch("CREATE TABLE t (x)")).expect("added");
+        assert!(matches!(Answers::open(&folder.path().join("d.sqlite")), Err(StoreError::Foreign { .. })));
     }
 
     #[test]
@@ -383,7 +392,7 @@ mod tests {
         let path = dir.path().join("answers.sqlite");
         let other = rusqlite::Connection::open(&path).expect("opened");
         // SQLite itself refuses at once to change the journal beside one that means to write.
-        other.execute_batch("CREATE TABLE t (x); BEGIN IMMEDIATE").expect("begun");
+        other.execute_batch("BEGIN IMMEDIATE").expect("begun");
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| Answers::open(&path).map(drop));
             std::thread::sleep(std::time::Duration::from_millis(50));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::access::{Access, create_folders, create_new, restrict};
-use crate::atomic::{overwrite_json, temporary, write_json, write_whole_as};
-use crate::manifest::Content;
+use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
+use crate::manifest::{Content, Layout};
 use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
@@ -66,6 +66,11 @@ impl RunFolder {
                 return Err(StoreError::Different { path: path.to_owned(), what });
             }
             run.manifest.resume(&old);
+        }
+        let answers = path.join(ANSWERS);
+        if existing == Existing::Resume && answers.exists() {
+            // What is to be gone on with can be: before anything of it goes.
+            Answers::open(&answers)?.check_pages()?;
         }
         // That the run is going on is said before anything of it goes: killed in between, it must not say that it is finished. Until they are gone the
         // old files are listed, so that whoever replaces it next knows them.
@@ -171,6 +176,10 @@ impl RunFolder {
             let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
+        let answers = self.path.join(ANSWERS);
+        if self.manifest.files.iter().any(|name| name == ANSWERS) {
+            self.manifest.answers = Some(Answers::open_read_only(&answers)?.extent()?);
+        }
         self.manifest.end(Status::Finished);
         self.write_manifest()
     }
@@ -187,7 +196,7 @@ impl RunFolder {
 
     fn end_early(mut self, status: Status) -> Result<(), StoreError> {
         self.manifest.end(status);
-        self.write_manifest().or_else(|refused| overwrite_json(&self.path.join(MANIFEST), &self.manifest, refused))
+        self.write_manifest().or_else(|refused| overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(Layout::Compact)?, refused))
     }
 
     /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
@@ -207,7 +216,8 @@ impl RunFolder {
     }
 
     fn write_manifest(&self) -> Result<(), StoreError> {
-        write_json(&self.path.join(MANIFEST), &self.manifest)
+        let (path, bytes) = (self.path.join(MANIFEST), self.manifest.sealed(Layout::Indented)?);
+        write_whole_as(&path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", &path)))
     }
 }
 
@@ -298,6 +308,7 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
     use tempfile::TempDir;
 
     use super::*;
@@ -507,6 +518,7 @@ mod tests {
         table.put(0, &1).expect("taken");
         table.finish().expect("complete");
         run.write_summary(&2).expect("written");
+        drop(run.answers().expect("opened"));
         run.finish().expect("written");
         let manifest = manifest(&path);
         let content = &manifest.contents["scores.jsonl"];
@@ -518,6 +530,41 @@ mod tests {
         fs::remove_file(path.join(SUMMARY)).expect("removed");
         let error = manifest.check_files(&path).expect_err("gone").to_string();
         assert!(error.contains("summary.json is not what the finished run has written") && error.contains("--resume"), "{error}");
+        fs::write(path.join(SUMMARY), "2\n").expect("written");
+        Connection::open(path.join(ANSWERS)).and_then(|database| database.execute_batch("PRAGMA foreign_keys = off; INSERT INTO requests VALUES (0, 'a', x'00', x'00')")).expect("added");
+        let error = manifest.check_files(&path).expect_err("one too many").to_string();
+        assert!(error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"), "{error}");
+    }
+
+    #[test]
+    fn a_manifest_that_was_changed_does_not_fit_its_seal() {
+        let (_folder, path) = temporary();
+        RunFolder::create(&path, Existing::Refuse, info()).expect("created").finish().expect("written");
+        assert!(Manifest::is_as_written(&path).expect("readable"));
+        let text = fs::read_to_string(path.join(MANIFEST)).expect("there");
+        for (from, to) in [("\"7\"", "\"8\""), ("\"compare\"", "\"Compare\""), ("\n}\n", "\n}\n\n"), ("\"seal\": \"", "\"seal\": \"0")] {
+            fs::write(path.join(MANIFEST), text.replacen(from, to, 1)).expect("written");
+            assert!(!Manifest::is_as_written(&path).expect("readable"), "{from}");
+        }
+        fs::write(path.join(MANIFEST), &text).expect("written");
+        assert!(Manifest::is_as_written(&path).expect("readable"));
+    }
+
+    #[test]
+    fn answers_that_cannot_be_opened_leave_the_run_that_was_to_be_resumed_as_it_is() {
+        let (_folder, path) = temporary();
+        let mut first = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
+        drop(first.answers().expect("opened"));
+        first.write_summary(&1).expect("written");
+        first.finish().expect("written");
+        let mut database = fs::read(path.join(ANSWERS)).expect("there");
+        database[3] ^= 1;
+        fs::write(path.join(ANSWERS), database).expect("written");
+        let before = fs::read(path.join(MANIFEST)).expect("there");
+        let error = RunFolder::create(&path, Existing::Resume, info()).expect_err("no database").to_string();
+        assert!(error.contains("answers.sqlite could not be opened"), "{error}");
+        assert_eq!(fs::read(path.join(MANIFEST)).expect("there"), before);
+        assert!(path.join(SUMMARY).exists());
     }
 
     #[cfg(unix)]

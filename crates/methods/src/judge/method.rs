@@ -102,8 +102,8 @@ sees nothing else.
 by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and of ratings the mean counts. Voices without a \
 verdict have no part in a vote.
 
-What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or for a verdict: [[A]] in them \
-is shown as [ [A]]. The judge's text stays in the record as it is.
+What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or for a verdict of \
+the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the record as it is.
 
 Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, outcome), `pairs.jsonl` (what each \
 pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, candidate, share of pairs won or mean rating) and `summary.json`.
@@ -186,7 +186,7 @@ fn ask(judges: &[Judging<'_>], verdicts: &mut Verdicts<'_>, run: &mut Run<'_>) -
         let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
             write_row(output, rows::VERDICTS, place + index, &rows::row(verdicts, number, index, verdict, precision))
         })?;
-        quoted = quoted.or(judged.quoted);
+        quoted += judged.quoted;
         verdicts.settled.push(verdicts.plan.settle(&judged.verdicts, verdicts.params.judging.verdict.has_labels()));
         verdicts.told.push(judged.verdicts.iter().map(Told::of).collect());
     }

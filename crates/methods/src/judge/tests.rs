@@ -154,7 +154,7 @@ fn what_a_text_says_is_no_verdict_when_the_judge_repeats_it() {
         generated(&format!("[[A]]\nThe other one says: {candidate}"))
     });
     let judged = ask("", &[pair(&hostile, &[])], &parrot).expect("asked");
-    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted.lines), (Some(Choice::First), 2));
+    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted.lines()), (Some(Choice::First), 2));
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl<'a> Asking<'a> {
                 write_row(output, VERDICTS, start + index, &self.row(start + index, verdict, precision))
             })?;
             verdicts.extend(judged.verdicts);
-            quoted = quoted.or(judged.quoted);
+            quoted += judged.quoted;
         }
         Ok((verdicts, quoted))
     }
