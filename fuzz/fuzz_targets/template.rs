@@ -2,6 +2,7 @@
 #![no_main]
 
 use std::fmt::{self, Display};
+use std::path::Path;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -244,7 +245,7 @@ fuzz_target!(|data: &[u8]| {
     };
     show(&source);
     let names = [("bos_token".to_owned(), "<s>".to_owned()), ("eos_token".to_owned(), "</s>".to_owned())];
-    let template = match ChatTemplate::new(&source, &names) {
+    let template = match ChatTemplate::new(&source, &names, Path::new("chat_template.jinja")) {
         Ok(template) => template,
         Err(error) => return count_stopped(&error),
     };

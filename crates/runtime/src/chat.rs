@@ -1,6 +1,7 @@
 //! Chat templates: a conversation as the text that the model was trained on.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,19 @@ pub enum ChatError {
     Failed(String),
 }
 
+impl ChatError {
+    /// The same, of the template that comes from there.
+    fn of(self, path: &Path) -> Self {
+        let told = |why: String| format!("{why}, in {}", path.display());
+        match self {
+            Self::Missing => Self::Missing,
+            Self::Invalid(why) => Self::Invalid(told(why)),
+            Self::Refused(why) => Self::Refused(told(why)),
+            Self::Failed(why) => Self::Failed(told(why)),
+        }
+    }
+}
+
 /// A compiled chat template in the environment that transformers gives it: blocks trimmed, `raise_exception`, `tojson`, loop controls,
 /// Python's string and mapping methods.
 ///
@@ -70,6 +84,8 @@ struct Parts {
     environment: Environment<'static>,
     source: String,
     named_tokens: Vec<(String, String)>,
+    /// Where it comes from, for errors.
+    path: PathBuf,
 }
 
 #[derive(Serialize)]
@@ -79,8 +95,12 @@ struct TemplateMessage {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `named_tokens` are the variables `bos_token`, `eos_token` and the like.
-    pub fn new(source: &str, named_tokens: &[(String, String)]) -> Result<Self, ChatError> {
+    /// Compiles `source`; `named_tokens` are the variables `bos_token`, `eos_token` and the like, and errors name `path`, which it comes from.
+    pub fn new(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
+        Self::compile(source, named_tokens, path).map_err(|error| error.of(path))
+    }
+
+    fn compile(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
         if source.len() > MAX_TEMPLATE {
             return Err(ChatError::Invalid(format!("it has {} bytes, more than {MAX_TEMPLATE}", source.len())));
         }
@@ -88,7 +108,7 @@ impl ChatTemplate {
         let limits = Limits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
         let environment = within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
-        Ok(Self { parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec() }) })
+        Ok(Self { parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec(), path: path.to_owned() }) })
     }
 
     /// The template's text.
@@ -114,8 +134,8 @@ impl ChatTemplate {
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
         let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
-        within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN))
-            .map_err(|limit| ChatError::Failed(limit.to_string()))?
+        let rendered = within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN));
+        rendered.unwrap_or_else(|limit| Err(ChatError::Failed(limit.to_string()))).map_err(|error| error.of(&self.parts.path))
     }
 }
 
@@ -331,7 +351,7 @@ mod tests {
     fn render(source: &str, messages: &[(Role, &str)]) -> Result<String, ChatError> {
         let messages: Vec<Message> = messages.iter().map(|(role, content)| Message::new(*role, *content)).collect();
         let names = [("bos_token".to_owned(), "<s>".to_owned())];
-        ChatTemplate::new(source, &names)?.render(&messages, true)
+        ChatTemplate::new(source, &names, Path::new("chat_template.jinja"))?.render(&messages, true)
     }
 
     #[test]
@@ -344,7 +364,7 @@ mod tests {
     fn what_the_template_raises_is_the_message() {
         let source = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok";
         let refused = render(source, &[(Role::System, "be kind")]);
-        assert_eq!(refused, Err(ChatError::Refused("System role not supported".into())));
+        assert_eq!(refused, Err(ChatError::Refused("System role not supported, in chat_template.jinja".into())));
         assert_eq!(render(source, &[(Role::User, "x")]).as_deref(), Ok("ok"));
     }
 

@@ -89,7 +89,7 @@ impl Encoder {
     /// encoded, and chats fail with the reason.
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
-        let chat = template.and_then(|source| ChatTemplate::new(source, tokenizer.named_tokens()));
+        let chat = template.and_then(|source| ChatTemplate::new(&source.text, tokenizer.named_tokens(), &source.path));
         let mut encoder = Self { tokenizer, chat, end_of_turn: None, answer_start: None };
         encoder.end_of_turn = encoder.find_end_of_turn();
         encoder

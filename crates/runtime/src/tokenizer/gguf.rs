@@ -1,5 +1,6 @@
 //! Tokenizers from the vocabulary inside a GGUF file.
 
+use probity_models::WeightSource as _;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NFC, NormalizerWrapper};
@@ -10,7 +11,7 @@ use crate::weights::{GgufFile, Strings};
 use super::added::AddedToken;
 use super::pipeline::{Engine, parse_byte_piece};
 use super::spm::{PieceKind, Spm};
-use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special, pretokenizers};
+use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special, pretokenizers};
 
 /// Token types of the format.
 const NORMAL: i64 = 1;
@@ -99,7 +100,8 @@ impl<'a> Vocabulary<'a> {
             ends: end_tokens(given, &self.added),
             unknown,
             names,
-            chat_template: self.file.string("tokenizer.chat_template")?.map(str::to_owned),
+            chat_template: (self.file.string("tokenizer.chat_template")?)
+                .map(|text| TemplateSource { text: text.to_owned(), path: self.file.path() }),
         })
     }
 

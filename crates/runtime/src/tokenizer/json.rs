@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::added::AddedToken;
 use super::check;
 use super::pipeline::Engine;
-use super::{Parts, Roles, Spelling, Tokenizer, TokenizerError, end_tokens, pretokenizers};
+use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, pretokenizers};
 use crate::contained::{Limits, within};
 use crate::unique_keys::refuse_repeated_keys;
 
@@ -139,20 +139,23 @@ fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<[Vec<u32>;
     Ok(starts.map_or_else(Default::default, |at| [whole[..at].to_vec(), whole[at + bare.len()..].to_vec()]))
 }
 
-fn read_template(folder: &Path, config: &Json) -> Result<Option<String>, TokenizerError> {
+fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>, TokenizerError> {
     let file = folder.join("chat_template.jinja");
     if file.is_file() {
-        let text = String::from_utf8(read(&file)?);
-        return text.map(Some).map_err(|source| TokenizerError::Malformed { path: file, why: source.to_string() });
+        return match String::from_utf8(read(&file)?) {
+            Ok(text) => Ok(Some(TemplateSource { text, path: file })),
+            Err(source) => Err(TokenizerError::Malformed { path: file, why: source.to_string() }),
+        };
     }
-    Ok(match &config["chat_template"] {
+    let text = match &config["chat_template"] {
         Json::String(template) => Some(template.clone()),
         Json::Array(named) => {
             let default = named.iter().find(|entry| entry["name"] == "default").or_else(|| named.first());
             default.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
         }
         _ => None,
-    })
+    };
+    Ok(text.map(|text| TemplateSource { text, path: folder.join("tokenizer_config.json") }))
 }
 
 fn spelling(description: &check::Parts) -> Spelling {

@@ -83,6 +83,15 @@ enum Spelling {
     Plain,
 }
 
+/// A chat template that a model brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateSource {
+    /// In Jinja.
+    pub text: String,
+    /// The file that has it.
+    pub path: PathBuf,
+}
+
 /// What a tokenizer's files say about its special tokens.
 #[derive(Debug, Clone, Default)]
 struct Roles {
@@ -96,7 +105,7 @@ struct Roles {
     unknown: Option<u32>,
     /// `bos_token`, `eos_token` and the like by the names that templates use.
     names: Vec<(String, String)>,
-    chat_template: Option<String>,
+    chat_template: Option<TemplateSource>,
 }
 
 impl Roles {
@@ -289,8 +298,8 @@ impl Tokenizer {
     }
 
     /// The chat template of the tokenizer's own metadata.
-    pub fn chat_template(&self) -> Option<&str> {
-        self.roles.chat_template.as_deref()
+    pub fn chat_template(&self) -> Option<&TemplateSource> {
+        self.roles.chat_template.as_ref()
     }
 
     /// `bos_token`, `eos_token` and the like, as templates name them, with their texts.
