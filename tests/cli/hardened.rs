@@ -27,7 +27,9 @@ fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
     let (data, copy) = (data(&world), world.copy_of_tiny());
     let model = copy.display().to_string();
     let doubled = "{% set ns = namespace(a='ab') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a | length }}";
+    let compared = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
     for (template, why) in [
+        (compared, "and is not asked again"),
         ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}", "may hold itself"),
         ("{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns|tojson }}", "may hold itself"),
         ("{{ 'a\nb'|indent(10000000000) }}", "it needs more than 256 MiB of memory"),
@@ -125,6 +127,11 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     let checked = world.run(&["check", "run"]).exits(1).stdout;
     assert!(checked.contains("2 wrong") && checked.contains("scores.jsonl: its content is not what was written"), "{checked}");
     assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
+    // What a table says now is nobody's to show, and neither is an answer.
+    for command in [&["report", "run"][..], &["show", "run"], &["meta", "--scores", "run", "--gold", &data], &["diff", "run", "run"]] {
+        world.run(command).fails_with(&["scores.jsonl is not what the finished run has written: its content", "--resume"]);
+    }
+    std::fs::write(world.path("run/scores.jsonl"), &whole).expect("written");
     world.run(&["show", "run", "s"]).fails_with(&["is damaged: a row is not as it was written", "probity check"]);
     let healed = world.run(&[&run[..], &["--resume"]].concat()).exits(0);
     assert!(healed.stderr.contains("1 kept answer was damaged and asked again: `s/quality/1/"), "{}", healed.stderr);
@@ -135,6 +142,65 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     for command in [&["report", "run"][..], &["show", "run"]] {
         world.run(command).fails_with(&["comparisons.jsonl is not what the finished run has written", "--resume"]);
     }
+}
+
+#[test]
+fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_mended_where_they_can_be() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    let run = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
+    world.run(&run).exits(0);
+    let change = |statement: &str| {
+        let database = rusqlite::Connection::open(world.path("run/answers.sqlite")).expect("opened");
+        database.execute_batch(&format!("PRAGMA foreign_keys = off; {statement}")).expect("changed");
+    };
+    for (statement, why) in [
+        ("DELETE FROM answers WHERE rowid = 1", "its rows are sound, and not those that the run has written"),
+        ("DELETE FROM requests WHERE position = 1", "1 requests, and had 2"),
+        ("DELETE FROM requests; DELETE FROM answers; DELETE FROM models", "0 requests, and had 2"),
+        ("INSERT INTO requests SELECT -1, request, key, seal FROM requests WHERE position = 0", "answers.sqlite: request -1"),
+        ("UPDATE models SET fingerprint = '00'", "answers.sqlite: model 1"),
+    ] {
+        change(statement);
+        let checked = world.run(&["check", "run"]).exits(1).stdout;
+        assert!(checked.contains(why), "{statement}: {checked}");
+        world.run(&[&run[..], &["--resume"]].concat()).exits(0);
+        let checked = world.run(&["check", "run"]).exits(0).stdout;
+        assert!(checked.contains("finished, 4 files, 5 rows"), "{statement}: {checked}");
+    }
+    let manifest = world.read("run/manifest.json");
+    for (changed, why) in [
+        (manifest.replace("\"exact\"", "\"tiles\""), "manifest.json: it is not as it was written"),
+        (manifest[..500].to_owned(), "is not the manifest of a probity run"),
+    ] {
+        std::fs::write(world.path("run/manifest.json"), changed).expect("written");
+        let checked = world.run(&["check", "run"]).exits(1).stdout;
+        assert!(checked.contains(why), "{checked}");
+    }
+    std::fs::remove_file(world.path("run/manifest.json")).expect("removed");
+    let checked = world.run(&["check", "run"]).exits(1).stdout;
+    assert!(checked.contains("manifest.json: it is missing; the answers are there all the same"), "{checked}");
+    let again = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
+    assert!(world.run(&again).exits(0).stderr.contains("2 answers were there already"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_in_the_place_of_shared_answers_is_not_followed_and_a_run_whose_answers_cannot_be_opened_stays() {
+    let world = World::new();
+    let (data, model) = (data(&world), tiny().display().to_string());
+    let victim = world.file("victim", "");
+    std::fs::create_dir(world.path("cache")).expect("created");
+    std::os::unix::fs::symlink(&victim, world.path("cache/answers.sqlite")).expect("linked");
+    let run = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
+    world.run(&[&run[..], &["--cache", "cache"]].concat()).fails_with(&["cache/answers.sqlite is a link, or no regular file"]);
+    assert_eq!(world.read("victim"), "");
+    world.run(&[&run[..], &["--overwrite"]].concat()).exits(0);
+    let summary = world.read("run/summary.json");
+    std::fs::write(world.path("run/answers.sqlite"), "no database, and long enough to be looked at twice".repeat(99)).expect("written");
+    world.run(&[&run[..], &["--resume"]].concat()).fails_with(&["answers.sqlite could not be opened"]);
+    assert_eq!(world.read("run/summary.json"), summary);
+    assert!(world.read("run/manifest.json").contains("\"finished\""));
 }
 
 #[test]

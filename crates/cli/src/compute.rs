@@ -42,7 +42,7 @@ pub(crate) struct ModelOptions {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub(crate) device: DeviceChoice,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
     #[arg(long, value_name = "P", default_value_t = DEFAULT_MIN_MASS, value_parser = probability)]
@@ -114,6 +114,7 @@ impl From<DraftArg> for Drafting {
 }
 
 const DEFAULT_TOKEN_BUDGET: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+const MAX_THREADS: usize = 1024;
 const DEFAULT_SIDE_BY_SIDE: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// An instruction set by its name.
@@ -138,6 +139,12 @@ fn bytes(text: &str) -> Result<u64, String> {
         Ok(number) if number > 0.0 && number.is_finite() => Ok((number * unit) as u64),
         _ => Err("expected a size such as 2GiB".to_owned()),
     }
+}
+
+/// More threads than any machine has processors would wait for one another.
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse::<NonZeroUsize>().ok().filter(|number| number.get() <= MAX_THREADS);
+    number.ok_or_else(|| format!("expected a number from 1 to {MAX_THREADS}"))
 }
 
 fn probability(text: &str) -> Result<f64, String> {

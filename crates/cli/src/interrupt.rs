@@ -37,6 +37,15 @@ pub(crate) fn catch(progress: ProgressArg) {
     }
 }
 
+/// A file that may not grow further is an error with a hint, and not the end of the process.
+pub(crate) fn survive_file_limits() {
+    #[cfg(unix)]
+    // SAFETY: ignoring a signal runs no code of ours; writes beyond the limit fail with an error then.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN)
+    };
+}
+
 /// Those of the signals that are ignored.
 #[cfg(unix)]
 fn ignored() -> Vec<libc::c_int> {

@@ -49,6 +49,7 @@ static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::Counting
 
 /// Runs the command that the process was given.
 pub fn main() -> ExitCode {
+    interrupt::survive_file_limits();
     run(&std::env::args_os().collect::<Vec<_>>())
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_store::{ANSWERS, Answers, Content, Extent, MANIFEST, Manifest, Status, StoreError};
+use probity_store::{ANSWERS, Answers, Extent, MANIFEST, Manifest, Status, StoreError};
 
 use crate::exit::Done;
 use crate::terminal::{print, thousands, visible, visible_line};
@@ -49,11 +49,13 @@ fn check(folder: &Path) -> anyhow::Result<(String, Vec<String>)> {
     let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
     let contents = finished.map(|run| &run.contents);
     for (name, content) in contents.into_iter().flatten() {
-        if let Some(why) = difference(&folder.join(name), content) {
+        if let Some(why) = content.difference(&folder.join(name)) {
             wrong.push(format!("{name}: {why}"));
         }
     }
-    if let Some(name) = finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))) {
+    if let Some(name) =
+        finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name)))
+    {
         wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
     }
     let answers = folder.join(ANSWERS);
@@ -104,17 +106,6 @@ fn has_files_of_a_run(folder: &Path) -> anyhow::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// In what a file is not what it was.
-fn difference(path: &Path, content: &Content) -> Option<String> {
-    match Content::of(path) {
-        Ok(found) if found == *content => None,
-        Ok(found) if found.bytes != content.bytes => Some(format!("{} bytes, and had {}", found.bytes, content.bytes)),
-        Ok(found) if found.sha256 != content.sha256 => Some("its content is not what was written".to_owned()),
-        Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
-        Err(error) => Some(error.to_string()),
-    }
 }
 
 /// Checks every row, and that all are there; how many there are.

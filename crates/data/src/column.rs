@@ -7,6 +7,14 @@ use serde_json::Value;
 
 use crate::rows::Row;
 
+/// Names of columns, of which there may be very many. Asked for membership alone, so their order does not matter.
+pub(crate) type Names<'c> = HashSet<&'c str>;
+
+/// The names in these, for looking up.
+pub(crate) fn names(columns: &[String]) -> Names<'_> {
+    columns.iter().map(String::as_str).collect()
+}
+
 /// The first name that was there before; what has no name may be there often.
 pub(crate) fn repeated(columns: &[String]) -> Option<&str> {
     // Asked for membership alone, so its order does not matter.
@@ -48,12 +56,12 @@ impl Column {
     }
 
     /// The column itself, of these.
-    pub(crate) fn root<'a>(&'a self, columns: &[String]) -> Option<&'a str> {
-        if self.constant.is_none() && columns.contains(&self.name) {
+    pub(crate) fn root<'a>(&'a self, columns: &Names<'_>) -> Option<&'a str> {
+        if self.constant.is_none() && columns.contains(self.name.as_str()) {
             return Some(&self.name);
         }
         match self.steps.first() {
-            Some(Step::Key(key)) if columns.contains(key) => Some(key),
+            Some(Step::Key(key)) if columns.contains(key.as_str()) => Some(key),
             _ => None,
         }
     }

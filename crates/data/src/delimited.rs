@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
-use crate::column::repeated;
+use crate::column::{names, repeated};
 use crate::line_error::LineError;
 use crate::lines::MAX_LINE;
 use crate::rows::Row;
@@ -59,7 +59,8 @@ impl<R: BufRead> Delimited<R> {
 
     /// Gives only these columns.
     pub(crate) fn want(&mut self, columns: &[String]) {
-        self.wanted = self.columns.iter().map(|name| columns.contains(name)).collect();
+        let wanted = names(columns);
+        self.wanted = self.columns.iter().map(|name| wanted.contains(name.as_str())).collect();
     }
 
     fn explain(&mut self, error: &csv::Error) -> LineError {

@@ -11,7 +11,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
-use crate::column::repeated;
+use crate::column::{names, repeated};
 use crate::line_error::{LineError, shown};
 use crate::parquet_footer;
 use crate::rows::Row;
@@ -65,7 +65,8 @@ impl ParquetRows {
 
     /// Decodes only these columns.
     pub(crate) fn want(&mut self, columns: &[String]) {
-        self.wanted.retain(|name| columns.contains(name));
+        let wanted = names(columns);
+        self.wanted.retain(|name| wanted.contains(name.as_str()));
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, LineError> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use probity_lm::nearest;
 
-use crate::column::Column;
+use crate::column::{Column, names};
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
@@ -68,12 +68,13 @@ impl Plan {
             gathers: false,
         };
         let mut scores = Vec::new();
+        let known = columns.map(names);
         for entry in mapping.entries() {
             let column = if entry.constant { Column::constant(&entry.column) } else { Column::new(&entry.column) };
-            if let Some(columns) = columns
+            if let (Some(columns), Some(known)) = (columns, &known)
                 && !column.is_constant()
                 && !matches!(entry.field, Field::PreferenceValue(_))
-                && column.root(columns).is_none()
+                && column.root(known).is_none()
             {
                 return Err(refused(no_column(&entry.field, &entry.column, columns)));
             }
@@ -143,7 +144,8 @@ impl Plan {
 
     /// The columns that are used, of these.
     pub(crate) fn used(&self, columns: &[String]) -> Vec<String> {
-        let mut used: Vec<String> = self.columns().filter_map(|(_, column)| column.root(columns)).map(str::to_owned).collect();
+        let known = names(columns);
+        let mut used: Vec<String> = self.columns().filter_map(|(_, column)| column.root(&known)).map(str::to_owned).collect();
         used.sort_unstable();
         used.dedup();
         used
@@ -405,7 +407,7 @@ pub(crate) fn cell(field: &str, column: &Column, why: impl Into<String>) -> Line
 /// A value that a sample needs is not there.
 fn absent(field: &Field, column: &Column, row: &Row) -> LineError {
     let keys: Vec<String> = row.keys().cloned().collect();
-    if column.root(&keys).is_some() {
+    if column.root(&names(&keys)).is_some() {
         return cell(&field.to_string(), column, "there is no value");
     }
     let near = nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));

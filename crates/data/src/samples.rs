@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use crate::column::Column;
+use crate::column::{Column, names};
 use crate::line_error::LineError;
 use crate::mapping::MapEntry;
 use crate::partial::Partial;
@@ -94,13 +94,14 @@ impl<R: BufRead> MappedSamples<R> {
     /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be said at its end only.
     fn never_seen(&self) -> Option<Item> {
         let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
+        let known = names(&seen);
         let wrong = |entry: &MapEntry| {
             let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());
-            let missing = missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&seen).is_none());
+            let missing = missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&known).is_none());
             missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
-        let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&seen).is_some());
+        let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());
         wrong.extend(leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")));
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
     }

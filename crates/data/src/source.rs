@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::array::items_as_lines;
-use crate::column::Column;
+use crate::column::{Column, Names, names};
 use crate::delimited::Delimited;
 use crate::error::{KEPT, Unit};
 use crate::format::{Format, foreign};
@@ -57,8 +57,9 @@ impl SampleFile {
     pub fn unmapped(&self) -> Vec<String> {
         let Some((seen, used)) = &self.columns else { return Vec::new() };
         let seen: Vec<String> = seen.borrow().iter().cloned().collect();
-        let roots: Vec<&str> = used.iter().filter_map(|column| column.root(&seen)).collect();
-        seen.iter().filter(|name| !roots.contains(&name.as_str())).cloned().collect()
+        let known = names(&seen);
+        let roots: Names<'_> = used.iter().filter_map(|column| column.root(&known)).collect();
+        seen.iter().filter(|name| !roots.contains(name.as_str())).cloned().collect()
     }
 }
 

@@ -241,7 +241,8 @@ fn is_bracketed_verdict(folded: &str) -> bool {
         return false;
     }
     let inside = inside.trim();
-    let is_number = (1..=5).contains(&inside.len()) && inside.split('.').all(|part| (1..=3).contains(&part.len()) && part.chars().all(is_digit));
+    let is_number =
+        (1..=5).contains(&inside.len()) && inside.split('.').all(|part| (1..=3).contains(&part.len()) && part.chars().all(is_digit));
     matches!(inside, "a" | "b" | "c" | "d" | "e" | "tie") || is_number
 }
 

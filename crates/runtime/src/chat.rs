@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use minijinja::machinery::{Token, WhitespaceConfig, tokenize};
 use minijinja::value::Kwargs;
@@ -11,7 +11,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use probity_lm::Message;
 use serde::Serialize;
 
-use crate::contained::{Limits, within};
+use crate::contained::{Limits, NotContained, within};
 
 /// Bytes; templates of real models have some thousands.
 const MAX_TEMPLATE: usize = 64 << 10;
@@ -19,13 +19,18 @@ const MAX_TEMPLATE: usize = 64 << 10;
 const FUEL: u64 = 100_000;
 const MESSAGE_FUEL: u64 = 2_000;
 const MAX_FUEL: u64 = 500_000;
-/// Bytes that a template may write beyond what the messages hold.
-const MAX_WRITTEN: usize = 16 << 20;
+/// Bytes that a template may write beyond what the messages hold; they are tokenized, and real templates write some thousands.
+const MAX_WRITTEN: usize = 1 << 20;
 /// Bytes that the engine may hold meanwhile, and more for each byte of the messages; real templates hold a few copies of them.
 const MAX_HELD: usize = 256 << 20;
 const MAX_HELD_PER_BYTE: usize = 32;
-/// Steps are counted, but one step may walk through all that is held; real templates take milliseconds.
-const MAX_TIME: Duration = Duration::from_secs(15);
+/// Steps are counted, but one step may walk through all that is held; real templates take a millisecond.
+const MAX_TIME: Duration = Duration::from_secs(5);
+/// The time of all chats together: so much, and more for each.
+const TIME_OF_ALL: Duration = Duration::from_secs(10);
+const TIME_OF_EACH: Duration = Duration::from_millis(50);
+/// Characters of what a template says that are told.
+const MAX_TOLD: usize = 1_000;
 /// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression deeper, an instruction
 /// at most one value; for either the deepest recursions take under 2 KiB, in a build without optimisation. Pages never used cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
@@ -58,7 +63,11 @@ pub enum ChatError {
 impl ChatError {
     /// The same, of the template that comes from there.
     fn of(self, path: &Path) -> Self {
-        let told = |why: String| format!("{why}, in {}", path.display());
+        let told = |why: String| {
+            let end = why.char_indices().nth(MAX_TOLD).map(|(end, _)| end);
+            let why = end.map_or(why.clone(), |end| format!("{}…", &why[..end]));
+            format!("{why}, in {}", path.display())
+        };
         match self {
             Self::Missing => Self::Missing,
             Self::Invalid(why) => Self::Invalid(told(why)),
@@ -78,6 +87,16 @@ impl ChatError {
 /// what it writes are bounded, and beyond them it fails. A value that holds itself cannot be made.
 pub struct ChatTemplate {
     parts: Arc<Parts>,
+    spent: Mutex<Spent>,
+}
+
+/// What laying out chats has taken so far.
+#[derive(Default)]
+struct Spent {
+    chats: u32,
+    time: Duration,
+    /// That a limit of time was met: the template would meet it again, chat after chat.
+    over: bool,
 }
 
 struct Parts {
@@ -108,7 +127,10 @@ impl ChatTemplate {
         let limits = Limits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
         let environment = within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
-        Ok(Self { parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec(), path: path.to_owned() }) })
+        Ok(Self {
+            parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec(), path: path.to_owned() }),
+            spent: Mutex::default(),
+        })
     }
 
     /// The template's text.
@@ -134,8 +156,18 @@ impl ChatTemplate {
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
         let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
+        let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
+        let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent().over {
+            return fail("it took far longer than laying out chats takes, and is not asked again".to_owned());
+        }
+        let begun = Instant::now();
         let rendered = within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN));
-        rendered.unwrap_or_else(|limit| Err(ChatError::Failed(limit.to_string()))).map_err(|error| error.of(&self.parts.path))
+        let mut spent = spent();
+        spent.chats += 1;
+        spent.time += begun.elapsed();
+        spent.over = matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
+        rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))
     }
 }
 
@@ -447,9 +479,26 @@ mod tests {
     }
 
     #[test]
+    fn a_template_that_took_too_long_once_is_not_asked_again() {
+        let source = "{% set ns = namespace(s=[1], t=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}";
+        let template = ChatTemplate::new(source, &[], Path::new("chat_template.jinja")).expect("compiles");
+        let first = template.render(&[], true).expect_err("2^60 comparisons").to_string();
+        assert!(first.contains("it is not done after 5 s, in chat_template.jinja"), "{first}");
+        let begun = Instant::now();
+        let second = template.render(&[], true).expect_err("not asked").to_string();
+        assert!(second.contains("is not asked again") && begun.elapsed() < MAX_TIME / 2, "{second}");
+    }
+
+    #[test]
+    fn what_a_template_raises_is_told_as_far_as_anyone_reads() {
+        let raised = render("{{ raise_exception('x' * 900000) }}", &[]).expect_err("raised").to_string();
+        assert!(raised.len() < 2 * MAX_TOLD && raised.contains("xx…, in chat_template.jinja"), "{raised}");
+    }
+
+    #[test]
     fn what_a_template_writes_is_bounded() {
         let endless = render("{% for i in range(6000) %}{{ 'x' * 1000000 }}{% endfor %}", &[]);
-        assert!(matches!(endless, Err(ChatError::Failed(why)) if why.contains("16 MiB")));
+        assert!(matches!(endless, Err(ChatError::Failed(why)) if why.contains("1 MiB")));
         let long = "y".repeat(MAX_WRITTEN + 1);
         assert_eq!(render("{{ messages[0].content }}", &[(Role::User, &long)]), Ok(long));
     }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::encoder::Encoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{Format, Located};
+use crate::side_file;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::unique_keys::refuse_repeated_keys;
 use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
@@ -324,7 +325,7 @@ impl WeightSource for Checked<'_> {
 fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
-    let text = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
+    let text = side_file::read(&path).map_err(|error| fail(error.to_string()))?;
     let config: Value =
         refuse_repeated_keys(&text).and_then(|()| serde_json::from_slice(&text)).map_err(|error| fail(error.to_string()))?;
     // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.

@@ -76,13 +76,17 @@ impl Reader<'_> {
     }
 
     fn refuse_unknown(&self, honoured: &[&str]) -> Result<(), WeightsError> {
-        let neutral = |value: &Value| value.as_f64() == Some(0.0) || matches!(value, Value::Bool(false));
+        // What all of these models are unless they say otherwise; of all else nothing is.
+        let neutral = |name: &str, value: &Value| match name {
+            "attention.causal" => matches!(value, Value::Bool(true)),
+            _ => value.as_f64() == Some(0.0) || matches!(value, Value::Bool(false)),
+        };
         let prefix = format!("{}.", self.architecture);
         let unknown = self
             .file
             .metadata()
             .iter()
-            .find(|(key, value)| key.strip_prefix(&prefix).is_some_and(|name| !honoured.contains(&name)) && !neutral(value));
+            .find(|(key, value)| key.strip_prefix(&prefix).is_some_and(|name| !honoured.contains(&name) && !neutral(name, value)));
         match unknown {
             Some((key, _)) => Err(self.file.metadata_error(key, "this setting of the model is not honoured, so results would be wrong")),
             None => Ok(()),

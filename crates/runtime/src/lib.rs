@@ -15,6 +15,7 @@ mod plan;
 mod progress;
 mod rehearsal;
 mod score;
+mod side_file;
 mod text_model;
 mod threads;
 pub mod tokenizer;

@@ -9,8 +9,8 @@ use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescrip
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
@@ -211,6 +211,11 @@ pub struct Named<'a> {
 impl Answers {
     /// Opens the database at `path`, or makes one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        // What stands in its place may be anybody's.
+        match path.symlink_metadata() {
+            Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
+            _ => {}
+        }
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(path)?;
             prepare(&connection)?;
@@ -243,6 +248,9 @@ impl Answers {
 
     /// Opens a database that is there, to read alone: also from a medium that cannot be written to.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(StoreError::NoFile { path: path.to_owned() });
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open_with_flags(path, flags)?;
@@ -287,12 +295,22 @@ impl Answers {
         let parts = [fingerprint.as_str(), precision, device, version, settings];
         let add = || -> rusqlite::Result<i64> {
             let [fingerprint, precision, device, version, settings] = parts;
+            let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = ?4 AND settings = ?5";
+            let parts = params![fingerprint, precision, device, version, settings];
+            let id = || self.connection.query_row(find, parts, |row| row.get::<_, i64>(0));
+            if id().optional()?.is_none() {
+                // Where one model's row was damaged it was this one's: keys of answers depend on what the model is, and not on its row.
+                let heal = format!(
+                    "UPDATE models SET fingerprint = ?1, precision = ?2, device = ?3, version = ?4, settings = ?5
+                     WHERE (SELECT count(*) FROM models AS m WHERE seal <> {MODEL_SEAL}) = 1 AND id = (SELECT id FROM models AS m WHERE seal <> {MODEL_SEAL})"
+                );
+                self.connection.execute(&heal, parts)?;
+            }
             // The last words heal a description that was damaged.
             let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
                 ON CONFLICT DO UPDATE SET description = excluded.description";
             self.connection.execute(add, params![fingerprint, precision, device, version, settings, text])?;
-            let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = ?4 AND settings = ?5";
-            let id = self.connection.query_row(find, params![fingerprint, precision, device, version, settings], |row| row.get(0))?;
+            let id = id()?;
             self.connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE id = ?1"), [id])?;
             Ok(id)
         };
@@ -370,7 +388,7 @@ impl Answers {
 
     /// Forgets the requests from that place on: those of a longer run that was here before. Their answers stay.
     pub fn forget_requests_from(&self, position: usize) -> Result<(), StoreError> {
-        let forget = self.connection.execute("DELETE FROM requests WHERE position >= ?1", [position as i64]);
+        let forget = self.connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
         forget.map_err(StoreError::database("written", &self.path))?;
         Ok(())
     }
@@ -529,7 +547,8 @@ pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlit
 
 /// Tables, indexes, views and triggers of a database: what kind, what name, and how it was made.
 fn objects(connection: &Connection, database: &str) -> rusqlite::Result<Vec<[String; 3]>> {
-    let mut find = connection.prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
+    let mut find =
+        connection.prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
     find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
 }
 

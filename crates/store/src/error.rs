@@ -103,6 +103,12 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// Where the database of answers should be there is something else.
+    #[error("{} is a link, or no regular file, and is not opened\n\nhint: remove it, or give another folder", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The database's pages do not hang together.
     #[error("{} is broken: {why}\n\nhint: give a new folder, or begin anew with --overwrite; what the run has written beside it is as it was", path.display())]
     BrokenPages {

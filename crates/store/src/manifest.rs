@@ -166,6 +166,7 @@ pub struct Content {
 impl Content {
     /// Of the file as it is.
     pub fn of(path: &Path) -> io::Result<Self> {
+        regular(path)?;
         let mut file = fs::File::open(path)?;
         let (mut hasher, mut rows, mut bytes) = (Sha256::new(), 0, 0);
         let mut buffer = vec![0; 1 << 16];
@@ -185,6 +186,24 @@ impl Content {
         let sha256 = format!("{:x}", hasher.finalize());
         Ok(Self { rows: is_table.then_some(rows), bytes, sha256 })
     }
+}
+
+impl Content {
+    /// In what a file differs from this; `None` where it does not.
+    pub fn difference(&self, path: &Path) -> Option<String> {
+        match Self::of(path) {
+            Ok(found) if found == *self => None,
+            Ok(found) if found.bytes != self.bytes => Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes)),
+            Ok(found) if found.sha256 != self.sha256 => Some("its content is not what was written".to_owned()),
+            Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// An error where there is no regular file: opening a pipe waits for whoever writes to it.
+fn regular(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.is_file() { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
 }
 
 /// How a run stands.
@@ -277,7 +296,11 @@ impl Manifest {
     /// The manifest of the run in that folder.
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join(MANIFEST);
-        let bytes = match fs::read(&path) {
+        let whole = || {
+            regular(&path)?;
+            fs::read(&path)
+        };
+        let bytes = match whole() {
             Ok(bytes) => bytes,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Err(StoreError::NoRun { path: folder.to_owned() });
@@ -287,18 +310,16 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is missing or of another length. For what
-    /// the files hold see [`Content::of`].
+    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is missing or does not hold what was
+    /// written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         if self.status != Status::Finished {
             return Ok(());
         }
         for (name, content) in &self.contents {
             let path = folder.join(name);
-            match fs::metadata(&path).map(|found| found.len()) {
-                Ok(bytes) if bytes == content.bytes => {}
-                Ok(bytes) => return Err(StoreError::Incomplete { path, why: format!("it has {bytes} bytes, and had {}", content.bytes) }),
-                Err(error) => return Err(StoreError::Incomplete { path, why: error.to_string() }),
+            if let Some(why) = content.difference(&path) {
+                return Err(StoreError::Incomplete { path, why });
             }
         }
         let Some(answers) = &self.answers else { return Ok(()) };

@@ -382,7 +382,9 @@ mod tests {
         assert!(std::fs::read(&strangers).expect("there") == before, "a stranger's database stays as it is");
         rusqlite::Connection::open(folder.path().join("d.sqlite")).expect("made");
         drop(Answers::open(&folder.path().join("d.sqlite")).expect("opened"));
-        rusqlite::Connection::open(folder.path().join("d.sqlite")).and_then(|other| other.execute_batch("CREATE TABLE t (x)")).expect("added");
+        rusqlite::Connection::open(folder.path().join("d.sqlite"))
+            .and_then(|other| other.execute_batch("CREATE TABLE t (x)"))
+            .expect("added");
         assert!(matches!(Answers::open(&folder.path().join("d.sqlite")), Err(StoreError::Foreign { .. })));
     }
 

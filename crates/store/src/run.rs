@@ -240,6 +240,9 @@ const LOCK: &str = ".lock";
 
 fn lock(path: &Path) -> Result<File, StoreError> {
     let at = path.join(LOCK);
+    if at.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(StoreError::NoFile { path: at });
+    }
     let mut options = File::options();
     restrict(options.create(true).truncate(false).write(true), Access::Private);
     let file = options.open(&at).map_err(StoreError::io("created", &at))?;
@@ -531,7 +534,9 @@ mod tests {
         let error = manifest.check_files(&path).expect_err("gone").to_string();
         assert!(error.contains("summary.json is not what the finished run has written") && error.contains("--resume"), "{error}");
         fs::write(path.join(SUMMARY), "2\n").expect("written");
-        Connection::open(path.join(ANSWERS)).and_then(|database| database.execute_batch("PRAGMA foreign_keys = off; INSERT INTO requests VALUES (0, 'a', x'00', x'00')")).expect("added");
+        Connection::open(path.join(ANSWERS))
+            .and_then(|database| database.execute_batch("PRAGMA foreign_keys = off; INSERT INTO requests VALUES (0, 'a', x'00', x'00')"))
+            .expect("added");
         let error = manifest.check_files(&path).expect_err("one too many").to_string();
         assert!(error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"), "{error}");
     }

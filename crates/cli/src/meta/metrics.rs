@@ -58,6 +58,9 @@ impl Metrics {
                     "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a method that scores"
                 );
             }
+            if let Ok(run) = Manifest::read(path) {
+                run.check_files(path)?;
+            }
             files.push(of_table(read_scores(&file)?, &own_name(&file)));
         }
         // A name that several files have is told apart by the file.

@@ -10,6 +10,7 @@ use super::check;
 use super::pipeline::Engine;
 use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, pretokenizers};
 use crate::contained::{Limits, within};
+use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
 
 /// Bytes; the largest of real models have some forty millions.
@@ -79,7 +80,7 @@ impl Tokenizer {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TokenizerError> {
-    std::fs::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), why: source.to_string() })
+    side_file::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), why: source.to_string() })
 }
 
 /// The JSON file of that name in `folder`, where it is there.
@@ -109,7 +110,8 @@ fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToke
     let mut given: Vec<u32> = eos.into_iter().collect();
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
-            given.extend(ids(&json["eos_token_id"]));
+            let malformed = |why: String| TokenizerError::Malformed { path: folder.join(name), why };
+            given.extend(ids(&json["eos_token_id"]).map_err(malformed)?);
         }
     }
     let chat_template = read_template(folder, &config)?;
@@ -121,12 +123,16 @@ fn token_content(json: &Json) -> Option<&str> {
     json.as_str().or_else(|| json["content"].as_str())
 }
 
-/// One id or a list of them.
-fn ids(json: &Json) -> Vec<u32> {
-    let id = |json: &Json| json.as_u64().and_then(|id| u32::try_from(id).ok());
+/// One id or a list of them; none where there is nothing.
+fn ids(json: &Json) -> Result<Vec<u32>, String> {
+    let id = |json: &Json| {
+        let id = json.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| format!("`eos_token_id` is {json}, and must be a token's id or a list of such"))
+    };
     match json {
-        Json::Array(list) => list.iter().filter_map(id).collect(),
-        single => id(single).into_iter().collect(),
+        Json::Null => Ok(Vec::new()),
+        Json::Array(list) => list.iter().map(id).collect(),
+        single => id(single).map(|id| vec![id]),
     }
 }
 

@@ -16,6 +16,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{SafetensorsFiles, WeightsError, check_finite};
+use crate::side_file;
 
 /// The adapter's configuration and weights.
 const CONFIG: &str = "adapter_config.json";
@@ -244,7 +245,7 @@ const SILENT: [&str; 16] = [
 
 /// The rank, and what the product of an adapter's matrices is multiplied by.
 fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
-    let text = std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+    let text = side_file::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
     let parsed: Result<Map<String, Value>, _> = serde_json::from_slice(&text);
     let fail = |why: String, hint| AdapterError::Config { path: path.to_owned(), why, hint };
     let broken = "an adapter is a folder that PEFT's save_pretrained wrote";

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
+use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
 
 type Owner = Arc<dyn Memory>;
@@ -117,7 +118,7 @@ impl SafetensorsFiles {
     }
 
     fn open_index(path: &Path) -> Result<Self, WeightsError> {
-        let text = std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+        let text = side_file::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
         let index = ShardIndex::parse(path, &text)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut files = Self { path: path.to_owned(), files: Vec::new(), entries: BTreeMap::new() };

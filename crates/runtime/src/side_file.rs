@@ -1,0 +1,40 @@
+//! The small files beside a model's weights, which come with it and are not trusted.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// Bytes; the largest index of a real model has some ten million.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The whole file. What is no regular file (a pipe may never end) and what is far too large is refused.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Opened only where it is one: opening a pipe waits for whoever writes to it.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes > MAX_BYTES {
+        return Err(io::Error::other(format!("it has {} MiB; {} are allowed", bytes >> 20, MAX_BYTES >> 20)));
+    }
+    let mut content = Vec::with_capacity(bytes as usize);
+    file.take(MAX_BYTES).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_or_is_far_too_large_is_refused_before_it_is_read() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("config.json");
+        File::create(&path).and_then(|file| file.set_len(20 << 30)).expect("a file of holes");
+        assert!(read(&path).expect_err("too large").to_string().contains("it has 20480 MiB; 256 are allowed"));
+        assert!(read(folder.path()).expect_err("a folder").to_string().contains("no regular file"));
+        std::fs::write(&path, "{}").expect("written");
+        assert_eq!(read(&path).expect("readable"), b"{}");
+    }
+}
