@@ -185,8 +185,15 @@ const FIRST_ROW: u64 = 16 << 20;
 /// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
 fn with_first_row(mut reader: Box<dyn BufRead>) -> Box<dyn BufRead> {
     let mut start = Vec::new();
-    // Who reads on meets what failed here.
-    while start.trim_ascii().is_empty() && reader.by_ref().take(FIRST_ROW).read_until(b'\n', &mut start).is_ok_and(|read| read > 0) {}
+    loop {
+        let before = start.len();
+        // Who reads on meets what failed here.
+        let read = reader.by_ref().take(FIRST_ROW - before as u64).read_until(b'\n', &mut start).unwrap_or(0);
+        // Blank lines before the first row, as far as anyone would leave some.
+        if read == 0 || !start[before..].trim_ascii().is_empty() || start.len() as u64 >= FIRST_ROW {
+            break;
+        }
+    }
     if start.trim_ascii_start().starts_with(b"[") {
         let _ = reader.by_ref().take(FIRST_ROW).read_to_end(&mut start);
     }
