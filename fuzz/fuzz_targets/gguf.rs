@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(file) = GgufFile::from_bytes(Path::new("fuzzed.gguf"), data.to_vec()) else { return };
     for name in file.names() {
         if let Ok(tensor) = file.tensor(&name) {
-            let _ = check_finite(&name, &tensor);
+            let _ = check_finite(Path::new("f"), &name, &tensor);
         }
     }
     let _ = gguf_config(&file);

@@ -305,7 +305,7 @@ struct Checked<'a> {
 impl WeightSource for Checked<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let tensor = self.source.tensor(name)?;
-        self.taken.borrow_mut().entry(name.to_owned()).or_insert_with(|| check_finite(name, &tensor));
+        self.taken.borrow_mut().entry(name.to_owned()).or_insert_with(|| check_finite(&self.source.path(), name, &tensor));
         Ok(tensor)
     }
 

@@ -369,7 +369,7 @@ fn read_all(bytes: Vec<u8>) {
             let rows: usize = tensor.shape[..tensor.shape.len() - 1].iter().product();
             let row = tensor.weight_type.row_bytes(tensor.shape[tensor.shape.len() - 1]).expect("whole blocks");
             assert_eq!(tensor.bytes.len(), rows * row);
-            let _ = probity_runtime::weights::check_finite(&name, &tensor);
+            let _ = probity_runtime::weights::check_finite(std::path::Path::new("f.gguf"), &name, &tensor);
         }
     }
     let _ = gguf_config(&file);

@@ -2,6 +2,8 @@
 
 use probity_kernels::WeightType;
 use probity_models::RawTensor;
+use std::path::Path;
+
 use rayon::prelude::*;
 
 use super::WeightsError;
@@ -12,7 +14,7 @@ const BLOCKS_PER_TASK: usize = 1 << 16;
 /// Fails at the first element that is infinite or not a number: floats are all looked at, of quantised tensors the scales and minima.
 ///
 /// One pass over the bytes on all threads of the current pool, about as fast as memory delivers them.
-pub fn check_finite(name: &str, tensor: &RawTensor) -> Result<(), WeightsError> {
+pub fn check_finite(path: &Path, name: &str, tensor: &RawTensor) -> Result<(), WeightsError> {
     let weight_type = tensor.weight_type;
     let bytes: &[u8] = &tensor.bytes;
     let block_bytes = weight_type.block_bytes();
@@ -23,7 +25,8 @@ pub fn check_finite(name: &str, tensor: &RawTensor) -> Result<(), WeightsError> 
     match first_bad {
         None => Ok(()),
         Some((block, found)) => {
-            Err(WeightsError::NotFinite { name: name.to_owned(), weight_type, index: block * weight_type.block_len(), found })
+            let (path, name, index) = (path.to_owned(), name.to_owned(), block * weight_type.block_len());
+            Err(WeightsError::NotFinite { path, name, weight_type, index, found })
         }
     }
 }
@@ -94,7 +97,7 @@ mod tests {
     }
 
     fn bad_index(weight_type: WeightType, bytes: Vec<u8>) -> Option<usize> {
-        match check_finite("t", &tensor(weight_type, bytes)) {
+        match check_finite(Path::new("f"), "t", &tensor(weight_type, bytes)) {
             Ok(()) => None,
             Err(WeightsError::NotFinite { index, .. }) => Some(index),
             Err(other) => panic!("unexpected {other}"),

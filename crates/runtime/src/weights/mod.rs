@@ -50,9 +50,12 @@ pub enum WeightsError {
     },
     /// A weight is no number.
     #[error(
-        "tensor `{name}` holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's"
+        "tensor `{name}` in {} holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's",
+        path.display()
     )]
     NotFinite {
+        /// The file or folder.
+        path: PathBuf,
         /// The tensor.
         name: String,
         /// Its type.
