@@ -50,7 +50,22 @@ static ALLOCATOR: probity_runtime::CountingAllocator = probity_runtime::Counting
 /// Runs the command that the process was given.
 pub fn main() -> ExitCode {
     interrupt::survive_file_limits();
+    make_pool();
     run(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// Makes the pool that metrics and checks of weights run on. Where the system has no threads for it, the process does their work itself; made at its
+/// first use, the pool would end the process.
+fn make_pool() {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // A pool that could not be made is never tried again, so whether there are threads is tried before.
+    let tried = std::thread::scope(|scope| {
+        (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop))
+    });
+    let pool = rayon::ThreadPoolBuilder::new();
+    let pool = if tried.is_ok() { pool } else { pool.num_threads(1).use_current_thread() };
+    // An error here is one at its first use.
+    let _ = pool.build_global();
 }
 
 fn run(arguments: &[OsString]) -> ExitCode {
