@@ -21,6 +21,7 @@ use crate::metrics::models::load;
 use crate::plan::{Plan, Stage};
 use crate::problems::Problems;
 use crate::progress::Reporter;
+use crate::verify::wrong_with;
 
 /// A stage that can run, as far as can be told.
 pub(crate) struct Ready<'a> {
@@ -180,9 +181,7 @@ impl<'a> Checker<'a> {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
         let same_data = data["sha256"].is_string() && earlier.info.arguments_in_force["data"] == *data;
-        let there =
-            || earlier.files.iter().filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).all(|name| out.join(name).is_file());
-        Ok(earlier.status == Status::Finished && same_data && there())
+        Ok(earlier.status == Status::Finished && same_data && wrong_with(out)?.1.is_empty())
     }
 }
 

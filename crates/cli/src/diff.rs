@@ -76,7 +76,8 @@ impl DiffArgs {
         };
         print(&format!("{says}\n{counts}\n\n{}", settings(&first, &second)))?;
         if overlap.differ == 0 {
-            return Ok(Done::Success);
+            // Runs that share no question are not the same.
+            return Ok(if overlap.both == 0 { Done::Differs } else { Done::Success });
         }
         print(&tally.text(overlap.both, overlap.differ, self.top))?;
         Ok(Done::Differs)

@@ -38,7 +38,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
         return ExitCode::SUCCESS;
     }
     let (text, code) = if was_interrupted(&error) {
-        ("interrupted; what was finished is kept".to_owned(), INTERRUPTED)
+        ("interrupted; what was written is kept".to_owned(), INTERRUPTED)
     } else {
         (message(error.as_ref()), ERROR)
     };

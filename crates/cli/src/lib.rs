@@ -59,9 +59,8 @@ pub fn main() -> ExitCode {
 fn make_pool() {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A pool that could not be made is never tried again, so whether there are threads is tried before.
-    let tried = std::thread::scope(|scope| {
-        (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop))
-    });
+    let tried =
+        std::thread::scope(|scope| (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop)));
     let pool = rayon::ThreadPoolBuilder::new();
     let pool = if tried.is_ok() { pool } else { pool.num_threads(1).use_current_thread() };
     // An error here is one at its first use.

@@ -53,11 +53,13 @@ pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
     manifest.check_files(run)?;
     let path = run.join(ANSWERS);
-    anyhow::ensure!(
-        path.exists(),
-        "{} holds no answers\n\nhint: it was run with --no-store or by an older version; run it again with --overwrite",
-        run.display()
-    );
+    if !path.exists() {
+        let hint = match (manifest.info.command.as_str(), manifest.info.model.is_null()) {
+            (command, true) => format!("`{command}` asks no model, so there are no questions; probity report shows its figures"),
+            _ => "it was run with --no-store or by an older version; run it again with --overwrite".to_owned(),
+        };
+        anyhow::bail!("{} holds no answers\n\nhint: {hint}", run.display());
+    }
     Ok((manifest, Answers::open_read_only(&path)?))
 }
 

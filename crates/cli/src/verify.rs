@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use probity_store::{ANSWERS, Answers, Extent, MANIFEST, Manifest, Status, StoreError};
 
-use crate::exit::Done;
+use crate::exit::{Done, message};
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -15,8 +15,9 @@ Check that a run's folder is as it was written: the manifest by its seal, the fi
 all together.
 
 Of a run that is not finished there are answers alone to check: its other files follow from them. A folder of shared answers (--cache) is checked too.
-Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with --resume: answers that fail their
-check are asked again, and all other files are written anew.";
+Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with --resume, which is printed:
+answers that fail their check are asked again, and all other files are written anew. Where the manifest is lost, or the database cannot be opened, a new
+folder is needed; answers that can be read are taken over with --cache and the old one.";
 
 /// Options of `check`.
 #[derive(Debug, Args)]
@@ -30,20 +31,49 @@ impl CheckArgs {
     pub(crate) fn run(self) -> anyhow::Result<Done> {
         let mut whole = true;
         for folder in &self.folder {
-            let (said, wrong) = check(folder)?;
+            let (said, wrong) = wrong_with(folder).unwrap_or_else(|error| ("no run".to_owned(), vec![message(error.as_ref())]));
             whole &= wrong.is_empty();
+            let mut is_damaged = false;
             let state = if wrong.is_empty() { "as it was written".to_owned() } else { format!("{} wrong", thousands(wrong.len() as u64)) };
             print(&format!("{}: {state}; {said}", visible_line(&folder.display().to_string())))?;
             for one in wrong {
-                print(&format!("  {}", visible(&one)))?;
+                print(&format!("  {}", visible(&one).replace('\n', "\n  ")))?;
+                is_damaged = true;
+            }
+            if let Some(command) = Manifest::read(folder).ok().filter(|_| is_damaged).and_then(|run| again(&run, folder)) {
+                print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
             }
         }
         Ok(if whole { Done::Success } else { Done::Differs })
     }
 }
 
+/// The command that goes on with a run, where the arguments that it was given say what it is.
+fn again(run: &Manifest, folder: &Path) -> Option<String> {
+    let given = &run.info.arguments_given;
+    let kept = given.iter().filter(|argument| !matches!(argument.as_str(), "--overwrite" | "--resume"));
+    let mut words: Vec<String> = kept.map(|argument| quoted(argument)).collect();
+    // A run without a folder of its own has one by its time.
+    if run.info.recipe.is_none() && !given.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
+        words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
+    }
+    let can_resume = run.info.command != "demo" && !run.info.model.is_null();
+    words.push(if can_resume { "--resume" } else { "--overwrite" }.to_owned());
+    (!given.is_empty()).then(|| format!("probity {}", words.join(" ")))
+}
+
+/// As a shell reads it.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', "'\\''"))
+    }
+}
+
 /// What was looked at, and what is wrong with it.
-fn check(folder: &Path) -> anyhow::Result<(String, Vec<String>)> {
+pub(crate) fn wrong_with(folder: &Path) -> anyhow::Result<(String, Vec<String>)> {
     let mut wrong = Vec::new();
     let manifest = manifest(folder, &mut wrong)?;
     let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);

@@ -148,16 +148,17 @@ impl Flags {
         }
         let lines = quoted.lines();
         if lines > 0 {
-            let what = if lines == 1 { "1 line of the data reads" } else { &format!("{lines} lines of the data read") };
+            let what =
+                if lines == 1 { "1 line of the data could pass" } else { &format!("{lines} different lines of the data could pass") };
             let of = if altered > 0 { format!("; {} such lines", candidates_have(altered)) } else { String::new() };
-            shown.note(format!(
-                "{what} like the prompt's own or hold a verdict; prompts show them with `> ` before the line, and [[ of a verdict as [ [{of}"
-            ));
+            shown.note(format!("{what} for the prompt's own, or for a verdict, and prompts show them as quotations{of}"));
         }
         if speaking > 0 {
             let who =
                 if speaking == 1 { "1 candidate speaks about its".to_owned() } else { format!("{speaking} candidates speak about their") };
-            shown.note(format!("{who} own judgement, which may sway a judge; see docs/text-flags.md"));
+            shown.note(format!(
+                "{who} own judgement, which may sway a judge; no score was changed for it (--text-flags off looks for none)"
+            ));
         }
         if altered.max(speaking) > SHOWN {
             shown.note(format!("the first {SHOWN} are shown; summary.json names up to {NAMED}"));

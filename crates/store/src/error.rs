@@ -5,12 +5,20 @@ use std::path::PathBuf;
 
 use rusqlite::ErrorCode;
 
+use crate::MANIFEST;
+
 /// Why a run folder or a table could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder holds something, and no run of ours.
     #[error("{} is not empty and holds no probity run, so nothing is written there\n\nhint: give a new folder, --out {}-probity", path.display(), path.display())]
     NotOurs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds answers, and not the manifest of the run that has them.
+    #[error("{} holds answers, and its {MANIFEST} is lost or damaged\n\nhint: the answers are not lost; a new run takes them: --out {}-again --cache {}", path.display(), path.display(), path.display())]
+    LostManifest {
         /// The folder.
         path: PathBuf,
     },

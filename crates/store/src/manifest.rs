@@ -196,6 +196,7 @@ impl Content {
             Ok(found) if found.bytes != self.bytes => Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes)),
             Ok(found) if found.sha256 != self.sha256 => Some("its content is not what was written".to_owned()),
             Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some("it is missing".to_owned()),
             Err(error) => Some(error.to_string()),
         }
     }
@@ -324,6 +325,9 @@ impl Manifest {
         }
         let Some(answers) = &self.answers else { return Ok(()) };
         let path = folder.join(ANSWERS);
+        if !path.exists() {
+            return Err(StoreError::Incomplete { path, why: "it is missing".to_owned() });
+        }
         let requests = Answers::open_read_only(&path)?.count_requests()?;
         if requests == answers.requests {
             return Ok(());

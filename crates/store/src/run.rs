@@ -291,6 +291,9 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
     }
     match Manifest::read(path) {
         Ok(manifest) => Ok(Some(manifest)),
+        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) if path.join(ANSWERS).is_file() => {
+            Err(StoreError::LostManifest { path: path.to_owned() })
+        }
         Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) => Err(StoreError::NotOurs { path: path.to_owned() }),
         Err(error) => Err(error),
     }

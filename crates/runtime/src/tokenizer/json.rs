@@ -159,7 +159,11 @@ fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>,
             let default = named.iter().find(|entry| entry["name"] == "default").or_else(|| named.first());
             default.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
         }
-        _ => None,
+        Json::Null => None,
+        other => {
+            let why = format!("`chat_template` is {other}, and must be a text or a list of templates with names");
+            return Err(TokenizerError::Malformed { path: folder.join("tokenizer_config.json"), why });
+        }
     };
     Ok(text.map(|text| TemplateSource { text, path: folder.join("tokenizer_config.json") }))
 }

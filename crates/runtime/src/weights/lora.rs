@@ -73,7 +73,11 @@ impl Adapter {
         let changes = changes(&weights, &path)?;
         let adapter = Self { folder: folder.to_owned(), weights, rank, scale, changes };
         for name in adapter.changes.values().flatten() {
-            check_finite(&adapter.weights.path(), name, &adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error.to_string()))?)?;
+            check_finite(
+                &adapter.weights.path(),
+                name,
+                &adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error.to_string()))?,
+            )?;
         }
         Ok(adapter)
     }
