@@ -21,7 +21,7 @@ use crate::metrics::models::load;
 use crate::plan::{Plan, Stage};
 use crate::problems::Problems;
 use crate::progress::Reporter;
-use crate::verify::wrong_with;
+use crate::verify::Checked;
 
 /// A stage that can run, as far as can be told.
 pub(crate) struct Ready<'a> {
@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
         let same_data = data["sha256"].is_string() && earlier.info.arguments_in_force["data"] == *data;
-        Ok(earlier.status == Status::Finished && same_data && wrong_with(out)?.1.is_empty())
+        Ok(earlier.status == Status::Finished && same_data && Checked::of(out)?.wrong.is_empty())
     }
 }
 

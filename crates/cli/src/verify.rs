@@ -31,16 +31,16 @@ impl CheckArgs {
     pub(crate) fn run(self) -> anyhow::Result<Done> {
         let mut whole = true;
         for folder in &self.folder {
-            let (said, wrong) = wrong_with(folder).unwrap_or_else(|error| ("no run".to_owned(), vec![message(error.as_ref())]));
+            let checked = Checked::of(folder);
+            let Checked { said, wrong } =
+                checked.unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(error.as_ref())] });
             whole &= wrong.is_empty();
-            let mut is_damaged = false;
             let state = if wrong.is_empty() { "as it was written".to_owned() } else { format!("{} wrong", thousands(wrong.len() as u64)) };
             print(&format!("{}: {state}; {said}", visible_line(&folder.display().to_string())))?;
-            for one in wrong {
-                print(&format!("  {}", visible(&one).replace('\n', "\n  ")))?;
-                is_damaged = true;
+            for one in &wrong {
+                print(&format!("  {}", visible(one).replace('\n', "\n  ")))?;
             }
-            if let Some(command) = Manifest::read(folder).ok().filter(|_| is_damaged).and_then(|run| again(&run, folder)) {
+            if let Some(command) = Manifest::read(folder).ok().filter(|_| !wrong.is_empty()).and_then(|run| again(&run, folder)) {
                 print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
             }
         }
@@ -51,14 +51,19 @@ impl CheckArgs {
 /// The command that goes on with a run, where the arguments that it was given say what it is.
 fn again(run: &Manifest, folder: &Path) -> Option<String> {
     let given = &run.info.arguments_given;
+    let is = |name: &str| given.iter().any(|argument| argument == name);
     let kept = given.iter().filter(|argument| !matches!(argument.as_str(), "--overwrite" | "--resume"));
     let mut words: Vec<String> = kept.map(|argument| quoted(argument)).collect();
-    // A run without a folder of its own has one by its time.
-    if run.info.recipe.is_none() && !given.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
+    // The demo replaces what it did before, and a recipe knows its folders.
+    let is_demo = given.first().is_some_and(|command| command == "demo");
+    if !is_demo && run.info.recipe.is_none() && !is("--out") && !given.iter().any(|argument| argument.starts_with("--out=")) {
+        // Its folder was called by the time.
         words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
     }
-    let can_resume = run.info.command != "demo" && !run.info.model.is_null();
-    words.push(if can_resume { "--resume" } else { "--overwrite" }.to_owned());
+    if !is_demo {
+        let keeps_answers = !run.info.model.is_null() && !is("--no-store");
+        words.push(if keeps_answers { "--resume" } else { "--overwrite" }.to_owned());
+    }
     (!given.is_empty()).then(|| format!("probity {}", words.join(" ")))
 }
 
@@ -73,38 +78,46 @@ fn quoted(argument: &str) -> String {
 }
 
 /// What was looked at, and what is wrong with it.
-pub(crate) fn wrong_with(folder: &Path) -> anyhow::Result<(String, Vec<String>)> {
-    let mut wrong = Vec::new();
-    let manifest = manifest(folder, &mut wrong)?;
-    let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
-    let contents = finished.map(|run| &run.contents);
-    for (name, content) in contents.into_iter().flatten() {
-        if let Some(why) = content.difference(&folder.join(name)) {
-            wrong.push(format!("{name}: {why}"));
+pub(crate) struct Checked {
+    said: String,
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Checked {
+    /// Looks at everything. An error where there is neither a run nor answers.
+    pub(crate) fn of(folder: &Path) -> anyhow::Result<Self> {
+        let mut wrong = Vec::new();
+        let manifest = manifest(folder, &mut wrong)?;
+        let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
+        let contents = finished.map(|run| &run.contents);
+        for (name, content) in contents.into_iter().flatten() {
+            if let Some(why) = content.difference(&folder.join(name)) {
+                wrong.push(format!("{name}: {why}"));
+            }
         }
+        if let Some(name) =
+            finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name)))
+        {
+            wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
+        }
+        let answers = folder.join(ANSWERS);
+        let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
+        let rows = match (answers.exists(), Answers::open_read_only(&answers)) {
+            (false, _) if listed => {
+                wrong.push(format!("{ANSWERS}: it is missing"));
+                0
+            }
+            (false, _) => 0,
+            (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
+            (true, Err(error)) => {
+                wrong.push(error.to_string());
+                0
+            }
+        };
+        let status = manifest.as_ref().map_or("answers", |run| run.status.name());
+        let files = contents.map_or(0, BTreeMap::len);
+        Ok(Self { said: format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong })
     }
-    if let Some(name) =
-        finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name)))
-    {
-        wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
-    }
-    let answers = folder.join(ANSWERS);
-    let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
-    let rows = match (answers.exists(), Answers::open_read_only(&answers)) {
-        (false, _) if listed => {
-            wrong.push(format!("{ANSWERS}: it is missing"));
-            0
-        }
-        (false, _) => 0,
-        (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
-        (true, Err(error)) => {
-            wrong.push(error.to_string());
-            0
-        }
-    };
-    let status = manifest.as_ref().map_or("answers", |run| run.status.name());
-    let files = contents.map_or(0, BTreeMap::len);
-    Ok((format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong))
 }
 
 /// The manifest; absent of answers that runs share, which have none, and where it is lost.

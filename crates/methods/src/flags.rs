@@ -84,8 +84,9 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     },
 ];
 
-/// Keys of a verdict as JSON.
+/// The name of the pattern that is no words.
 const VERDICT: &str = "verdict";
+/// Keys of a verdict as JSON.
 const KEYS: [&str; 10] = ["verdict", "winner", "score", "rating", "preference", "preferred", "better", "choice", "judgement", "judgment"];
 
 /// How texts that speak about their own judgement are told.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Bytes; the largest index of a real model has some ten million.
-const MAX_BYTES: u64 = 256 << 20;
+/// Bytes; the largest `tokenizer.json` of real models have some forty millions.
+pub(crate) const MAX_BYTES: u64 = 256 << 20;
 
 /// The whole file. What is no regular file (a pipe may never end) and what is far too large is refused.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {

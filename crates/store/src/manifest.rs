@@ -186,9 +186,7 @@ impl Content {
         let sha256 = format!("{:x}", hasher.finalize());
         Ok(Self { rows: is_table.then_some(rows), bytes, sha256 })
     }
-}
 
-impl Content {
     /// In what a file differs from this; `None` where it does not.
     pub fn difference(&self, path: &Path) -> Option<String> {
         match Self::of(path) {

@@ -176,9 +176,8 @@ impl RunFolder {
             let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
-        let answers = self.path.join(ANSWERS);
         if self.manifest.files.iter().any(|name| name == ANSWERS) {
-            self.manifest.answers = Some(Answers::open_read_only(&answers)?.extent()?);
+            self.manifest.answers = Some(Answers::open_read_only(&self.path.join(ANSWERS))?.extent()?);
         }
         self.manifest.end(Status::Finished);
         self.write_manifest()

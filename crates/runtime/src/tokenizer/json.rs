@@ -13,8 +13,6 @@ use crate::contained::{Limits, within};
 use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
 
-/// Bytes; the largest of real models have some forty millions.
-const MAX_FILE: u64 = 256 << 20;
 /// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is read in a second and holds some 200.
 const MEMORY: usize = 256 << 20;
 const MEMORY_PER_BYTE: usize = 48;
@@ -30,11 +28,8 @@ impl Tokenizer {
     ///
     /// The files come with a model and are not trusted: their size, and the memory and the time that reading them takes, are bounded.
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
-        let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
-        if bytes > MAX_FILE {
-            let why = format!("it has {} MiB; {} are allowed", bytes >> 20, MAX_FILE >> 20);
-            return Err(TokenizerError::Malformed { path: path.to_owned(), why });
-        }
+        // What is larger is refused where it is read.
+        let bytes = std::fs::metadata(path).map_or(0, |found| found.len()).min(side_file::MAX_BYTES);
         let limits = Limits {
             memory: MEMORY + MEMORY_PER_BYTE * bytes as usize,
             time: TIME + TIME_PER_MEGABYTE * (bytes >> 20) as u32,

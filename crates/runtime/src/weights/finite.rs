@@ -1,9 +1,9 @@
 //! The check that every weight is a number.
 
-use probity_kernels::WeightType;
-use probity_models::RawTensor;
 use std::path::Path;
 
+use probity_kernels::WeightType;
+use probity_models::RawTensor;
 use rayon::prelude::*;
 
 use super::WeightsError;

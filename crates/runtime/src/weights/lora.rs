@@ -73,11 +73,8 @@ impl Adapter {
         let changes = changes(&weights, &path)?;
         let adapter = Self { folder: folder.to_owned(), weights, rank, scale, changes };
         for name in adapter.changes.values().flatten() {
-            check_finite(
-                &adapter.weights.path(),
-                name,
-                &adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error.to_string()))?,
-            )?;
+            let tensor = adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error.to_string()))?;
+            check_finite(&adapter.weights.path(), name, &tensor)?;
         }
         Ok(adapter)
     }
