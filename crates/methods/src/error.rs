@@ -1,15 +1,16 @@
 //! Why a method could not finish.
 
 use probity_lm::{LabelError, LmError, SinkError};
+use probity_options::OptionError;
 
 use crate::template::TemplateError;
 
 /// Why a method could not finish. What had been written to the [`Output`](crate::Output) by then stands.
 #[derive(Debug, thiserror::Error)]
 pub enum MethodError {
-    /// The arguments could not be read; clap has the wording and the exit code.
-    #[error(transparent)]
-    Arguments(#[from] clap::Error),
+    /// An option that is no option, is missing, or cannot have its value.
+    #[error("--{}: {}", .0.field.replace('_', "-"), .0.why)]
+    Options(#[from] OptionError),
     /// An option's value does not suit the data or another option.
     #[error("{option}: {why}\n\nhint: {hint}")]
     Option {

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use clap::{Args, ValueEnum};
 use probity_data::Sample;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::quote::{LONGEST_VERDICT, fold};
@@ -90,7 +90,7 @@ const VERDICT: &str = "verdict";
 const KEYS: [&str; 10] = ["verdict", "winner", "score", "rating", "preference", "preferred", "better", "choice", "judgement", "judgment"];
 
 /// How texts that speak about their own judgement are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Look {
     /// Look for them.
@@ -101,11 +101,12 @@ enum Look {
 }
 
 /// The option that every method has.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct Flags {
-    /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a verdict as JSON); no score and no prompt changes.
-    /// docs/text-flags.md has the patterns
-    #[arg(long, value_enum, default_value_t, value_name = "ON|OFF")]
+    /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a verdict as JSON); no score
+    /// and no prompt changes. docs/text-flags.md has the patterns
+    #[schemars(extend("form" = "ON|OFF"))]
     text_flags: Look,
 }
 

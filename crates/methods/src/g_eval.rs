@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use probity_data::Sample;
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LabelAnswer, Outcome};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::attributes::Words;
 use crate::builtin::Builtin;
@@ -28,32 +30,35 @@ const STEPS: &str = "steps";
 const GENERATE: &str = "generate";
 
 /// Options of G-Eval.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GEvalParams {
     /// What is judged.
-    #[command(flatten)]
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
     /// How the rater should proceed, or @FILE; `generate` lets the model itself write the steps, once for each attribute.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE|generate")]
+    #[schemars(extend("form" = "TEXT|@FILE|generate"))]
     pub steps: Option<String>,
     /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
-    #[arg(long, default_value = "steps", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default("steps".to_owned())]
     pub steps_template: String,
     /// The longest steps of --steps generate, in tokens; those that do not end before are an error.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(512)]
     pub steps_tokens: u32,
     /// The ratings: whole numbers from MIN (worst) to MAX (best).
-    #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
+    #[schemars(extend("form" = "MIN..MAX"))]
+    #[default(Scale { min: 1, max: 5 })]
     pub scale: Scale,
     /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged over templates.
-    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
 }

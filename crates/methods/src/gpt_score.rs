@@ -1,9 +1,10 @@
 //! `GPTScore` (Fu et al. 2023): how probable a text is after an instruction to write a good one.
 
-use clap::ValueEnum;
 use probity_data::Sample;
 use probity_lm::{ContinuationAnswer, Outcome};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::builtin::Builtin;
 use crate::pointwise::{Asking, Pointwise};
@@ -14,23 +15,23 @@ use crate::{Method, MethodError, Report, Run, Signature};
 const TEMPLATES: &[Builtin] = &[Builtin { name: "1", source: include_str!("prompts/gpt_score_1.j2"), data: &MATERIAL }];
 
 /// Options of `GPTScore`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GptScoreParams {
     /// What is judged.
-    #[command(flatten)]
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// How the log-probabilities of a text's tokens become its score. A sum favours short texts.
-    #[arg(long, value_enum, default_value_t)]
     pub reduce: Reduce,
     /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given several times; scores are
     /// averaged over templates.
-    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
 }
 
 /// How the log-probabilities of a text's tokens become its score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduce {
     /// Their mean.

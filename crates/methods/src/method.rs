@@ -2,9 +2,10 @@
 
 use std::marker::PhantomData;
 
-use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 use probity_data::Sample;
-use serde::Serialize;
+use probity_options::{Given, OptionSpec, Options, read, specs};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flags::Flags;
@@ -21,8 +22,8 @@ pub struct MetricModels {
 
 /// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the registry.
 pub trait Method {
-    /// The command-line options; their doc comments are the help. Serialised, they are the arguments in force.
-    type Params: clap::Args + Serialize;
+    /// The options. Serialised, they are the arguments in force.
+    type Params: Options + Send + Sync;
     /// The command's name.
     const NAME: &'static str;
     /// One line, without a final period.
@@ -55,18 +56,35 @@ pub trait DynMethod: Sync {
     fn about(&self) -> &'static str;
     /// [`Method::LONG_ABOUT`].
     fn long_about(&self) -> &'static str;
-    /// A subcommand of this name with this help and these options; the caller adds its own (model, data, output).
-    fn command(&self) -> Command;
-    /// The options with defaults filled in, for the manifest.
-    fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError>;
     /// [`Method::PROMPTS`].
     fn prompts(&self) -> &'static [Builtin];
-    /// [`Method::other_models`] of these options.
-    fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError>;
-    /// [`Method::metric_models`] of these options.
-    fn metric_models(&self, matches: &ArgMatches) -> Result<MetricModels, MethodError>;
-    /// Reads the options and runs the method. A method that names other models needs a run that has them.
-    fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
+    /// All its options, those that every method has included.
+    fn options(&self) -> Vec<OptionSpec>;
+    /// The method with these options.
+    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError>;
+}
+
+/// A method with its options.
+pub trait Configured: Send + Sync {
+    /// The options with defaults filled in, for the manifest.
+    fn options_in_force(&self) -> Value;
+    /// [`Method::other_models`].
+    fn other_models(&self) -> Vec<String>;
+    /// [`Method::metric_models`].
+    fn metric_models(&self) -> MetricModels;
+    /// Runs the method. One that names other models needs a run that has them.
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
+}
+
+/// The options of a method and those that every method has.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, bound = "P: Options")]
+#[schemars(bound = "P: Options")]
+struct All<P> {
+    #[serde(flatten)]
+    params: P,
+    #[serde(flatten)]
+    flags: Flags,
 }
 
 struct Erased<M>(PhantomData<fn() -> M>);
@@ -89,37 +107,40 @@ impl<M: Method + 'static> DynMethod for Erased<M> {
         M::LONG_ABOUT
     }
 
-    fn command(&self) -> Command {
-        let command = Command::new(M::NAME);
-        Flags::augment_args(<M::Params as clap::Args>::augment_args(command)).about(M::ABOUT).long_about(M::LONG_ABOUT)
-    }
-
-    fn params_in_force(&self, matches: &ArgMatches) -> Result<Value, MethodError> {
-        let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
-        let mut in_force = serde_json::to_value(params).expect("options are plain values under string keys");
-        in_force["text_flags"] = Flags::from_arg_matches(matches)?.is_on().into();
-        Ok(in_force)
-    }
-
     fn prompts(&self) -> &'static [Builtin] {
         M::PROMPTS
     }
 
-    fn other_models(&self, matches: &ArgMatches) -> Result<Vec<String>, MethodError> {
-        Ok(M::other_models(&<M::Params as clap::FromArgMatches>::from_arg_matches(matches)?))
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<All<M::Params>>()
     }
 
-    fn metric_models(&self, matches: &ArgMatches) -> Result<MetricModels, MethodError> {
-        Ok(M::metric_models(&<M::Params as clap::FromArgMatches>::from_arg_matches(matches)?))
+    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+        Ok(Box::new(WithOptions::<M>(read(given)?)))
+    }
+}
+
+struct WithOptions<M: Method>(All<M::Params>);
+
+impl<M: Method> Configured for WithOptions<M> {
+    fn options_in_force(&self) -> Value {
+        serde_json::to_value(&self.0).expect("options are plain values under string keys")
     }
 
-    fn run(&self, matches: &ArgMatches, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+    fn other_models(&self) -> Vec<String> {
+        M::other_models(&self.0.params)
+    }
+
+    fn metric_models(&self) -> MetricModels {
+        M::metric_models(&self.0.params)
+    }
+
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
         if samples.is_empty() {
             return Err(MethodError::NoSamples);
         }
-        let params = <M::Params as clap::FromArgMatches>::from_arg_matches(matches)?;
-        let flags = Flags::from_arg_matches(matches)?;
-        let mut report = M::run(&params, samples, run)?;
+        let All { params, flags } = &self.0;
+        let mut report = M::run(params, samples, run)?;
         flags.tell(samples, &mut report);
         Ok(Summary::new(M::NAME, report, run.cost()))
     }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use probity_options::written_as_text;
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R counts comparisons.
@@ -82,11 +82,7 @@ impl fmt::Display for Pairs {
     }
 }
 
-impl Serialize for Pairs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+written_as_text!(Pairs);
 
 impl FromStr for Pairs {
     type Err = String;

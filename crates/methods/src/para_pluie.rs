@@ -1,15 +1,16 @@
 //! `ParaPLUIE` (Lemesle et al. 2025): is this a paraphrase, as a log-likelihood ratio of Yes against No.
 
-use clap::ValueEnum;
 use probity_data::Sample;
 use probity_lm::{LabelAnswer, LabelSet, Outcome};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::builtin::{Builtin, DataSlot};
 use crate::pointwise::{Asking, Other, Pointwise, Reading};
-use crate::question::{LayoutOptions, word};
+use crate::question::LayoutOptions;
 use crate::template::Template;
-use crate::{Method, MethodError, Report, Run, Signature};
+use crate::{LabelWords, Method, MethodError, Report, Run, Signature};
 
 const TEMPLATES: &[Builtin] = &[
     Builtin { name: "direct", source: include_str!("prompts/pluie_direct.j2"), data: DATA },
@@ -21,34 +22,34 @@ const TEMPLATES: &[Builtin] = &[
 const DATA: &[DataSlot] = &[DataSlot::required("candidate"), DataSlot::required("other")];
 
 /// Options of `ParaPLUIE`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ParaPluieParams {
     /// What each candidate is held against.
-    #[arg(long, value_enum, default_value_t)]
     pub against: Against,
     /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times; scores are averaged.
-    #[arg(long, default_value = "few-shot-direct", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// The two answers whose probabilities count. Each counts with and without a space before it.
-    #[arg(long, default_value = "Yes,No", value_name = "YES,NO")]
-    pub label_words: crate::LabelWords,
+    #[schemars(extend("form" = "YES,NO"))]
+    #[default(LabelWords::new("Yes", "No"))]
+    pub label_words: LabelWords,
     /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges them in the prompt too.
-    #[arg(long, value_name = "YES,NO")]
-    pub prompt_words: Option<crate::LabelWords>,
+    #[schemars(extend("form" = "YES,NO"))]
+    pub prompt_words: Option<LabelWords>,
     /// Compare the scores with these gold scores. May be given several times.
-    #[arg(long, value_parser = word, value_name = "NAME")]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
     /// Do not compare the result with gold scores even where --attribute is given.
-    #[arg(long)]
     pub no_gold: bool,
 }
 
 /// What a candidate is held against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
     /// The sample's context: the source, or the original before it was revised.

@@ -2,7 +2,9 @@
 
 use probity_data::Sample;
 use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::builtin::Builtin;
 use crate::pairs::seed_for;
@@ -21,30 +23,32 @@ const TEMPLATES: &[Builtin] = &[
 const TEMPERATURE: f64 = 1.0;
 
 /// Options of prompt scoring.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct PromptScoringParams {
     /// What is judged.
-    #[command(flatten)]
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// The scores: whole numbers from MIN (worst) to MAX (best).
-    #[arg(long, default_value = "1..10", value_name = "MIN..MAX")]
+    #[schemars(extend("form" = "MIN..MAX"))]
+    #[default(Scale { min: 1, max: 10 })]
     pub scale: Scale,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged over templates.
-    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each step.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), value_name = "K")]
+    #[schemars(range(min = 1), extend("form" = "K"))]
     pub samples: Option<u16>,
     /// Longest answer, in tokens.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(5)]
     pub max_tokens: u16,
     /// Seed of sampled answers.
-    #[arg(long, default_value_t = 0)]
+    #[default(0)]
     pub seed: u64,
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use probity_data::Sample;
 use probity_lm::ModelDescription;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use sha2::{Digest, Sha256};
 
 use crate::MethodError;
@@ -15,7 +16,7 @@ use crate::summary::Signature;
 use crate::template::Layout;
 
 /// How prompts are put to the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// As a chat where the model has a chat template, else as plain text.
@@ -28,20 +29,21 @@ pub enum Format {
 }
 
 /// What is judged: options of every method that judges candidates by an attribute.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SubjectOptions {
     /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
     /// May be given several times; each attribute is judged by itself.
-    #[arg(long, required = true, value_parser = word, value_name = "NAME")]
+    #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "summary", value_parser = word, value_name = "WORD")]
+    #[schemars(length(min = 1), extend("form" = "WORD"))]
+    #[default("summary".to_owned())]
     pub noun: String,
     /// The attribute as an adjective, where the built-in form does not fit: the prompt then speaks of a text that is ADJECTIVE.
-    #[arg(long, value_parser = word, value_name = "WORD")]
+    #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
-    #[arg(long)]
     pub no_gold: bool,
 }
 
@@ -74,14 +76,14 @@ impl SubjectOptions {
 }
 
 /// How prompts and answers are laid out: options of every method that asks.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct LayoutOptions {
     /// How the prompt is put to the model.
-    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
     /// its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT")]
+    #[schemars(extend("form" = "TEXT"))]
     pub answer_prefix: Option<String>,
 }
 
@@ -124,11 +126,6 @@ pub(crate) fn word_settings(words: &Words, noun: &str) -> BTreeMap<&'static str,
         ("comparative", words.comparative.clone()),
         ("noun", noun.to_owned()),
     ])
-}
-
-/// A word given on the command line; one that says nothing is refused.
-pub(crate) fn word(text: &str) -> Result<String, &'static str> {
-    if text.trim().is_empty() { Err("it is empty, and the prompt needs a word") } else { Ok(text.to_owned()) }
 }
 
 /// A word with a capital first letter.

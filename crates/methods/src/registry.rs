@@ -39,7 +39,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::{generated, run, sample};
+    use crate::testing::{configured, generated, run, sample};
 
     #[test]
     fn names_are_unique_and_fit_for_a_command_line() {
@@ -53,16 +53,9 @@ mod tests {
         for method in methods() {
             assert!(!method.about().is_empty() && !method.about().ends_with('.') && !method.about().contains('\n'), "{}", method.name());
             assert!(method.long_about().starts_with(method.about()), "{}", method.name());
-            for option in method.command().get_arguments() {
-                assert!(option.get_help().is_some(), "{} --{}", method.name(), option.get_id());
+            for option in method.options() {
+                assert!(!option.help.is_empty(), "{} --{}", method.name(), option.name());
             }
-        }
-    }
-
-    #[test]
-    fn every_command_line_is_well_formed() {
-        for method in methods() {
-            method.command().debug_assert();
         }
     }
 
@@ -182,9 +175,7 @@ mod tests {
 
     #[test]
     fn the_arguments_in_force_hold_the_defaults() {
-        let method = method("compare").expect("registered");
-        let matches = method.command().try_get_matches_from(["compare", "--attribute", "fluency"]).expect("valid");
-        let params = method.params_in_force(&matches).expect("read");
+        let params = configured("compare --attribute fluency").expect("valid").options_in_force();
         for (name, value) in [("pairs", "full"), ("rank", "auto"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")] {
             assert_eq!(params[name], value, "{params:#}");
         }

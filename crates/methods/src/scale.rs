@@ -1,7 +1,7 @@
 //! The ratings that a model may give.
 
 use probity_lm::{Label, LabelSet, Termination};
-use serde::{Serialize, Serializer};
+use probity_options::written_as_text;
 
 use crate::MethodError;
 
@@ -38,11 +38,7 @@ impl std::fmt::Display for Scale {
     }
 }
 
-impl Serialize for Scale {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+written_as_text!(Scale);
 
 impl Scale {
     /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the answer.

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
+use probity_options::{Given, OptionSpec};
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
 
-use crate::{MemoryOutput, MethodError, Run, Summary, method};
+use serde_json::Value;
+
+use crate::{Configured, MemoryOutput, MethodError, Run, Summary, method};
 
 /// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
@@ -49,11 +52,39 @@ pub(crate) fn run_by(
     others: &[&dyn LanguageModel],
     output: &mut dyn crate::Output,
 ) -> Result<Summary, MethodError> {
-    let words: Vec<&str> = args.split(' ').collect();
-    let method = method(words[0]).expect("a registered method");
-    let matches = method.command().try_get_matches_from(words)?;
-    assert_eq!(method.other_models(&matches)?.len(), others.len());
-    method.run(&matches, samples, &mut Run::new(model, output).with_other_models(others))
+    let method = configured(args)?;
+    assert_eq!(method.other_models().len(), others.len());
+    method.run(samples, &mut Run::new(model, output).with_other_models(others))
+}
+
+/// `compare --attribute coherence --analyses`: a method with options as they are typed.
+pub(crate) fn configured(args: &str) -> Result<Box<dyn Configured>, MethodError> {
+    let (name, options) = args.split_once(' ').unwrap_or((args, ""));
+    let method = method(name).expect("a registered method");
+    method.with(&given(&method.options(), options))
+}
+
+/// Options as they are typed. Those that are none of `known` are given as they are, and the method refuses them.
+pub(crate) fn given(known: &[OptionSpec], text: &str) -> Given {
+    let mut given = Given::new();
+    for option in text.split("--").map(str::trim).filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once([' ', '=']).unwrap_or((option, "yes"));
+        let field = name.replace('-', "_");
+        let Some(spec) = known.iter().find(|spec| spec.field == field) else {
+            given.insert(field, value.into());
+            continue;
+        };
+        let pieces: Vec<&str> = if spec.form.ends_with(",…") { value.split(',').collect() } else { vec![value] };
+        for piece in pieces {
+            let value = spec.parse(piece).unwrap_or_else(|_| piece.into());
+            match (given.get_mut(&field), spec.is_list) {
+                (Some(Value::Array(values)), true) => values.push(value),
+                (_, true) => drop(given.insert(field.clone(), Value::Array(vec![value]))),
+                (_, false) => drop(given.insert(field.clone(), value)),
+            }
+        }
+    }
+    given
 }
 
 /// The qualities of the texts in a prompt, in the order shown.

@@ -2,24 +2,26 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use clap::ValueEnum;
 use probity_lm::{Ask, LanguageModel, LmError, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
 
 /// Options of `BARTScore`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct BartScoreOptions {
     /// Which score of several references is taken
-    #[arg(long, value_enum, default_value_t = Several::Max)]
+    #[default(Several::Max)]
     several: Several,
 }
 
 /// Of scores against several references.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Several {
     /// The highest, of each direction by itself
@@ -65,7 +67,8 @@ items together: the mean.";
 }
 
 /// There are none.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct NoOptions {}
 
 impl Definition for BartScoreSource {

@@ -4,23 +4,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use probity_lm::{Framed, HiddenStates, TextEncoder};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::encoded::{self, Distinct, Frequencies, Job, Weighting, dot, failed};
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
 
 /// Options of `BERTScore`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct BertScoreOptions {
     /// The layer whose hidden states are compared, 0 for the embeddings; the last where left out
-    #[arg(long)]
     layer: Option<usize>,
     /// Weigh tokens by how few of all references have them, instead of equally
-    #[arg(long)]
     idf: bool,
     /// A file of bert-score's form (LAYER,P,R,F) whose row of the layer scores are rescaled with: (score - baseline) / (1 - baseline)
-    #[arg(long)]
     baseline: Option<PathBuf>,
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use probity_lm::{Framing, MaskedSequence, Piece, TextEncoder};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use unicode_normalization::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -14,27 +15,29 @@ use crate::encoded::{self, failed};
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch};
 
 /// Options of BLANC-help.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct BlancOptions {
     /// One in so many tokens is masked at a time; the paper has 6
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    #[schemars(range(min = 1))]
+    #[default(2)]
     gap: u8,
     /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are hindered
-    #[arg(long, value_enum, default_value_t = Measure::Relative)]
+    #[default(Measure::Relative)]
     measure: Measure,
     /// The shortest word of one piece that is masked, in characters
-    #[arg(long, default_value_t = 4)]
+    #[default(4)]
     min_normal: usize,
     /// The shortest first piece of a word of several that is masked
-    #[arg(long, default_value_t = 2)]
+    #[default(2)]
     min_lead: usize,
     /// The shortest later piece of a word that is masked
-    #[arg(long, default_value_t = 100)]
+    #[default(100)]
     min_followup: usize,
 }
 
 /// What is told of the tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Measure {
     /// (helped - hindered) / all

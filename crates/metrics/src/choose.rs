@@ -1,8 +1,7 @@
 //! `bleu:tok=intl,smooth=floor,rouge-l`: metrics with their options as one text.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, Command};
 use probity_lm::nearest;
+use probity_options::{Given, Kind, OptionSpec};
 use serde_json::Value;
 
 use crate::MetricError;
@@ -13,7 +12,7 @@ use crate::registry::{metric, metrics};
 #[derive(Clone)]
 pub struct Choice {
     definition: &'static dyn DynDefinition,
-    matches: ArgMatches,
+    given: Given,
     /// As typed: `bleu:tok=intl,smooth=floor`.
     label: String,
 }
@@ -51,13 +50,15 @@ impl Choice {
                 known: names().collect::<Vec<_>>().join(", "),
             });
         };
-        let command = definition.command();
-        let pairs = options.split(',').filter(|pair| !pair.is_empty());
-        let arguments: Result<Vec<_>, _> =
-            pairs.map(|pair| argument(&command, pair).map_err(|(why, hint)| option(&label, why, hint))).collect();
-        let matches =
-            command.clone().try_get_matches_from(arguments?.into_iter().flatten()).map_err(|error| told(&label, &command, &error))?;
-        Ok(Self { definition, matches, label })
+        let known = definition.options();
+        let mut given = Given::new();
+        for pair in options.split(',').filter(|pair| !pair.is_empty()) {
+            let (field, value) = read(name, &known, pair).map_err(|(why, hint)| option(&label, why, hint))?;
+            if given.insert(field.clone(), value).is_some() {
+                return Err(option(&label, format!("`{}` is given twice", field.replace('_', "-")), "give each option once"));
+            }
+        }
+        Ok(Self { definition, given, label })
     }
 
     /// What it is, from the registry.
@@ -77,13 +78,13 @@ impl Choice {
     }
 
     /// All options, with defaults filled in.
-    pub fn options_in_force(&self) -> Result<Value, MetricError> {
-        self.definition.options_in_force(&self.matches)
+    pub fn options_in_force(&self) -> Value {
+        self.definition.options_in_force(&self.given)
     }
 
     /// The metric, ready to score.
     pub fn build(&self, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
-        self.definition.build(&self.matches, models)
+        self.definition.build(&self.given, models)
     }
 
     /// Whether each item has what the metric needs.
@@ -158,47 +159,29 @@ impl Need {
     }
 }
 
-/// `key=value` as an argument; what is wrong and a hint where it is none.
-fn argument(command: &Command, pair: &str) -> Result<Option<String>, (String, String)> {
-    let hint = || match command.get_arguments().filter_map(Arg::get_long).collect::<Vec<_>>() {
-        known if known.is_empty() => format!("{} has no options", command.get_name()),
-        known => format!("its options are {}", known.join(", ")),
-    };
-    let (key, value) =
+/// `key=value` as a field with its value; what is wrong and a hint where it is none.
+fn read(metric: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), (String, String)> {
+    let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
+    let hint =
+        || if names.is_empty() { format!("{metric} has no options") } else { format!("its options are {}", names.join(", ")) };
+    let (key, text) =
         pair.split_once('=').ok_or_else(|| (format!("`{}` has no value", pair.escape_debug()), format!("write KEY=VALUE; {}", hint())))?;
-    let Some(known) = command.get_arguments().find(|known| known.get_long() == Some(key)) else {
-        let near = suggestion(nearest(key, command.get_arguments().filter_map(Arg::get_long)));
+    let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
+        let near = suggestion(nearest(key, names.iter().map(String::as_str)));
         return Err((format!("there is no option `{}`{near}", key.escape_debug()), hint()));
     };
-    if known.get_action().takes_values() {
-        return Ok(Some(format!("--{key}={value}")));
-    }
-    match value {
-        "yes" | "true" => Ok(Some(format!("--{key}"))),
-        "no" | "false" => Ok(None),
-        _ => Err((format!("`{key}` is `{}`", value.escape_debug()), format!("write {key}=yes or {key}=no"))),
-    }
-}
-
-/// What clap found, in the words of `KEY=VALUE`.
-fn told(label: &str, command: &Command, error: &clap::Error) -> MetricError {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        _ => String::new(),
-    };
-    let key = text(ContextKind::InvalidArg);
-    let key = key.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
-    let value = text(ContextKind::InvalidValue);
-    let help = command.get_arguments().find(|known| known.get_long() == Some(key)).and_then(Arg::get_help);
-    let help = help.map(ToString::to_string).unwrap_or_default();
-    match (error.kind(), error.get(ContextKind::ValidValue)) {
-        (ErrorKind::InvalidValue, Some(ContextValue::Strings(known))) if !known.is_empty() => {
-            let near = suggestion(nearest(&value, known.iter().map(String::as_str)));
-            option(label, format!("`{key}` cannot be `{}`{near}", value.escape_debug()), format!("it may be {}", known.join(", ")))
+    let value = spec.parse(text).map_err(|why| {
+        let is = format!("`{key}` cannot be `{}`", text.escape_debug());
+        match &spec.kind {
+            Kind::Flag => (is, format!("write {key}=yes or {key}=no")),
+            Kind::Choice(choices) => {
+                let names = || choices.iter().map(|choice| choice.name.as_str());
+                (format!("{is}{}", suggestion(nearest(text, names()))), format!("it may be {}", names().collect::<Vec<_>>().join(", ")))
+            }
+            _ => (format!("{is}: {why}"), format!("{key}: {}", spec.help)),
         }
-        (ErrorKind::ArgumentConflict, _) => option(label, format!("`{key}` is given twice"), "give each option once"),
-        _ => option(label, format!("`{key}` cannot be `{}`", value.escape_debug()), format!("{key}: {help}")),
-    }
+    })?;
+    Ok((spec.field.clone(), value))
 }
 
 fn suggestion(near: Option<&str>) -> String {
@@ -221,7 +204,7 @@ mod tests {
     fn options_belong_to_the_metric_before_them() {
         let choices = choose("bleu, bleu:tok=intl,smooth=floor,lowercase=yes").expect("well formed");
         assert_eq!(choices.iter().map(Choice::label).collect::<Vec<_>>(), ["bleu", "bleu:tok=intl,smooth=floor,lowercase=yes"]);
-        let options = choices[1].options_in_force().expect("read");
+        let options = choices[1].options_in_force();
         assert_eq!((&options["tok"], &options["smooth"], &options["lowercase"]), (&"intl".into(), &"floor".into(), &true.into()));
     }
 

@@ -1,6 +1,8 @@
 //! chrF (Popović 2015) and chrF++ (Popović 2017), equal to sacrebleu's (Post 2018).
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
@@ -8,27 +10,28 @@ use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{is_space, words};
 
 /// Options of chrF.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct ChrfOptions {
     /// The longest n-grams of characters
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[schemars(range(min = 1, max = 16))]
+    #[default(6)]
     char_order: u8,
     /// The longest n-grams of words, counted beside those of characters; 2 is chrF++
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=16))]
+    #[schemars(range(max = 16))]
+    #[default(0)]
     word_order: u8,
     /// How many times as much recall counts as precision
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[schemars(range(min = 1, max = 16))]
+    #[default(2)]
     beta: u8,
     /// Whether case makes no difference
-    #[arg(long)]
     lowercase: bool,
     /// Whether white space counts as characters
-    #[arg(long)]
     whitespace: bool,
     /// Take the mean of F over all orders, an order without n-grams counting next to nothing, as chrF++.py does; left out, precision and
     /// recall are averaged over the orders that there are
-    #[arg(long)]
     eps: bool,
 }
 

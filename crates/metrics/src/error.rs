@@ -25,9 +25,6 @@ pub enum MetricError {
         /// What to type instead.
         hint: String,
     },
-    /// Arguments could not be read; clap has the wording.
-    #[error(transparent)]
-    Arguments(#[from] clap::Error),
     /// There are no items.
     #[error("there is no item to score\n\nhint: check --data and --limit")]
     NoItems,

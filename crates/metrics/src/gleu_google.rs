@@ -1,6 +1,8 @@
 //! GLEU of Google's translation system (Wu et al. 2016), equal to nltk's. It has nothing to do with the GLEU of grammatical error correction.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
@@ -9,19 +11,21 @@ use crate::ngrams::{Interner, Ngrams, total};
 use crate::text::{tokenized, word_settings, words};
 
 /// Options of Google's GLEU.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct GleuGoogleOptions {
     /// How texts are cut into words
-    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    #[default(Tokens::V13a)]
     tok: Tokens,
     /// Whether case makes no difference
-    #[arg(long)]
     lowercase: bool,
     /// The shortest n-grams
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[schemars(range(min = 1, max = 16))]
+    #[default(1)]
     min: u8,
     /// The longest n-grams
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[schemars(range(min = 1, max = 16))]
+    #[default(4)]
     max: u8,
 }
 

@@ -2,7 +2,9 @@
 
 use rand_mt::Mt;
 use rayon::prelude::*;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
@@ -15,16 +17,17 @@ use crate::text::{tokenized, word_settings, words};
 const ORDER: usize = 4;
 
 /// Options of GLEU.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct GleuNapolesOptions {
     /// How texts are cut into words
-    #[arg(long, value_enum, default_value_t = Tokens::None)]
+    #[default(Tokens::None)]
     tok: Tokens,
     /// Whether case makes no difference
-    #[arg(long)]
     lowercase: bool,
     /// How many times one reference of each item is drawn for the corpus's score, where items have several
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[schemars(range(min = 1, max = 100_000))]
+    #[default(500)]
     draws: u32,
 }
 

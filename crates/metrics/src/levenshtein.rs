@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use clap::ValueEnum;
 use rustc_hash::FxBuildHasher;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
@@ -12,17 +13,17 @@ use crate::ngrams::Interner;
 use crate::text::words;
 
 /// Options of the distance.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct LevenshteinOptions {
     /// What is inserted, deleted or replaced: characters (Unicode scalar values) or words between white space
-    #[arg(long, value_enum, default_value_t = Unit::Char)]
+    #[default(Unit::Char)]
     unit: Unit,
     /// Whether case makes no difference
-    #[arg(long)]
     lowercase: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Unit {
     Char,

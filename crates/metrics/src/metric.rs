@@ -3,10 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-use clap::{ArgMatches, Command};
 use probity_lm::{LanguageModel, TextEncoder};
+use probity_options::{Given, OptionSpec, Options, read, specs};
 use rayon::prelude::*;
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::MetricError;
@@ -138,8 +137,8 @@ pub trait Metric: Sync {
 
 /// What the registry knows of a metric: one file with options, documentation and computation, and one line in the registry.
 pub trait Definition {
-    /// Options: `tok` of `bleu:tok=intl` is the long option `--tok`. Doc comments are the help; serialised, they are the options in force.
-    type Options: clap::Args + Serialize;
+    /// Options: `tok` of `bleu:tok=intl` is the field `tok`. Serialised, they are the options in force.
+    type Options: Options;
     /// The name, such as `rouge-l`.
     const NAME: &'static str;
     /// One line, without a final period.
@@ -176,11 +175,11 @@ pub trait DynDefinition: Sync {
     /// [`Definition::LOWER_IS_BETTER`].
     fn lower_is_better(&self) -> bool;
     /// The options, for help and for reading them.
-    fn command(&self) -> Command;
-    /// The options with defaults filled in, for the manifest.
-    fn options_in_force(&self, matches: &ArgMatches) -> Result<Value, MetricError>;
-    /// [`Definition::build`].
-    fn build(&self, matches: &ArgMatches, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
+    fn options(&self) -> Vec<OptionSpec>;
+    /// The options with defaults filled in, for the manifest; those given were [checked](OptionSpec::check).
+    fn options_in_force(&self, given: &Given) -> Value;
+    /// [`Definition::build`], of the same.
+    fn build(&self, given: &Given, models: &Models) -> Result<Box<dyn Metric>, MetricError>;
 }
 
 struct Erased<D>(PhantomData<fn() -> D>);
@@ -219,18 +218,22 @@ impl<D: Definition + 'static> DynDefinition for Erased<D> {
         D::LOWER_IS_BETTER
     }
 
-    fn command(&self) -> Command {
-        let command = Command::new(D::NAME).no_binary_name(true).disable_help_flag(true);
-        <D::Options as clap::Args>::augment_args(command).about(D::ABOUT).long_about(D::LONG_ABOUT)
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<D::Options>()
     }
 
-    fn options_in_force(&self, matches: &ArgMatches) -> Result<Value, MetricError> {
-        let options = <D::Options as clap::FromArgMatches>::from_arg_matches(matches)?;
-        Ok(serde_json::to_value(options).expect("options are plain values under string keys"))
+    fn options_in_force(&self, given: &Given) -> Value {
+        serde_json::to_value(Self::read(given)).expect("options are plain values under string keys")
     }
 
-    fn build(&self, matches: &ArgMatches, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
-        D::build(<D::Options as clap::FromArgMatches>::from_arg_matches(matches)?, models)
+    fn build(&self, given: &Given, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
+        D::build(Self::read(given), models)
+    }
+}
+
+impl<D: Definition> Erased<D> {
+    fn read(given: &Given) -> D::Options {
+        read(given).expect("each option was checked when it was chosen")
     }
 }
 

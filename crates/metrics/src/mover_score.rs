@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use probity_lm::{Framed, HiddenStates, TextEncoder};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::encoded::{self, Distinct, Frequencies, Job, Weighting, dot, failed, normalise_rows};
@@ -11,19 +13,18 @@ use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores
 use crate::transport::transport_cost;
 
 /// Options of `MoverScore`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct MoverScoreOptions {
     /// How many pieces that follow each other are moved as one
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[schemars(range(min = 1, max = 8))]
+    #[default(1)]
     n: u8,
     /// Weigh every piece equally, instead of by how few texts have it: candidates by all candidates, references by all references
-    #[arg(long)]
     no_idf: bool,
     /// Keep pieces that go on with a word, instead of moving each word as its first piece
-    #[arg(long)]
     subwords: bool,
     /// Pieces to leave out, with spaces between them (the tool's stop words)
-    #[arg(long, default_value = "")]
     stop: String,
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::lcs::Lcs;
@@ -11,10 +13,10 @@ use crate::ngrams::{Interner, Ngrams, total};
 use crate::stem::porter;
 
 /// Options of ROUGE.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct RougeOptions {
     /// Whether words of more than three letters are cut to their stems (Porter 1980, with nltk's additions)
-    #[arg(long)]
     stem: bool,
 }
 

@@ -1,72 +1,74 @@
 //! The options of `compare`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use probity_data::Sample;
 use probity_stats::RankMethod;
-use serde::{Serialize, Serializer};
+use probity_options::written_as_text;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use crate::pairs::Pairs;
 use crate::question::{LayoutOptions, SubjectOptions};
 
 /// Options of comparative assessment.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ComparativeParams {
     /// What is judged.
-    #[command(flatten)]
     #[serde(flatten)]
     pub subject: SubjectOptions,
     /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
-    #[arg(long, default_value = "1", value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
+    #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
-    #[arg(long, default_value = "A,B", value_name = "FIRST,SECOND")]
+    #[schemars(extend("form" = "FIRST,SECOND"))]
+    #[default(LabelWords::new("A", "B"))]
     pub label_words: LabelWords,
     /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order only),
     /// `symmetric:R` (a pair in both orders).
-    #[arg(long, default_value = "full", value_name = "SCHEME")]
+    #[schemars(extend("form" = "SCHEME"))]
+    #[default(Pairs::Full)]
     pub pairs: Pairs,
     /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the order under which the
     /// probabilities are most likely (the most likely of all orders up to 20 texts, else the best that searches find, with how far from it that may
     /// be); with `hard-` the decisions, as likely as the judge's own statistics make them (eq. 13), or, with `-symmetric`, as those of a judge
     /// without a preference for a place. `auto`: the share of wins, but where all samples are pairs the mean probability, since a pair whose verdict
     /// turns with the order has won once each.
-    #[arg(long, default_value_t, value_parser = rank_parser(), value_name = "METHOD")]
+    #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
     /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both orders count.
-    #[arg(long, value_enum, default_value_t)]
     pub debias: Debias,
     /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.
-    #[arg(long, default_value = "prob", value_name = "HOW")]
+    #[schemars(extend("form" = "HOW"))]
+    #[default(Decide::Prob)]
     pub decide: Decide,
     /// Sampling temperature of `--decide samples:K`.
-    #[arg(long, default_value_t = 1.0, value_name = "T")]
+    #[schemars(extend("form" = "T"))]
+    #[default(1.0)]
     pub temperature: f64,
     /// Longest answer of `--decide samples:K`, in tokens.
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[schemars(extend("form" = "N"))]
+    #[default(5)]
     pub max_tokens: usize,
     /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer candidates.
     /// Uses the comparisons that were made; needs `--pairs full`.
-    #[arg(long)]
     pub analyses: bool,
     /// Draws that each point of the analyses is averaged over.
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[schemars(extend("form" = "N"))]
+    #[default(50)]
     pub analysis_runs: usize,
     /// Seed of everything random: chosen pairs, sampled answers, analyses.
-    #[arg(long, default_value_t = 0)]
+    #[default(0)]
     pub seed: u64,
-}
-
-fn rank_parser() -> impl TypedValueParser<Value = Ranking> {
-    let names = std::iter::once(AUTO).chain(RankMethod::ALL.map(RankMethod::name));
-    PossibleValuesParser::new(names).try_map(|name| if name == AUTO { Ok(Ranking::Auto) } else { name.parse().map(Ranking::By) })
 }
 
 const AUTO: &str = "auto";
@@ -107,8 +109,26 @@ impl Serialize for Ranking {
     }
 }
 
+impl<'de> Deserialize<'de> for Ranking {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name == AUTO { Ok(Self::Auto) } else { name.parse().map(Self::By).map_err(D::Error::custom) }
+    }
+}
+
+impl JsonSchema for Ranking {
+    fn schema_name() -> Cow<'static, str> {
+        "Ranking".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = std::iter::once(AUTO).chain(RankMethod::ALL.map(RankMethod::name)).collect();
+        json_schema!({"type": "string", "enum": names})
+    }
+}
+
 /// Over which comparisons one debiasing weight is estimated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Debias {
     /// Probabilities are used as they are.
@@ -152,11 +172,7 @@ impl fmt::Display for Decide {
     }
 }
 
-impl Serialize for Decide {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+written_as_text!(Decide);
 
 impl FromStr for Decide {
     type Err = String;
@@ -178,6 +194,14 @@ impl FromStr for Decide {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelWords(pub [String; 2]);
 
+written_as_text!(LabelWords);
+
+impl LabelWords {
+    pub(crate) fn new(first: &str, second: &str) -> Self {
+        Self([first.to_owned(), second.to_owned()])
+    }
+}
+
 impl FromStr for LabelWords {
     type Err = String;
 
@@ -195,11 +219,5 @@ impl FromStr for LabelWords {
 impl fmt::Display for LabelWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.0[0], self.0[1])
-    }
-}
-
-impl Serialize for LabelWords {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }

@@ -444,11 +444,8 @@ fn the_prompt_asks_in_the_words_given() {
     assert!(prompts("compare --attribute coherence --format text", &all)[0].ends_with("and nothing else.\n\nAnswer:"));
     assert!(prompts("compare --attribute coherence --answer-prefix Verdict", &all)[0].ends_with("\nVerdict"));
     let model = pair_judge(1.0, 0.0);
-    let words = ["compare", "--attribute", "coherence", "--label-words", "Summary A,Summary B"];
-    let method = crate::method("compare").expect("registered");
-    let matches = method.command().try_get_matches_from(words).expect("valid");
-    let mut output = crate::MemoryOutput::default();
-    let summary = method.run(&matches, &all, &mut crate::Run::new(&model, &mut output)).expect("runs");
+    let (summary, _) = run("compare --attribute coherence --label-words=Summary A,Summary B", &all, &model);
+    let summary = summary.expect("runs");
     assert_eq!(summary.signature.settings["labels"], "Summary A,Summary B");
 }
 

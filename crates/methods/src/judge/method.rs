@@ -1,9 +1,11 @@
 //! The method `judge`: pairs or single candidates, put to one judge or a panel.
 
-use clap::ValueEnum;
 use probity_data::Sample;
 use probity_lm::LanguageModel;
-use serde::Serialize;
+use probity_options::name;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::judging::{Judging, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
@@ -18,7 +20,7 @@ use crate::run::write_row;
 use crate::{Method, MethodError, Report, Run, Signature};
 
 /// In which order the candidates of a pair are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Orders {
     /// In both: a pair has the verdict in which they agree, else a tie; where verdicts are probabilities, their mean decides.
@@ -31,7 +33,7 @@ pub enum Orders {
 }
 
 /// Which references a judge sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReferenceUse {
     /// None.
@@ -42,7 +44,7 @@ pub enum ReferenceUse {
 }
 
 /// How several references are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum References {
     /// Together in one prompt, numbered.
@@ -53,27 +55,23 @@ pub enum References {
 }
 
 /// Options of the judge.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct JudgeParams {
     /// How the judge is asked.
-    #[command(flatten)]
     #[serde(flatten)]
     pub judging: JudgingOptions,
     /// In which order the candidates of a pair are shown.
-    #[arg(long, value_enum, default_value_t)]
     pub orders: Orders,
     /// Which references the judge sees beside the candidates.
-    #[arg(long, value_enum, default_value_t)]
     pub reference: ReferenceUse,
     /// How several references are shown.
-    #[arg(long, value_enum, default_value_t)]
     pub references: References,
     /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the mean. May be given several
     /// times. Only one model is in memory at a time.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[schemars(extend("form" = "NAME|PATH"))]
     pub panel: Vec<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
-    #[arg(long)]
     pub no_gold: bool,
 }
 
@@ -135,17 +133,12 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
         rows::write_scores(&verdicts, run)?;
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
         let mut signature =
-            judges[0].sign(signature).with("reference", &name_of(&params.reference)).with("orders", &name_of(&params.orders));
+            judges[0].sign(signature).with("reference", &name(&params.reference)).with("orders", &name(&params.orders));
         if params.reference == ReferenceUse::Given {
-            signature = signature.with("references", &name_of(&params.references));
+            signature = signature.with("references", &name(&params.references));
         }
         Ok(verdicts.report(&gold, quoted, signature))
     }
-}
-
-/// As on the command line.
-fn name_of(value: &impl ValueEnum) -> String {
-    value.to_possible_value().expect("none is skipped").get_name().to_owned()
 }
 
 fn check(params: &JudgeParams, samples: &[Sample]) -> Result<(), MethodError> {

@@ -1,15 +1,16 @@
 //! How a judge is asked: the options that all methods with a judge have in common.
 
-use clap::ValueEnum;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::verdict::Offered;
 use crate::attributes::Words;
-use crate::question::{LayoutOptions, SubjectOptions, word};
+use crate::question::{LayoutOptions, SubjectOptions};
 use crate::{MethodError, Scale};
 
 /// What a judge is shown at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Two candidates: which is better?
@@ -20,7 +21,7 @@ pub enum Mode {
 }
 
 /// How a verdict is had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictMode {
     /// The judge writes its reasons and then its verdict, `[[A]]`; the last one in the text counts.
@@ -49,62 +50,58 @@ impl VerdictMode {
 }
 
 /// How a judge is asked.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct JudgingOptions {
     /// Whether candidates are compared in pairs, or each is rated by itself.
-    #[arg(long, value_enum, default_value_t)]
     pub mode: Mode,
     /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is not a known one.
     /// May be given several times; each attribute is judged by itself.
-    #[arg(long, default_value = "quality", value_parser = word, value_name = "NAME")]
+    #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
+    #[default(vec!["quality".to_owned()])]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "response", value_parser = word, value_name = "WORD")]
+    #[schemars(length(min = 1), extend("form" = "WORD"))]
+    #[default("response".to_owned())]
     pub noun: String,
     /// The attribute as an adjective, where the built-in form does not fit.
-    #[arg(long, value_parser = word, value_name = "WORD")]
+    #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
     /// How verdicts are to be given, or what the ratings stand for, or @FILE.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    #[schemars(extend("form" = "TEXT|@FILE"))]
     pub rubric: Option<String>,
     /// The ratings of --mode pointwise: whole numbers from MIN (worst) to MAX (best).
-    #[arg(long, default_value = "1..5", value_name = "MIN..MAX")]
+    #[schemars(extend("form" = "MIN..MAX"))]
+    #[default(Scale { min: 1, max: 5 })]
     pub scale: Scale,
     /// Let the judge call a pair a tie: `[[C]]`.
-    #[arg(long)]
     pub ties: bool,
     /// How a verdict is had.
-    #[arg(long, value_enum, default_value_t)]
     pub verdict: VerdictMode,
     /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is decoded greedily.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), value_name = "K")]
+    #[schemars(range(min = 1), extend("form" = "K"))]
+    #[default(1)]
     pub cycles: u16,
     /// Sampling temperature of --cycles.
-    #[arg(long, default_value_t = 1.0, value_parser = temperature, value_name = "T")]
+    #[schemars(extend("form" = "T", "exclusiveMinimum" = 0))]
+    #[default(1.0)]
     pub temperature: f64,
     /// Longest answer, in tokens.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(1024)]
     pub max_tokens: u32,
     /// The prompt: a file of your own in place of the built-in one of the mode (pairwise, pointwise).
-    #[arg(long, value_name = "NAME|FILE")]
+    #[schemars(extend("form" = "NAME|FILE"))]
     pub template: Option<String>,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// Seed of everything random.
-    #[arg(long, default_value_t = 0)]
+    #[default(0)]
     pub seed: u64,
-}
-
-fn temperature(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(t) if t > 0.0 && t.is_finite() => Ok(t),
-        _ => Err("expected a number above 0; 1 samples as the model would".to_owned()),
-    }
 }
 
 impl JudgingOptions {

@@ -1,19 +1,17 @@
 //! The judge against scripted models.
 
-use clap::{Args, Command, FromArgMatches};
+use probity_options::{read, specs};
 use probity_data::{Preference, Sample};
 use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling, ScoreRequest, ScriptedModel};
 
 use super::JudgingOptions;
 use super::judging::{Judged, Judging, Question, Shown};
 use super::verdict::Choice;
-use crate::testing::{generated, pair_judge, qualities, run, run_by, sample};
+use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample};
 use crate::{MemoryOutput, MethodError, Run};
 
 fn options(args: &str) -> JudgingOptions {
-    let command = JudgingOptions::augment_args(Command::new("judge"));
-    let matches = command.try_get_matches_from(std::iter::once("judge").chain(args.split_whitespace())).expect("valid");
-    JudgingOptions::from_arg_matches(&matches).expect("valid")
+    read(&given(&specs::<JudgingOptions>(), args)).expect("valid")
 }
 
 /// A judge that writes which text is better, or how good it is, after quoting both.

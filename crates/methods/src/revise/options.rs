@@ -3,16 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::ValueEnum;
-use serde::{Serialize, Serializer};
+use probity_options::written_as_text;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MethodError;
 use crate::attributes::{self, Words, words};
 use crate::judge::Mode;
-use crate::question::{LayoutOptions, criteria, text_or_file, word};
+use crate::question::{LayoutOptions, criteria, text_or_file};
 
 /// How a reference is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A revision of what is judged: of one text of a pair, with the other as guidance; or of each text for itself.
@@ -30,6 +32,13 @@ pub enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 6] = [Self::Adapted, Self::Direct, Self::Aspects, Self::Both, Self::Each, Self::Diversified];
+
+    fn named(name: &str) -> Result<Self, String> {
+        let known = || format!("`{}` is none of {}", name.escape_debug(), Self::ALL.map(Self::as_str).join(", "));
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name).ok_or_else(known)
+    }
+
     /// The name to type.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,11 +84,7 @@ impl fmt::Display for Aspect {
     }
 }
 
-impl Serialize for Aspect {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+written_as_text!(Aspect);
 
 /// The aspects of the paper's appendix L, for answers to instructions.
 const ASPECTS: [(&str, &str, &str); 5] = [
@@ -150,18 +155,20 @@ impl FromStr for OwnTemplate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, file) = text.split_once('=').ok_or("expected KIND=FILE, such as adapted=mine.j2")?;
-        Ok(Self { kind: Kind::from_str(kind, false)?, file: file.to_owned() })
+        Ok(Self { kind: Kind::named(kind)?, file: file.to_owned() })
     }
 }
 
-impl Serialize for OwnTemplate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}={}", self.kind, self.file))
+impl fmt::Display for OwnTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.kind, self.file)
     }
 }
+
+written_as_text!(OwnTemplate);
 
 /// What becomes of a draft that is good already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GoodDraft {
     /// The model is told not to hand it back.
@@ -190,27 +197,26 @@ impl GoodDraft {
 }
 
 /// How references are made: options of every method that makes some.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ReviserOptions {
     /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out: helpfulness, relevance,
     /// accuracy, depth and creativity.
-    #[arg(long, value_name = "NAME[=MEANING]")]
+    #[schemars(extend("form" = "NAME[=MEANING]"))]
     pub aspect: Vec<Aspect>,
     /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(10)]
     pub diversify: u16,
     /// What becomes of a draft that is good already: `improve` asks for another text all the same, `keep` lets the draft be given back, as the
     /// paper's prompts do.
-    #[arg(long, value_enum, default_value_t)]
     pub good_draft: GoodDraft,
     /// A template of your own for a kind of reference. May be given for several kinds.
-    #[arg(long, value_name = "KIND=FILE")]
+    #[schemars(extend("form" = "KIND=FILE"))]
     pub reviser_template: Vec<OwnTemplate>,
     /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not references.
-    #[arg(long)]
     pub use_truncated: bool,
     /// Write chats to train a model on into the run's folder: the prompts, and what was answered.
-    #[arg(long)]
     pub export_sets: bool,
 }
 
@@ -262,36 +268,36 @@ impl ReviserOptions {
 }
 
 /// Options of `revise`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ReviseParams {
     /// How references are made.
-    #[arg(long, value_enum, default_value_t = Kind::Adapted)]
+    #[default(Kind::Adapted)]
     pub kind: Kind,
     /// Revise for this attribute alone: coherence, consistency, fluency … Left out: for everything that counts.
-    #[arg(long, value_parser = word, value_name = "NAME")]
+    #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub attribute: Option<String>,
     /// Whether texts will be judged in pairs or each by itself.
-    #[arg(long, value_enum, default_value_t)]
     pub mode: Mode,
     /// What a candidate is called in the prompt.
-    #[arg(long, default_value = "response", value_parser = word, value_name = "WORD")]
+    #[schemars(length(min = 1), extend("form" = "WORD"))]
+    #[default("response".to_owned())]
     pub noun: String,
     /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail; with an attribute, its
     /// built-in meaning.
-    #[arg(long, allow_hyphen_values = true, value_name = "TEXT|@FILE")]
+    #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
     /// How references are made in particular.
-    #[command(flatten)]
     #[serde(flatten)]
     pub reviser: ReviserOptions,
     /// Longest reference, in tokens.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(1024)]
     pub max_tokens: u32,
     /// How prompts and answers are laid out.
-    #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
     /// Seed of the coin that chooses which text of a pair is revised, and of everything else that is drawn.
-    #[arg(long, default_value_t = 0)]
+    #[default(0)]
     pub seed: u64,
 }

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use clap::ValueEnum;
 use probity_data::Sample;
 use probity_metrics::{Choice, Item, Need, choose};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::voices::By;
 use crate::MethodError;
 use crate::judge::{JudgingOptions, Mode, VerdictMode};
-use crate::question::word;
 use crate::revise::{Kind, ReviserOptions};
 
 /// What candidates are held against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reference {
     /// Nothing: the judge alone.
@@ -65,51 +65,51 @@ impl fmt::Display for Reference {
 }
 
 /// Options of `reviseval`.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RevisEvalParams {
     /// What candidates are held against, with commas between them.
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["none", "direct", "adapted"], value_name = "KIND,…")]
+    #[schemars(extend("form" = "KIND,…"))]
+    #[default(vec![Reference::None, Reference::Direct, Reference::Adapted])]
     pub reference: Vec<Reference>,
     /// How the judge is asked.
-    #[command(flatten)]
     #[serde(flatten)]
     pub judging: JudgingOptions,
     /// Another model that judges; --model then only makes the references.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[schemars(extend("form" = "NAME|PATH"))]
     pub judge_model: Option<String>,
     /// Ask no judge: metrics alone hold candidates against the references.
-    #[arg(long, conflicts_with_all = ["judge_model", "rate"])]
+    #[schemars(extend("conflicts" = ["judge_model", "rate"]))]
     pub no_judge: bool,
     /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair the better score is
     /// preferred; several metrics vote.
-    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
     /// The encoder of bert-score, mover-score and blanc.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[schemars(extend("form" = "NAME|PATH"))]
     pub encoder: Option<String>,
     /// The sequence-to-sequence model of bart-score.
-    #[arg(long, value_name = "NAME|PATH")]
+    #[schemars(extend("form" = "NAME|PATH"))]
     pub seq2seq: Option<String>,
     /// How references are made.
-    #[command(flatten)]
     #[serde(flatten)]
     pub reviser: ReviserOptions,
     /// Longest reference, in tokens.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(1024)]
     pub revision_tokens: u32,
     /// The metric by which references and candidates are alike, for the table of effectiveness. Left out: bert-score, the paper's, where there
     /// is an --encoder, else rouge-l.
-    #[arg(long, value_name = "NAME[:KEY=VALUE,…]")]
+    #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub similarity: Option<String>,
     /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three: what a revision costs, spent
     /// on the judge.
-    #[arg(long, conflicts_with = "no_judge")]
+    #[schemars(extend("conflicts" = ["no_judge"]))]
     pub cost_match: bool,
     /// Let the judge also rate each candidate and each reference by itself, without reference, by this attribute (correctness, say).
-    #[arg(long, value_parser = word, value_name = "NAME")]
+    #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub rate: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
-    #[arg(long)]
     pub no_gold: bool,
 }
 

@@ -2,8 +2,9 @@
 
 mod tokens;
 
-use clap::ValueEnum;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
@@ -12,31 +13,32 @@ use crate::text::{is_space, words};
 pub(crate) use tokens::{Tokens, points, set_apart};
 
 /// Options of BLEU.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct BleuOptions {
     /// How texts are cut into words
-    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    #[default(Tokens::V13a)]
     tok: Tokens,
     /// What an order without a match counts: exp halves it with each such order (NIST), floor takes k in its place, add-k adds k to all
     /// orders but the first, none leaves it at zero
-    #[arg(long, value_enum, default_value_t = Smooth::Exp)]
+    #[default(Smooth::Exp)]
     smooth: Smooth,
     /// The number of floor (left out: 0.1) and add-k (left out: 1); positive
-    #[arg(long, value_parser = positive)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     k: Option<f64>,
     /// Leave orders out for which a candidate is too short: of each item alone, as sacrebleu's sentence scores do; also of the corpus; never
-    #[arg(long, value_enum, default_value_t = Effective::Items)]
+    #[default(Effective::Items)]
     eff: Effective,
     /// The longest n-grams
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[schemars(range(min = 1, max = 16))]
+    #[default(4)]
     order: u8,
     /// Whether case makes no difference
-    #[arg(long)]
     lowercase: bool,
 }
 
 /// Smoothing (Chen and Cherry 2014: methods 3, 1, 2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Smooth {
     Exp,
@@ -46,16 +48,12 @@ enum Smooth {
 }
 
 /// Where the effective order is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Effective {
     Items,
     Yes,
     No,
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0).ok_or_else(|| "expected a positive number".to_owned())
 }
 
 /// BLEU; see [`Definition::LONG_ABOUT`].

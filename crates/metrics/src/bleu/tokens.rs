@@ -4,35 +4,20 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use regex::Regex;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A tokenizer: puts spaces between words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Tokens {
-    None,
+    #[serde(rename = "13a")]
     V13a,
     Intl,
     Char,
     Zh,
-}
-
-impl ValueEnum for Tokens {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::V13a, Self::Intl, Self::Char, Self::Zh, Self::None]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()))
-    }
-}
-
-impl Serialize for Tokens {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
+    None,
 }
 
 impl Tokens {

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rustc_hash::FxBuildHasher;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::bleu::Tokens;
@@ -16,31 +18,26 @@ use crate::text::{tokenized, word_settings, words};
 use wordnet::WordNet;
 
 /// Options of METEOR.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct MeteorOptions {
     /// How texts are cut into words
-    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    #[default(Tokens::V13a)]
     tok: Tokens,
     /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with their synonyms
-    #[arg(long)]
     wordnet: Option<PathBuf>,
     /// The weight of recall against precision, from 0 (precision alone) to 1 (recall alone)
-    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    #[default(0.9)]
+    #[schemars(range(min = 0, max = 1))]
     alpha: f64,
     /// The exponent of the penalty for scattered matches
-    #[arg(long, default_value_t = 3.0, value_parser = positive)]
+    #[default(3.0)]
+    #[schemars(extend("exclusiveMinimum" = 0))]
     beta: f64,
     /// The most that the penalty for scattered matches takes away, 0 to 1
-    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    #[default(0.5)]
+    #[schemars(range(min = 0, max = 1))]
     gamma: f64,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| "expected a number from 0 to 1".to_owned())
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0).ok_or_else(|| "expected a positive number".to_owned())
 }
 
 /// METEOR; see [`Definition::LONG_ABOUT`].

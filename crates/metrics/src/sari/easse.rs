@@ -1,7 +1,8 @@
 //! SARI as EASSE computes it (Alva-Manchego et al. 2019): the version of the authors' experiments.
 
-use clap::ValueEnum;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
@@ -10,31 +11,31 @@ use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores
 use crate::text::{tokenized, word_settings, words};
 
 /// Options of SARI.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct SariEasseOptions {
     /// How texts are cut into words
-    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    #[default(Tokens::V13a)]
     tok: Tokens,
     /// Whether case makes a difference
-    #[arg(long)]
     cased: bool,
     /// What is averaged over n-grams of one to four words: F1 of each, as in the authors' experiments, or precision and recall, as in the
     /// paper's equations
-    #[arg(long, value_enum, default_value_t = Average::F1)]
+    #[default(Average::F1)]
     average: Average,
     /// What counts of deletions: their F1, or their precision, as in the paper's equations
-    #[arg(long, value_enum, default_value_t = Deletion::F1)]
+    #[default(Deletion::F1)]
     delete: Deletion,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Average {
     F1,
     PrecisionRecall,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Deletion {
     F1,

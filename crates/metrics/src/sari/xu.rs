@@ -1,6 +1,8 @@
 //! SARI as the script of Xu et al. (2016) computes it, and as Hugging Face's `evaluate` does, which changed that script.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{Counts, EMPTY, ORDER, PARTS, counts, f1, row, texts};
 use crate::MetricError;
@@ -9,24 +11,24 @@ use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores
 use crate::text::{tokenized, word_settings, words};
 
 /// Options of the script's SARI.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct SariXuOptions {
     /// How texts are cut into words; none cuts at each single space, as the script does
-    #[arg(long, value_enum, default_value_t = Tokens::None)]
+    #[default(Tokens::None)]
     tok: Tokens,
     /// Whether case makes a difference
-    #[arg(long)]
     cased: bool,
 }
 
 /// Options of `evaluate`'s SARI.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct SariHfOptions {
     /// How texts are cut into words; none cuts at each single space
-    #[arg(long, value_enum, default_value_t = Tokens::V13a)]
+    #[default(Tokens::V13a)]
     tok: Tokens,
     /// Whether case makes a difference
-    #[arg(long)]
     cased: bool,
 }
 

@@ -4,7 +4,9 @@ mod distance;
 mod shifts;
 mod tokens;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::MetricError;
 use crate::metric::{Definition, Item, Metric, Models, Need, Needs, Score, Scores, Settings, Watch, each};
@@ -12,21 +14,18 @@ use crate::ngrams::Interner;
 use crate::text::words;
 
 /// Options of TER.
-#[derive(Debug, Clone, clap::Args, Serialize)]
+#[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "four switches of tercom, each an option by itself")]
 pub(crate) struct TerOptions {
     /// Set punctuation apart and read XML's entities, as tercom does on request
-    #[arg(long)]
     normalized: bool,
     /// Leave punctuation out
-    #[arg(long)]
     no_punct: bool,
     /// Do both for Chinese and Japanese too, and set their characters apart
-    #[arg(long)]
     asian: bool,
     /// Whether case makes a difference
-    #[arg(long)]
     case_sensitive: bool,
 }
 

@@ -1,0 +1,183 @@
+//! What can be told of each option without a value: from the JSON schema of the type.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::read::check;
+
+/// A type whose fields are options.
+///
+/// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an empty list that must have an
+/// item, an empty text) must be given. Fields that are types of this kind themselves are flattened. Bounds are schemars' (`range`, `length`), and
+/// `#[schemars(extend("form" = "N"))]` says how help writes the value.
+pub trait Options: Default + Serialize + DeserializeOwned + JsonSchema {}
+
+impl<T: Default + Serialize + DeserializeOwned + JsonSchema> Options for T {}
+
+/// One of the values that an option may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// As it is given.
+    pub name: String,
+    /// What it means; empty where the name says it.
+    pub help: String,
+}
+
+/// What kind of value an option has; of each, where it takes several.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// It is given or not.
+    Flag,
+    /// A whole number within bounds, these included.
+    Integer {
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A finite number.
+    Number,
+    /// One of a few names.
+    Choice(Vec<Choice>),
+    /// A text, which a type of its own may read further.
+    Text,
+}
+
+/// An option, as far as it is known without a value.
+#[derive(Debug, Clone)]
+pub struct OptionSpec {
+    /// The field's name: `answer_prefix`.
+    pub field: String,
+    /// What it is for, in paragraphs.
+    pub help: String,
+    /// The kind of its value.
+    pub kind: Kind,
+    /// How help writes the value: `FILE`, `NAME|PATH`, `FIRST,SECOND`; empty where nothing was said.
+    pub form: String,
+    /// It may be given several times.
+    pub is_list: bool,
+    /// It must be given.
+    pub is_required: bool,
+    /// What is in force where it is not given; null where that is nothing.
+    pub default: Value,
+    /// Bounds that the kind does not hold.
+    pub(crate) schema: Value,
+    pub(crate) accepts: fn(&str, &Value) -> Result<(), String>,
+}
+
+impl OptionSpec {
+    /// The name as it is typed: `answer-prefix`.
+    pub fn name(&self) -> String {
+        self.field.replace('_', "-")
+    }
+
+    /// Something that the adapters know and this crate does not: `#[schemars(extend("KEY" = …))]` of the field.
+    pub fn extension(&self, key: &str) -> Option<&Value> {
+        self.schema.get(key)
+    }
+}
+
+/// All options of a type, in the order of its fields.
+pub fn specs<P: Options>() -> Vec<OptionSpec> {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let schema = settings.into_generator().into_root_schema_for::<P>();
+    let defaults = serde_json::to_value(P::default()).expect("options are plain values under string keys");
+    let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    // Serialised they stand in the order of the fields, of flattened types too; a schema has these at the end.
+    let order = defaults.as_object().map(|defaults| defaults.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+    let spec = |field: &String| {
+        let property = properties.get(field).unwrap_or_else(|| panic!("`{field}` is serialised under a name that it is not read by"));
+        let default = defaults[field].clone();
+        let schema = property.as_object().cloned().unwrap_or_default();
+        let is_list = types(&schema).contains(&"array");
+        let one = if is_list { schema.get("items").and_then(Value::as_object).cloned().unwrap_or_default() } else { present(&schema) };
+        let mut spec = OptionSpec {
+            field: field.clone(),
+            help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()),
+            kind: kind(&one),
+            form: schema.get("form").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            is_list,
+            is_required: false,
+            default,
+            schema: Value::Object(schema),
+            accepts: accepts::<P>,
+        };
+        spec.is_required = !spec.default.is_null() && check::bounds(&spec, &spec.default).is_err();
+        spec
+    };
+    order.iter().map(spec).collect()
+}
+
+/// Whether the type reads this value of that field, all others being as they are by default.
+fn accepts<P: Options>(field: &str, value: &Value) -> Result<(), String> {
+    let one = Map::from_iter([(field.to_owned(), value.clone())]);
+    P::deserialize(Value::Object(one)).map(drop).map_err(|error| error.to_string())
+}
+
+/// The names of the types that a schema allows.
+fn types(schema: &Map<String, Value>) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The schema of what is there, where nothing may be there too.
+fn present(schema: &Map<String, Value>) -> Map<String, Value> {
+    let any = schema.get("anyOf").and_then(Value::as_array);
+    let something = any.and_then(|any| any.iter().filter_map(Value::as_object).find(|one| types(one) != ["null"]));
+    something.unwrap_or(schema).clone()
+}
+
+fn kind(schema: &Map<String, Value>) -> Kind {
+    let choices = choices(schema);
+    let types = types(schema);
+    match () {
+        () if !choices.is_empty() => Kind::Choice(choices),
+        () if types.contains(&"boolean") => Kind::Flag,
+        () if types.contains(&"integer") => {
+            let bound = |key: &str| schema.get(key).and_then(Value::as_f64).map(|bound| bound as i64);
+            let max = match schema.get("format").and_then(Value::as_str) {
+                Some("uint8") => i64::from(u8::MAX),
+                Some("uint16") => i64::from(u16::MAX),
+                Some("uint32") => i64::from(u32::MAX),
+                _ => i64::MAX,
+            };
+            Kind::Integer { min: bound("minimum").unwrap_or(i64::MIN), max: bound("maximum").unwrap_or(max) }
+        }
+        () if types.contains(&"number") => Kind::Number,
+        () => Kind::Text,
+    }
+}
+
+/// The names among which to choose, in their order; none where it is no such schema.
+fn choices(schema: &Map<String, Value>) -> Vec<Choice> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let plain = |schema: &Map<String, Value>| -> Vec<Choice> {
+        let names = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
+        names.filter(|name| name.is_string()).map(|name| Choice { name: text(name), help: String::new() }).collect()
+    };
+    let one = |schema: &Value| -> Vec<Choice> {
+        let Some(schema) = schema.as_object() else { return Vec::new() };
+        match schema.get("const") {
+            Some(name) => {
+                vec![Choice { name: text(name), help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()) }]
+            }
+            None => plain(schema),
+        }
+    };
+    match schema.get("oneOf").and_then(Value::as_array) {
+        Some(all) => all.iter().flat_map(one).collect(),
+        None => plain(schema),
+    }
+}
+
+/// Lines of a doc comment as paragraphs, a blank line between two.
+fn paragraphs(text: &str) -> String {
+    let all = text.split("\n\n").map(|paragraph| paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" "));
+    all.filter(|paragraph| !paragraph.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
