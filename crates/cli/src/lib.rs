@@ -23,6 +23,7 @@ mod meta;
 mod method;
 mod metrics;
 mod model;
+mod options;
 mod output;
 mod plan;
 mod problems;

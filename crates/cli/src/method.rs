@@ -94,8 +94,9 @@ pub(crate) fn answer_settings(options: LoadOptions) -> String {
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
+    let command = with_options(clap::Command::new(method.name()), &method.options());
     // Augmenting puts the options' own description in the place of the method's.
-    let command = RunArgs::augment_args(method.command()).about(method.about()).long_about(method.long_about());
+    let command = RunArgs::augment_args(command).about(method.about()).long_about(method.long_about());
     // A run that is there already has to be named.
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }

@@ -1,0 +1,123 @@
+//! Options on a command line: clap as one adapter of what crates define as types.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use probity_options::{Given, Kind, OptionSpec, Options, read, specs};
+use serde_json::Value;
+
+/// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Typed<P>(pub(crate) P);
+
+impl<P> std::ops::Deref for Typed<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.0
+    }
+}
+
+impl<P: Options> clap::Args for Typed<P> {
+    fn augment_args(command: Command) -> Command {
+        with_options(command, &specs::<P>())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<P: Options> FromArgMatches for Typed<P> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let told = |error: probity_options::OptionError| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n"));
+        read(&given(matches, &specs::<P>())).map(Self).map_err(told)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The command with these options too.
+pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
+    specs.iter().fold(command, |command, spec| command.arg(argument(spec)))
+}
+
+/// What was typed, by field; what was not is left to the defaults of whoever reads it.
+pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> Given {
+    let mut given = Given::new();
+    for spec in specs {
+        let id = spec.field.as_str();
+        if matches.value_source(id) != Some(clap::parser::ValueSource::CommandLine) && !spec.is_required {
+            continue;
+        }
+        if spec.kind == Kind::Flag {
+            given.insert(id.to_owned(), matches.get_flag(id).into());
+            continue;
+        }
+        let texts = matches.get_many::<String>(id).into_iter().flatten();
+        let mut values = texts.map(|text| spec.parse(text).expect("clap's parser has read it"));
+        let value = if spec.is_list { Some(Value::Array(values.collect())) } else { values.next() };
+        given.extend(value.map(|value| (id.to_owned(), value)));
+    }
+    given
+}
+
+/// The option as clap has it. What its values may be is told by the definition alone.
+fn argument(spec: &OptionSpec) -> Arg {
+    let argument = Arg::new(spec.field.clone()).long(spec.name()).required(spec.is_required);
+    let argument = help(argument, &spec.help);
+    let conflicts = spec.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let argument = argument.conflicts_with_all(conflicts.map(str::to_owned).collect::<Vec<_>>());
+    if spec.kind == Kind::Flag {
+        return argument.action(ArgAction::SetTrue);
+    }
+    let form = if spec.form.is_empty() { spec.field.to_uppercase() } else { spec.form.clone() };
+    let argument = argument
+        .allow_hyphen_values(form.contains("TEXT"))
+        .value_delimiter(form.ends_with(",…").then_some(','))
+        .action(if spec.is_list { ArgAction::Append } else { ArgAction::Set })
+        .value_name(form)
+        .value_parser(parser(spec));
+    argument.default_values(defaults(spec))
+}
+
+/// Help of one paragraph has no final period; of several the first is the short one.
+fn help(argument: Arg, text: &str) -> Arg {
+    let short = |text: &str| text.strip_suffix('.').unwrap_or(text).to_owned();
+    match text.split_once("\n\n") {
+        Some((first, _)) => argument.help(short(first)).long_help(text.to_owned()),
+        None => argument.help(short(text)),
+    }
+}
+
+fn parser(spec: &OptionSpec) -> ValueParser {
+    if let Kind::Choice(choices) = &spec.kind {
+        let value = |choice: &probity_options::Choice| {
+            let value = PossibleValue::new(choice.name.clone());
+            if choice.help.is_empty() { value } else { value.help(choice.help.trim_end_matches('.').to_owned()) }
+        };
+        return PossibleValuesParser::new(choices.iter().map(value)).into();
+    }
+    let spec = spec.clone();
+    ValueParser::from(move |text: &str| spec.parse(text).map(|_| text.to_owned()))
+}
+
+/// Defaults as they would be typed.
+fn defaults(spec: &OptionSpec) -> Vec<String> {
+    if spec.is_required {
+        return Vec::new();
+    }
+    let text = |value: &Value| match value {
+        Value::Null => None,
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |n| n.to_string())),
+        other => Some(other.to_string()),
+    };
+    match &spec.default {
+        Value::Array(values) => values.iter().filter_map(text).collect(),
+        one => text(one).into_iter().collect(),
+    }
+}
