@@ -1,5 +1,6 @@
-//! A database of answers of any bytes is read or refused. One whose bytes were changed gives the answers that were put there, or asks again, or is refused; one whose
-//! rows were changed and sealed anew gives only answers that can be some.
+//! A database of answers of any bytes is read or refused. One whose bytes were changed gives the answers that were put
+//! there, or asks again, or is refused; one whose rows were changed and sealed anew gives only answers that can be
+//! some.
 #![no_main]
 
 use std::path::PathBuf;
@@ -73,7 +74,8 @@ const STATEMENTS: [&str; 10] = [
     "DROP TABLE requests",
     "DROP TABLE models",
     "ALTER TABLE answers RENAME TO others; CREATE VIEW answers AS SELECT * FROM others UNION ALL SELECT * FROM others",
-    "ALTER TABLE answers RENAME TO others; CREATE VIEW answers AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS key FROM n",
+    "ALTER TABLE answers RENAME TO others; CREATE VIEW answers AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x \
+     + 1 FROM n) SELECT x AS key FROM n",
     "CREATE TRIGGER t AFTER INSERT ON requests BEGIN DELETE FROM answers; END",
     "ALTER TABLE answers ADD COLUMN more TEXT DEFAULT 'x'",
     "PRAGMA user_version = 7",

@@ -1,5 +1,5 @@
-//! A `config.json` of any bytes, and those of real architectures with fields changed, are read or refused; what is read loads the tiny model that the
-//! field belongs to, or is refused there.
+//! A `config.json` of any bytes, and those of real architectures with fields changed, are read or refused; what is read
+//! loads the tiny model that the field belongs to, or is refused there.
 #![no_main]
 
 use std::path::Path;

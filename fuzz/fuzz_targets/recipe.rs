@@ -59,7 +59,8 @@ impl Value {
             Self::Braces(at) => quoted(["{run}", "{model}/{data}", "{", "{}", "{x}", "../{run}"][usize::from(*at) % 6]),
             Self::List(list) => format!("[{}]", list.iter().map(Self::text).collect::<Vec<_>>().join(", ")),
             Self::Map(entries) => {
-                let entries: Vec<String> = entries.iter().map(|(at, value)| format!("{} = {}", quoted(key(*at)), value.text())).collect();
+                let entries: Vec<String> = entries.iter().map(|(at, value)| format!("{} = \
+                    {}", quoted(key(*at)), value.text())).collect();
                 format!("{{{}}}", entries.join(", "))
             }
             Self::Method(at) => quoted(METHODS[usize::from(*at) % METHODS.len()]),

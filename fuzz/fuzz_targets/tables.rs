@@ -1,4 +1,5 @@
-//! A table of any bytes, of every kind and packed or not, gives samples, problems with their lines, or an error; never a panic.
+//! A table of any bytes, of every kind and packed or not, gives samples, problems with their lines, or an error; never
+//! a panic.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,5 @@
-//! A chat template of any bytes, and of any expressions that Jinja has, is rendered or refused within its limits, and says the same each time.
+//! A chat template of any bytes, and of any expressions that Jinja has, is rendered or refused within its limits, and
+//! says the same each time.
 #![no_main]
 
 use std::fmt::{self, Display};
@@ -255,7 +256,8 @@ fuzz_target!(|data: &[u8]| {
         count_stopped(error);
     }
     // A limit of time may be met one time and not the next.
-    if ![&once, &again].iter().any(|text| text.as_ref().is_err_and(|error| error.to_string().contains("is not done after"))) {
+    if ![&once, &again].iter().any(|text| text.as_ref().is_err_and(|error| error.to_string().contains("is not done \
+        after"))) {
         assert_eq!(once, again);
     }
 });

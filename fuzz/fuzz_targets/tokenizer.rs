@@ -1,4 +1,5 @@
-//! A `tokenizer.json` of any bytes, and of any parts that such files have, is read or refused, within its limits; what is read encodes and decodes.
+//! A `tokenizer.json` of any bytes, and of any parts that such files have, is read or refused, within its limits; what
+//! is read encodes and decodes.
 #![no_main]
 
 use std::path::PathBuf;

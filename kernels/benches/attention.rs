@@ -51,12 +51,16 @@ fn spans(c: &mut Criterion) {
                 })
                 .collect();
             let rows = segments * new;
-            let queries: Vec<f32> = (0..rows * shape.heads * shape.head_dim).map(|i| (i % 19) as f32 * 0.1 - 0.9).collect();
+            let queries: Vec<f32> =
+                (0..rows * shape.heads * shape.head_dim).map(|i| (i % 19) as f32 * 0.1 - 0.9).collect();
             let mut out = vec![0.0; queries.len()];
             group.throughput(Throughput::Elements(rows as u64));
-            group.bench_function(BenchmarkId::new(format!("{name}_{in_what}"), format!("{past}+{segments}x{new}")), |b| {
-                b.iter(|| attention(Isa::best(), &shape, None, black_box(&queries), &all, &mut out));
-            });
+            group.bench_function(
+                BenchmarkId::new(format!("{name}_{in_what}"), format!("{past}+{segments}x{new}")),
+                |b| {
+                    b.iter(|| attention(Isa::best(), &shape, None, black_box(&queries), &all, &mut out));
+                },
+            );
         }
     }
     group.finish();

@@ -1,4 +1,5 @@
-//! Norms, rotary positions, activations and the normaliser: `cargo bench -p probity-kernels --bench elementwise`. Throughput is in elements.
+//! Norms, rotary positions, activations and the normaliser: `cargo bench -p probity-kernels --bench elementwise`.
+//! Throughput is in elements.
 
 use std::hint::black_box;
 
@@ -29,10 +30,13 @@ fn elementwise(c: &mut Criterion) {
         });
         let frequencies: Vec<f32> = (0..32).map(|i| 10000f32.powf(-(i as f32) / 32.0)).collect();
         let positions: Vec<u32> = (0..rows as u32).collect();
-        group.bench_function(BenchmarkId::new("rope_table", rows), |b| b.iter(|| RopeTable::new(black_box(&positions), &frequencies)));
+        group.bench_function(BenchmarkId::new("rope_table", rows), |b| {
+            b.iter(|| RopeTable::new(black_box(&positions), &frequencies))
+        });
         let table = RopeTable::new(&positions, &frequencies);
-        group
-            .bench_function(BenchmarkId::new("rope", rows), |b| b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, black_box(&mut y))));
+        group.bench_function(BenchmarkId::new("rope", rows), |b| {
+            b.iter(|| table.apply(Isa::best(), RopeLayout::Halves, black_box(&mut y)))
+        });
         let (gate, up) = (values(rows * INNER), values(rows * INNER));
         let mut gated = vec![0.0; gate.len()];
         group.throughput(Throughput::Elements(gate.len() as u64));
@@ -45,8 +49,9 @@ fn elementwise(c: &mut Criterion) {
         }
         let logits = values(rows.min(64) * VOCABULARY);
         group.throughput(Throughput::Elements(logits.len() as u64));
-        group
-            .bench_function(BenchmarkId::new("log_sum_exp", rows.min(64)), |b| b.iter(|| log_sum_exp(isa, black_box(&logits), VOCABULARY)));
+        group.bench_function(BenchmarkId::new("log_sum_exp", rows.min(64)), |b| {
+            b.iter(|| log_sum_exp(isa, black_box(&logits), VOCABULARY))
+        });
         group.finish();
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products by weight type, form and rows: `cargo bench -p probity-kernels --bench matmul -- Q8_0`.
 //!
-//! A measurement packs the activations too, as a layer does. Throughput is in operations, two a weight and row. Weights are cold in the
-//! second-level cache: several copies are used in turn.
+//! A measurement packs the activations too, as a layer does. Throughput is in operations, two a weight and row. Weights
+//! are cold in the second-level cache: several copies are used in turn.
 
 use std::hint::black_box;
 
@@ -12,7 +12,8 @@ const COPIES: usize = 4;
 
 fn products(c: &mut Criterion) {
     for weight_type in WeightType::ALL {
-        let mut forms = [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| Form::of(weight_type, a)).to_vec();
+        let mut forms =
+            [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles].map(|a| Form::of(weight_type, a)).to_vec();
         forms.dedup();
         for form in forms {
             for (outputs, width) in [(2048, 2048), (5632, 2048)] {

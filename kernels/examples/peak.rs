@@ -1,7 +1,7 @@
 //! Measures what this machine can do at most, for `scripts/bench`: one JSON object a line, rates per second.
 //!
-//! `cargo run --release -p probity-kernels --example peak [THREADS]`. Each rate is the best of several short runs, on one thread and on
-//! `THREADS`: arithmetic on registers alone, and reading memory that no cache holds.
+//! `cargo run --release -p probity-kernels --example peak [THREADS]`. Each rate is the best of several short runs, on
+//! one thread and on `THREADS`: arithmetic on registers alone, and reading memory that no cache holds.
 
 #[cfg(target_arch = "x86_64")]
 fn main() {
@@ -18,9 +18,9 @@ fn main() {
 mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::{
-        __cpuid_count, __m512, __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps,
-        _mm512_loadu_si512, _mm512_or_si512, _mm512_reduce_or_epi64, _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_ps,
-        _mm512_setzero_si512,
+        __cpuid_count, __m512, __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps,
+        _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_or_si512, _mm512_reduce_or_epi64,
+        _mm512_set1_epi8, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
     };
     use std::hint::black_box;
     use std::sync::Barrier;
@@ -204,7 +204,8 @@ mod x86 {
     macro_rules! tile_products {
         ($instruction:literal) => {{
             let config = TileConfig::whole_tiles();
-            // SAFETY: `measure` calls it where tiles may be used; the configuration is 64 valid bytes, and tile registers hold nothing else.
+            // SAFETY: `measure` calls it where tiles may be used; the configuration is 64 valid bytes, and tile
+            // registers hold nothing else.
             unsafe {
                 asm!(
                     "ldtilecfg [{config}]",

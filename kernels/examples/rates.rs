@@ -1,4 +1,5 @@
-//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates [ROWS [ISA [TYPE [FORM]]]]`.
+//! Prints the rate of each matrix product on this machine: `cargo run --release -p probity-kernels --example rates
+//! [ROWS [ISA [TYPE [FORM]]]]`.
 
 use std::time::Instant;
 
@@ -10,7 +11,8 @@ const FROM_MEMORY: usize = 768 << 20;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let m = arguments.next().and_then(|m| m.parse().ok()).unwrap_or(512);
-    let isa = arguments.next().and_then(|name| Isa::ALL.into_iter().find(|isa| isa.name() == name)).unwrap_or(Isa::best());
+    let isa =
+        arguments.next().and_then(|name| Isa::ALL.into_iter().find(|isa| isa.name() == name)).unwrap_or(Isa::best());
     let only = arguments.next();
     let forms = arguments.next();
     let (n, k) = (5632, 2048);
@@ -20,8 +22,9 @@ fn main() {
     for weight_type in WeightType::ALL.into_iter().filter(|t| only.as_ref().is_none_or(|name| t.name() == name)) {
         let bytes = vec![0x11u8; weight_type.row_bytes(k).expect("whole blocks") * n];
         let weights = Matrix::new(weight_type, &bytes, n, k).expect("sizes fit");
-        for form in
-            Form::ALL.into_iter().filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name))
+        for form in Form::ALL
+            .into_iter()
+            .filter(|form| form.suits(weight_type) && forms.as_ref().is_none_or(|name| format!("{form:?}") == *name))
         {
             // Few rows are a matter of memory: matrices in turn, more than a cache holds.
             let copies = if m <= 32 { FROM_MEMORY.div_ceil(bytes.len()) } else { 1 };

@@ -9,7 +9,8 @@ use crate::simd::{LANES, Simd};
 /// Elements that one task works on.
 const TASK: usize = 1 << 14;
 
-/// What stands between the products of a feed-forward layer. Each is computed to 1e-7, or to two roundings of a result above 0.4.
+/// What stands between the products of a feed-forward layer. Each is computed to 1e-7, or to two roundings of a result
+/// above 0.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `x / (1 + e⁻ˣ)`.
@@ -51,7 +52,12 @@ fn activate_part<S: Simd>(activation: Activation, gate: &[f32], up: Option<&[f32
 
 // A closure in its place would not be compiled for the caller's instruction set.
 #[inline(always)]
-pub(crate) fn activate_lanes<S: Simd>(activation: Activation, gate: &[f32; LANES], up: Option<&[f32; LANES]>, y: &mut [f32; LANES]) {
+pub(crate) fn activate_lanes<S: Simd>(
+    activation: Activation,
+    gate: &[f32; LANES],
+    up: Option<&[f32; LANES]>,
+    y: &mut [f32; LANES],
+) {
     let x = S::load(gate);
     let activated = match activation {
         Activation::Silu => S::mul(x, sigmoid::<S>(x)),
@@ -80,7 +86,8 @@ fn sigmoid<S: Simd>(x: S::F) -> S::F {
 /// `max(x, 0) − |x| Φ(−|x|)`, which is `x Φ(x)` and loses nothing where x is far below zero.
 #[inline(always)]
 fn gelu<S: Simd>(x: S::F) -> S::F {
-    /// Of `Φ(−a) e^(a²/2) / t` in `t = 1 / (1 + 0.35 a)` for a in 0..13, highest power first: fitted to 4e-8 of its value.
+    /// Of `Φ(−a) e^(a²/2) / t` in `t = 1 / (1 + 0.35 a)` for a in 0..13, highest power first: fitted to 4e-8 of its
+    /// value.
     const TAIL: [f32; 9] = [
         -0.029_095_102,
         0.143_719_58,

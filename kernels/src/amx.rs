@@ -1,12 +1,13 @@
 //! Products on AMX tiles: sixteen rows by sixteen outputs at once, in the bits of their twins.
 //!
-//! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as [`Form::Tiles`](crate::Form) says.
+//! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as
+//! [`Form::Tiles`](crate::Form) says.
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __cpuid_count, __m512, __m512bh, __m512i, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512,
-    _xgetbv,
+    __cpuid_count, __m512, __m512bh, __m512i, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512, _xgetbv,
 };
 use std::sync::OnceLock;
 
@@ -27,7 +28,8 @@ pub(crate) fn is_available() -> bool {
 }
 
 fn has_tiles() -> bool {
-    // SAFETY: every x86-64 machine has `cpuid`; `xgetbv` is asked only where the system has switched on extended states.
+    // SAFETY: every x86-64 machine has `cpuid`; `xgetbv` is asked only where the system has switched on extended
+    // states.
     unsafe {
         let os_saves_states = __cpuid_count(1, 0).ecx >> 27 & 1 == 1;
         // Bits of leaf 7: bf16 tiles, tiles, integer tiles.
@@ -50,7 +52,8 @@ fn permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XFEATURE_XTILEDATA: u64 = 18;
     let result: i64;
-    // SAFETY: this system call takes two numbers and touches no memory of ours; `rcx` and `r11` are what every system call changes.
+    // SAFETY: this system call takes two numbers and touches no memory of ours; `rcx` and `r11` are what every system
+    // call changes.
     unsafe {
         asm!(
             "syscall",
@@ -111,7 +114,8 @@ impl Drop for Tiles {
     }
 }
 
-/// Adds the products of a part to the rows' sums, with tile registers configured for it. The rows are packed for AMX, so it is there.
+/// Adds the products of a part to the rows' sums, with tile registers configured for it. The rows are packed for AMX,
+/// so it is there.
 pub(crate) fn add(tiles: &mut Option<Tiles>, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let (form, weight_type) = (work.part.weights.form(), work.part.weights.weight_type());
     let quads = if form == Form::Int8 { weight_type.group_len() / 4 } else { 16 };
@@ -147,7 +151,8 @@ fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sum
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
 fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
-    let is_expanded = |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
+    let is_expanded =
+        |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
     let Panels { pairs, next_pairs, ready, .. } = panels;
     if is_expanded(&part) && !*ready {
         pairs.set_len(part.len / 2);
@@ -168,8 +173,8 @@ fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Su
     }
 }
 
-/// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part meanwhile, a little with
-/// each step.
+/// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part
+/// meanwhile, a little with each step.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
 fn half_turns<T: Quantised, const QUADS: usize, const MINIMA: bool>(
     tiles: &Tiles,
@@ -246,11 +251,16 @@ fn int_tile<const QUADS: usize, const MINIMA: bool>(
     fresh: bool,
 ) {
     let groups = panel.scales.len();
-    assert!(panel.quants.len() == groups * QUADS && tile.words.len() == groups * QUADS * TILE_ROWS, "tile and panel are of one length");
+    assert!(
+        panel.quants.len() == groups * QUADS && tile.words.len() == groups * QUADS * TILE_ROWS,
+        "tile and panel are of one length"
+    );
     let words = |group: usize| tile.words.as_ptr().wrapping_add(group * QUADS / 8 * 8 * TILE_ROWS + group * QUADS % 8);
     let mut dots = [[Dots([[0; LANES]; TILE_ROWS]); TOGETHER]; 2];
     for half in 0..2 {
-        let weights = |group: usize| panel.quants.as_ptr().wrapping_add(group * QUADS).cast::<u8>().wrapping_add(half * 4 * LANES);
+        let weights = |group: usize| {
+            panel.quants.as_ptr().wrapping_add(group * QUADS).cast::<u8>().wrapping_add(half * 4 * LANES)
+        };
         let mut y = [_mm512_setzero_ps(); TILE_ROWS];
         if !fresh {
             for (y, sums) in y.iter_mut().zip(sums.iter()) {
@@ -368,12 +378,15 @@ macro_rules! results {
     }};
 }
 
-/// Products of rows and columns that are both computed, in the order of [`Form::Tiles`], to rows that are `row` apart. Tiles are
-/// configured for 16 quads.
+/// Products of rows and columns that are both computed, in the order of [`Form::Tiles`], to rows that are `row` apart.
+/// Tiles are configured for 16 quads.
 pub(crate) fn multiply(tiles: &Tiles, factors: &Factors<'_>, to: &mut [f32], row: usize) {
     let rows = factors.rows.next_multiple_of(TILE_ROWS);
     let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
-    assert!(tiles.quads == 16 && left.len() >= (rows - 1) * left_row + 16 * steps.len(), "rows are as long as the steps");
+    assert!(
+        tiles.quads == 16 && left.len() >= (rows - 1) * left_row + 16 * steps.len(),
+        "rows are as long as the steps"
+    );
     assert!(to.len() >= (rows - 1) * row + LANES * factors.columns.len(), "room for the results");
     let last = factors.columns.iter().max().map_or(0, |column| 15 * step_row + column + LANES);
     assert!(steps.iter().all(|step| step.len() >= last), "steps are whole");
@@ -392,14 +405,16 @@ fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usi
     let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
     zero();
     for (index, step) in steps.iter().enumerate() {
-        let rows = std::array::from_fn(|tile| left.as_ptr().wrapping_add(index * TILE_ROWS + tile * TILE_ROWS * left_row));
+        let rows =
+            std::array::from_fn(|tile| left.as_ptr().wrapping_add(index * TILE_ROWS + tile * TILE_ROWS * left_row));
         multiply_tiles::<R, C>((rows, left_row), (columns.map(|column| step.as_ptr().wrapping_add(column)), step_row));
     }
     results!(store, R, C, to.as_mut_ptr(), row);
 }
 
-/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, one or two tiles of rows `(k / 32, 16 rows, 16)` words of two each; sums begin at
-/// zero where they are `fresh`. `meanwhile` is called behind each step's products, which are still under way then.
+/// `Form::Tiles`: weights `(k / 2, half, output, 2)`, one or two tiles of rows `(k / 32, 16 rows, 16)` words of two
+/// each; sums begin at zero where they are `fresh`. `meanwhile` is called behind each step's products, which are still
+/// under way then.
 #[inline(always)]
 fn half_tiles<const R: usize>(
     _: &Tiles,
@@ -410,9 +425,13 @@ fn half_tiles<const R: usize>(
     mut meanwhile: impl FnMut(usize),
 ) {
     let (steps, row) = (panel.len() / 16, 2 * LANES);
-    assert!(steps > 0 && panel.len() == 16 * steps && sums.len() == R * TILE_ROWS, "whole steps, and sums for the rows");
+    assert!(
+        steps > 0 && panel.len() == 16 * steps && sums.len() == R * TILE_ROWS,
+        "whole steps, and sums for the rows"
+    );
     assert!(tiles.iter().all(|tile| tile.len() == steps * 16 * TILE_ROWS), "tile and panel are of one length");
-    let (weights, sums) = (bytemuck::cast_slice::<u8, u32>(panel.as_flattened().as_flattened()), sums.as_mut_ptr().cast::<f32>());
+    let (weights, sums) =
+        (bytemuck::cast_slice::<u8, u32>(panel.as_flattened().as_flattened()), sums.as_mut_ptr().cast::<f32>());
     if fresh {
         zero();
     } else {
@@ -436,9 +455,13 @@ fn zero() {
     step!(zero "tmm3");
 }
 
-/// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`, each tile 16 rows of 64 bytes, so many words apart.
+/// Adds the products of `R` tiles of rows and `C` of columns over 32 `k`, each tile 16 rows of 64 bytes, so many words
+/// apart.
 #[inline(always)]
-fn multiply_tiles<const R: usize, const C: usize>((rows, row): ([*const u32; R], usize), (columns, column): ([*const u32; C], usize)) {
+fn multiply_tiles<const R: usize, const C: usize>(
+    (rows, row): ([*const u32; R], usize),
+    (columns, column): ([*const u32; C], usize),
+) {
     step!(load "tmm4", rows[0], row);
     step!(load "tmm6", columns[0], column);
     step!(multiply "tmm0", "tmm4", "tmm6");
@@ -455,7 +478,8 @@ fn multiply_tiles<const R: usize, const C: usize>((rows, row): ([*const u32; R],
     }
 }
 
-/// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns their sum.
+/// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns their
+/// sum.
 pub(crate) fn round_row(_: &Tiles, row: &mut [u32]) -> f32 {
     // SAFETY: a machine with tiles has AVX-512 with bf16.
     unsafe { round_steps(row) }
@@ -468,7 +492,8 @@ fn round_steps(row: &mut [u32]) -> f32 {
     let ones = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(0x3f80_3f80)) };
     let mut sum = _mm512_setzero_ps();
     for step in 0..steps {
-        // SAFETY: 32 floats are read before half as many words are written, all inside the row and none of a later step.
+        // SAFETY: 32 floats are read before half as many words are written, all inside the row and none of a later
+        // step.
         unsafe {
             let floats = words.add(32 * step).cast::<f32>();
             let halves = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(floats.add(16)), _mm512_loadu_ps(floats));

@@ -1,8 +1,8 @@
 //! Attention of packed segments over cached spans of keys and values.
 //!
-//! A query's result depends on its own row and on the keys it sees in order of position; how these are cut into spans, and which other
-//! segments are computed beside it, changes nothing. Grouped heads read their shared keys in place; only the scores of a few queries at a
-//! time are held.
+//! A query's result depends on its own row and on the keys it sees in order of position; how these are cut into spans,
+//! and which other segments are computed beside it, changes nothing. Grouped heads read their shared keys in place;
+//! only the scores of a few queries at a time are held.
 
 mod float;
 mod tiles;
@@ -34,8 +34,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// A query sees this many positions, its own included; all where absent.
     pub window: Option<usize>,
-    /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as [`Form::Tiles`](crate::Form)
-    /// says, otherwise all is f32.
+    /// In [`Tiles`](Arithmetic::Tiles), queries, keys, weights and values are rounded to bf16 and multiplied as
+    /// [`Form::Tiles`](crate::Form) says, otherwise all is f32.
     pub arithmetic: Arithmetic,
 }
 
@@ -58,7 +58,8 @@ impl AttentionShape {
         len.next_multiple_of(LANES) * self.key_rows()
     }
 
-    /// Words of a head's packed values of `len` tokens: a row for each, or for two of which the first stands at an even position.
+    /// Words of a head's packed values of `len` tokens: a row for each, or for two of which the first stands at an even
+    /// position.
     fn head_values(&self, len: usize) -> usize {
         (if self.tiles() { len / 2 + 1 } else { len }) * self.padded_dim()
     }
@@ -102,7 +103,8 @@ impl<'a> Span<'a> {
 pub enum Rows {
     /// For each row, the positions up to and including its own: text that was read so far.
     Causal(Range<usize>),
-    /// So many rows, at the positions from 0 on, that see all positions: an encoder's text, or a decoder's tokens that look at it.
+    /// So many rows, at the positions from 0 on, that see all positions: an encoder's text, or a decoder's tokens that
+    /// look at it.
     All(usize),
 }
 
@@ -123,11 +125,17 @@ pub struct RelativeBias {
 }
 
 impl RelativeBias {
-    /// For each of `heads` the summand at each distance, key position minus query position, from `−reach` to `reach`; those farther apart
-    /// have that of the farthest.
+    /// For each of `heads` the summand at each distance, key position minus query position, from `−reach` to `reach`;
+    /// those farther apart have that of the farthest.
     pub fn new(heads: usize, reach: usize, summand: impl Fn(usize, isize) -> f32) -> Self {
         let distances = -(reach as isize)..=reach as isize;
-        Self { table: (0..heads).flat_map(|head| distances.clone().map(move |d| (head, d))).map(|(h, d)| summand(h, d)).collect(), reach }
+        Self {
+            table: (0..heads)
+                .flat_map(|head| distances.clone().map(move |d| (head, d)))
+                .map(|(h, d)| summand(h, d))
+                .collect(),
+            reach,
+        }
     }
 
     /// Distances in reach.
@@ -172,11 +180,12 @@ impl Segment<'_> {
     }
 }
 
-/// Packs `rows` of keys and values, `(tokens, kv_heads, head_dim)` each, for [`attention`] as the positions from `start` on, into
-/// [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words, which must be zeros.
+/// Packs `rows` of keys and values, `(tokens, kv_heads, head_dim)` each, for [`attention`] as the positions from
+/// `start` on, into [`keys_len`](AttentionShape::keys_len) and [`values_len`](AttentionShape::values_len) words, which
+/// must be zeros.
 ///
-/// In bf16 a token with values that are not finite gets keys that are not a number: zeros times such values would reach those who do not
-/// see the token, and so its result is not a number for all that do.
+/// In bf16 a token with values that are not finite gets keys that are not a number: zeros times such values would reach
+/// those who do not see the token, and so its result is not a number for all that do.
 pub fn pack_span(
     isa: Isa,
     shape: &AttentionShape,
@@ -225,9 +234,16 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Joins the first `total` tokens of consecutive spans, the first of which begins at `start`, into one, `keys` and `values` of its length and
-/// zeros. A result over the whole has the bits of one over the parts.
-pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, start: usize, keys: &mut [u32], values: &mut [u32]) {
+/// Joins the first `total` tokens of consecutive spans, the first of which begins at `start`, into one, `keys` and
+/// `values` of its length and zeros. A result over the whole has the bits of one over the parts.
+pub fn join_spans(
+    shape: &AttentionShape,
+    spans: &[Span<'_>],
+    total: usize,
+    start: usize,
+    keys: &mut [u32],
+    values: &mut [u32],
+) {
     assert!(total <= spans.iter().map(|s| s.len).sum(), "no more tokens than there are");
     assert!(keys.len() == shape.keys_len(total) && values.len() == shape.values_len(total), "room for the whole");
     let (rows, padded) = (shape.key_rows(), shape.padded_dim());
@@ -264,16 +280,19 @@ pub fn join_spans(shape: &AttentionShape, spans: &[Span<'_>], total: usize, star
     }
 }
 
-/// Queries, rows times heads, that a task has at the least and at the most, unless there are fewer, or a row alone has more.
+/// Queries, rows times heads, that a task has at the least and at the most, unless there are fewer, or a row alone has
+/// more.
 const TASK_QUERIES: (usize, usize) = (16, 64);
-/// Tasks of a thread where there are queries enough, so that threads end together. A query's bits do not depend on its task.
+/// Tasks of a thread where there are queries enough, so that threads end together. A query's bits do not depend on its
+/// task.
 const THREAD_TASKS: usize = 4;
 
 /// Attention: `out` and `queries` are `(rows, heads, head_dim)`, the segments' wanted rows one after another.
 ///
-/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, plus the summand of `bias` where there is one; weights their softmax; the result sums `weight · value` over ascending positions
-/// and is divided by the sum of weights at the end. In bf16 the sums run as [`Form::Tiles`](crate::Form) says, over 32 elements and over
-/// 32 positions from a multiple of 32 on at a time, and the sum of weights is that of the rounded ones.
+/// Scores are `scale · Σ_d q_d k_d` over ascending `d`, plus the summand of `bias` where there is one; weights their
+/// softmax; the result sums `weight · value` over ascending positions and is divided by the sum of weights at the end.
+/// In bf16 the sums run as [`Form::Tiles`](crate::Form) says, over 32 elements and over 32 positions from a multiple of
+/// 32 on at a time, and the sum of weights is that of the rounded ones.
 pub fn attention(
     isa: Isa,
     shape: &AttentionShape,

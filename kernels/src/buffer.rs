@@ -1,4 +1,5 @@
-//! Memory that packed weights and activations live in: aligned to cache lines, so that no vector straddles two, and on large pages.
+//! Memory that packed weights and activations live in: aligned to cache lines, so that no vector straddles two, and on
+//! large pages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,15 +12,17 @@ use memmap2::MmapMut;
 /// Bytes of a large page on most systems.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Asks for large pages under memory that was not touched yet, where whole ones fit into it: clearing small ones, one at a time, takes
-/// longer than writing them. No effect on what it holds, and a system without large pages says no.
+/// Asks for large pages under memory that was not touched yet, where whole ones fit into it: clearing small ones, one
+/// at a time, takes longer than writing them. No effect on what it holds, and a system without large pages says no.
 pub fn prefer_large_pages<T>(memory: &mut [T]) {
     #[cfg(target_os = "linux")]
     {
         let range = memory.as_mut_ptr_range();
-        let (start, end) = ((range.start as usize).next_multiple_of(LARGE_PAGE), range.end as usize / LARGE_PAGE * LARGE_PAGE);
+        let (start, end) =
+            ((range.start as usize).next_multiple_of(LARGE_PAGE), range.end as usize / LARGE_PAGE * LARGE_PAGE);
         if start < end {
-            // SAFETY: whole pages inside memory that the caller owns; the advice changes nothing that a program can read.
+            // SAFETY: whole pages inside memory that the caller owns; the advice changes nothing that a program can
+            // read.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
         }
     }
@@ -30,8 +33,8 @@ pub fn prefer_large_pages<T>(memory: &mut [T]) {
 /// Zeroed memory of `bytes` bytes that begins on a page. Nothing is resident before it is touched.
 pub(crate) fn pages(bytes: usize) -> std::io::Result<MmapMut> {
     let map = MmapMut::map_anon(bytes.max(1))?;
-    // Large pages spare the walk through page tables, a tenth of a decoding step's time. No page size changes a result, and a system
-    // without them says no.
+    // Large pages spare the walk through page tables, a tenth of a decoding step's time. No page size changes a result,
+    // and a system without them says no.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
     Ok(map)
@@ -48,7 +51,8 @@ struct Block {
     _map: MmapMut,
 }
 
-// SAFETY: the pointer is that of the mapping beside it; what it points to is only used through `Pages`, each bytes of its own.
+// SAFETY: the pointer is that of the mapping beside it; what it points to is only used through `Pages`, each bytes of
+// its own.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -110,7 +114,8 @@ impl fmt::Display for NoMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the system gives no memory for the {} bytes of a step of it\n\nhint: give it a smaller --token-budget, or the process more memory",
+            "the system gives no memory for the {} bytes of a step of it\n\nhint: give it a smaller --token-budget, or \
+             the process more memory",
             self.bytes
         )
     }
@@ -141,7 +146,8 @@ impl<T> Buffer<T> {
     /// Sets the number of elements. What they hold then is unspecified: zeros, or what was there before.
     ///
     /// # Panics
-    /// Where the memory cannot be had: with [`NoMemory`], and no word of the panic hook, so that whoever runs a model can tell it as an error.
+    /// Where the memory cannot be had: with [`NoMemory`], and no word of the panic hook, so that whoever runs a model
+    /// can tell it as an error.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let bytes = len * size_of::<T>();
@@ -150,7 +156,8 @@ impl<T> Buffer<T> {
             self.map = None;
             // From an eighth of a large page on, whole large pages: a system aligns maps of such a length to them.
             let whole = if bytes < LARGE_PAGE / 8 { bytes } else { bytes.next_multiple_of(LARGE_PAGE) };
-            self.map = Some(pages(whole).unwrap_or_else(|_| std::panic::resume_unwind(Box::new(NoMemory { bytes: whole }))));
+            self.map =
+                Some(pages(whole).unwrap_or_else(|_| std::panic::resume_unwind(Box::new(NoMemory { bytes: whole }))));
         }
         self.len = len;
     }
@@ -189,13 +196,15 @@ mod tests {
 
     #[test]
     fn memory_that_cannot_be_had_unwinds_with_what_was_asked_for() {
-        let asked = std::panic::catch_unwind(|| Buffer::<u64>::default().set_len(1 << 57)).expect_err("nobody has so much");
+        let asked =
+            std::panic::catch_unwind(|| Buffer::<u64>::default().set_len(1 << 57)).expect_err("nobody has so much");
         assert!(asked.downcast_ref::<NoMemory>().is_some_and(|why| why.bytes >= 1 << 60));
     }
 
     #[test]
     fn pages_are_zeroed_aligned_and_nobody_elses() {
-        let mut all: Vec<Pages> = [1, 63, 64, 100_000, BLOCK + 1, 5].into_iter().map(|len| Pages::new(len).expect("memory")).collect();
+        let mut all: Vec<Pages> =
+            [1, 63, 64, 100_000, BLOCK + 1, 5].into_iter().map(|len| Pages::new(len).expect("memory")).collect();
         for (index, pages) in all.iter_mut().enumerate() {
             assert!(pages.iter().all(|byte| *byte == 0) && pages.as_ptr().addr().is_multiple_of(LINE), "{index}");
             pages.fill(index as u8 + 1);

@@ -1,6 +1,8 @@
-//! The block formats of GGUF, each reduced to one shape: unsigned integers `u` with `w = d · (u − zero) + m` per group of 16 or 32.
+//! The block formats of GGUF, each reduced to one shape: unsigned integers `u` with `w = d · (u − zero) + m` per group
+//! of 16 or 32.
 //!
-//! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
+//! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands
+//! the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
 
 use half::f16;
 
@@ -25,7 +27,13 @@ pub(crate) struct Block {
 
 impl Block {
     pub(crate) fn new() -> Self {
-        Self { quants: [0; MAX_BLOCK], scale: 0, minimum: 0, group_scales: [0; MAX_BLOCK / 16], group_minima: [0; MAX_BLOCK / 32] }
+        Self {
+            quants: [0; MAX_BLOCK],
+            scale: 0,
+            minimum: 0,
+            group_scales: [0; MAX_BLOCK / 16],
+            group_minima: [0; MAX_BLOCK / 32],
+        }
     }
 
     /// The scale `d` and the minimum `m` of a group; no minimum is zero.

@@ -20,12 +20,14 @@ pub struct Norm<'a> {
     pub eps: f32,
 }
 
-/// Normalises each row: `x / √(mean(x²) + eps) · weight`, or with a bias `(x − mean(x)) / √(mean((x − mean(x))²) + eps) · weight + bias`.
-/// Sums run over sixteen lanes, then over these.
+/// Normalises each row: `x / √(mean(x²) + eps) · weight`, or with a bias `(x − mean(x)) / √(mean((x − mean(x))²) + eps)
+/// · weight + bias`. Sums run over sixteen lanes, then over these.
 pub fn normalise(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     assert!(x.len() == y.len() && x.len().is_multiple_of(width), "x and y are (rows, {width})");
-    x.par_chunks(TASK_ROWS * width).zip(y.par_chunks_mut(TASK_ROWS * width)).for_each(|(x, y)| norm_rows(isa, x, norm, y));
+    x.par_chunks(TASK_ROWS * width)
+        .zip(y.par_chunks_mut(TASK_ROWS * width))
+        .for_each(|(x, y)| norm_rows(isa, x, norm, y));
 }
 
 /// As [`normalise`], on this thread.
@@ -103,7 +105,8 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// Angles `position · frequency`, rounded to f32 as the reference does; their cosine and sine correctly rounded but for rare cases.
+    /// Angles `position · frequency`, rounded to f32 as the reference does; their cosine and sine correctly rounded but
+    /// for rare cases.
     pub fn new(positions: &[u32], frequencies: &[f32]) -> Self {
         let half = frequencies.len();
         let mut table = Self { cos: vec![0.0; positions.len() * half], sin: vec![0.0; positions.len() * half], half };

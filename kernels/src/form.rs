@@ -7,8 +7,8 @@ use crate::{Isa, WeightType};
 pub enum Arithmetic {
     /// Weights at their stored values, f32 activations, sums and products.
     Exact,
-    /// Activations of 8 bits for quantised weights; activations in bf16 for floats, which are rounded to bf16: what the dot products of
-    /// AVX-512 multiply.
+    /// Activations of 8 bits for quantised weights; activations in bf16 for floats, which are rounded to bf16: what the
+    /// dot products of AVX-512 multiply.
     Dots,
     /// Activations and weights rounded to bf16: what the tiles of AMX multiply.
     Tiles,
@@ -21,19 +21,21 @@ impl Arithmetic {
     }
 }
 
-/// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every instruction set.
+/// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every
+/// instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// `y ← fma(x, w, y)` over ascending `k`, in f32.
     Float,
-    /// Activations in 8 bits, one scale (the largest magnitude over 127) for each 32. Per group of weights that share a scale, ascending:
-    /// `y ← fma(Σ u·a, d_w · d_a, y)`, then, where the format has minima, `y ← fma(m_w, d_a · Σ a, y)`.
+    /// Activations in 8 bits, one scale (the largest magnitude over 127) for each 32. Per group of weights that share a
+    /// scale, ascending: `y ← fma(Σ u·a, d_w · d_a, y)`, then, where the format has minima, `y ← fma(m_w, d_a · Σ a,
+    /// y)`.
     Int8,
-    /// Activations in bf16, and for each pair of `k`, ascending: `y ← fma(x₁, w₁, y)`, then `y ← fma(x₀, w₀, y)`, in f32 without
-    /// denormals, as the bf16 dot product of AVX-512 does.
+    /// Activations in bf16, and for each pair of `k`, ascending: `y ← fma(x₁, w₁, y)`, then `y ← fma(x₀, w₀, y)`, in
+    /// f32 without denormals, as the bf16 dot product of AVX-512 does.
     Pairs,
-    /// Activations and weights in bf16, and for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, both sums chains of fused
-    /// multiply-adds from zero, in f32 without denormals, as the bf16 tiles of AMX do.
+    /// Activations and weights in bf16, and for each 32 `k`, ascending: `y ← y + (Σ x₂ᵢ w₂ᵢ + Σ x₂ᵢ₊₁ w₂ᵢ₊₁)`, both
+    /// sums chains of fused multiply-adds from zero, in f32 without denormals, as the bf16 tiles of AMX do.
     Tiles,
 }
 

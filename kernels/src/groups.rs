@@ -87,7 +87,9 @@ impl Unit<'_> {
         let m = S::load_f16(&self.scales[2 + half]);
         match weight_type {
             // Here the minimum is subtracted.
-            WeightType::Q4_K | WeightType::Q5_K => S::mul(S::mul(m, S::splat(-1.0)), S::load_u8(&self.groups[16 + 2 * group + half])),
+            WeightType::Q4_K | WeightType::Q5_K => {
+                S::mul(S::mul(m, S::splat(-1.0)), S::load_u8(&self.groups[16 + 2 * group + half]))
+            }
             _ => m,
         }
     }

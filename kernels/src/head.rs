@@ -1,4 +1,5 @@
-//! The output head: log-sum-exp over the vocabulary, a block of it at a time, so that logits of many rows never stand in memory together.
+//! The output head: log-sum-exp over the vocabulary, a block of it at a time, so that logits of many rows never stand
+//! in memory together.
 
 use std::ops::Range;
 
@@ -31,18 +32,24 @@ pub struct HeadRow {
     pub greedy: u32,
     /// The logits that were asked for.
     pub logits: Vec<f32>,
-    /// The largest logit of each block of the vocabulary, for [`greedy_among`]; empty where the head was not computed in blocks.
+    /// The largest logit of each block of the vocabulary, for [`greedy_among`]; empty where the head was not computed
+    /// in blocks.
     pub block_max: Vec<f32>,
 }
 
-/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, weights `(vocab_size, hidden_size)` and the biases where it has
-/// some, each row reduced to its [`HeadRow`] with the logits of the token ids in `asked`, one list per row.
+/// Products `x · Wᵀ + b` of the rows held by `inputs` with an output head, weights `(vocab_size, hidden_size)` and the
+/// biases where it has some, each row reduced to its [`HeadRow`] with the logits of the token ids in `asked`, one list
+/// per row.
 ///
 /// Logits are those of [`matmul`](crate::matmul), normalisers those of [`log_sum_exp`] over them.
 pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), asked: &[Vec<u32>]) -> Vec<HeadRow> {
     let weights = head.0;
     assert!(head.1.is_none_or(|bias| bias.len() == weights.out_features()), "a bias for each token");
-    assert_eq!((inputs.rows(), inputs.width()), (asked.len(), weights.in_features()), "a list of tokens for each row of the head's width");
+    assert_eq!(
+        (inputs.rows(), inputs.width()),
+        (asked.len(), weights.in_features()),
+        "a list of tokens for each row of the head's width"
+    );
     let blocks: Vec<Block> = (0..weights.panels())
         .step_by(PANELS)
         .collect::<Vec<_>>()
@@ -51,8 +58,11 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
         .collect();
     let row = |row: usize| {
         let parts = blocks.iter().map(|block| block.parts[row]);
-        let (normaliser, greedy) = combine(parts.enumerate().map(|(index, part)| Part { greedy: part.greedy + index * BLOCK, ..part }));
-        let logit = |token: &u32| blocks[*token as usize / BLOCK].logits[row].iter().find(|(id, _)| id == token).map(|(_, logit)| *logit);
+        let (normaliser, greedy) =
+            combine(parts.enumerate().map(|(index, part)| Part { greedy: part.greedy + index * BLOCK, ..part }));
+        let logit = |token: &u32| {
+            blocks[*token as usize / BLOCK].logits[row].iter().find(|(id, _)| id == token).map(|(_, logit)| *logit)
+        };
         let logits = asked[row].iter().map(|token| logit(token).expect("its block was computed")).collect();
         let block_max = blocks.iter().map(|block| block.parts[row].max).collect();
         HeadRow { normaliser, greedy: greedy as u32, logits, block_max }
@@ -60,19 +70,28 @@ pub fn head(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), as
     (0..asked.len()).map(row).collect()
 }
 
-/// The token with the largest logit among those that are `allowed`, a bit for each in words of 32: the lowest id among equals, absent where
-/// all of them are −∞. `inputs` hold one row, whose [`HeadRow`] by the same head is `row`, with a finite normaliser.
+/// The token with the largest logit among those that are `allowed`, a bit for each in words of 32: the lowest id among
+/// equals, absent where all of them are −∞. `inputs` hold one row, whose [`HeadRow`] by the same head is `row`, with a
+/// finite normaliser.
 ///
 /// Only blocks are computed again that have an allowed token and whose largest logit is not below what was found.
-pub fn greedy_among(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), row: &HeadRow, allowed: &[u32]) -> Option<u32> {
+pub fn greedy_among(
+    isa: Isa,
+    inputs: &Inputs,
+    head: (&PackedMatrix, Option<&[f32]>),
+    row: &HeadRow,
+    allowed: &[u32],
+) -> Option<u32> {
     let panels = head.0.panels();
     assert_eq!((inputs.rows(), row.block_max.len()), (1, panels.div_ceil(PANELS)), "one row, whose blocks are known");
     let words = |block: usize| allowed.get(block * WORDS..).map_or(&[][..], |words| &words[..WORDS.min(words.len())]);
-    let mut blocks: Vec<usize> = (0..row.block_max.len()).filter(|block| words(*block).iter().any(|word| *word != 0)).collect();
+    let mut blocks: Vec<usize> =
+        (0..row.block_max.len()).filter(|block| words(*block).iter().any(|word| *word != 0)).collect();
     blocks.sort_by(|a, b| row.block_max[*b].total_cmp(&row.block_max[*a]));
     let mut best: Option<(f32, usize)> = None;
     for blocks in blocks.chunks(AT_ONCE) {
-        let open = blocks.iter().filter(|block| best.is_none_or(|(largest, _)| row.block_max[**block] >= largest)).copied();
+        let open =
+            blocks.iter().filter(|block| best.is_none_or(|(largest, _)| row.block_max[**block] >= largest)).copied();
         let found: Vec<Option<(f32, usize)>> = open
             .collect::<Vec<_>>()
             .into_par_iter()
@@ -87,17 +106,21 @@ pub fn greedy_among(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f3
         if found.is_empty() {
             break;
         }
-        let better = |(logit, id): &(f32, usize), (largest, first): &(f32, usize)| logit > largest || logit == largest && id < first;
+        let better = |(logit, id): &(f32, usize), (largest, first): &(f32, usize)| {
+            logit > largest || logit == largest && id < first
+        };
         best = found.into_iter().flatten().chain(best).reduce(|a, b| if better(&b, &a) { b } else { a });
     }
     best.map(|(_, id)| id as u32)
 }
 
-/// The largest of the allowed logits above −∞ and where it stands first; `allowed` has a bit for each in words of 32, and there may be more or
-/// fewer than logits.
+/// The largest of the allowed logits above −∞ and where it stands first; `allowed` has a bit for each in words of 32,
+/// and there may be more or fewer than logits.
 pub fn likeliest_among(logits: &[f32], allowed: &[u32]) -> Option<(f32, usize)> {
     let mut best = (f32::NEG_INFINITY, 0);
-    for (word, (bits, logits)) in allowed.iter().zip(logits.chunks(u32::BITS as usize)).enumerate().filter(|(_, (bits, _))| **bits != 0) {
+    for (word, (bits, logits)) in
+        allowed.iter().zip(logits.chunks(u32::BITS as usize)).enumerate().filter(|(_, (bits, _))| **bits != 0)
+    {
         for (bit, logit) in logits.iter().enumerate() {
             if bits >> bit & 1 == 1 && *logit > best.0 {
                 best = (*logit, word * u32::BITS as usize + bit);
@@ -114,7 +137,13 @@ struct Block {
     logits: Vec<Vec<(u32, f32)>>,
 }
 
-fn block(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, asked: &[Vec<u32>]) -> Block {
+fn block(
+    isa: Isa,
+    inputs: &Inputs,
+    head: (&PackedMatrix, Option<&[f32]>),
+    panels: Range<usize>,
+    asked: &[Vec<u32>],
+) -> Block {
     let first = panels.start * PANEL;
     let mut block = Block { parts: Vec::with_capacity(asked.len()), logits: Vec::with_capacity(asked.len()) };
     each_row(isa, inputs, head, panels, |row, logits| {
@@ -126,7 +155,13 @@ fn block(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), panel
 }
 
 /// The logits of a block's panels for each row, one after another.
-fn each_row(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), panels: Range<usize>, mut take: impl FnMut(usize, &[f32])) {
+fn each_row(
+    isa: Isa,
+    inputs: &Inputs,
+    head: (&PackedMatrix, Option<&[f32]>),
+    panels: Range<usize>,
+    mut take: impl FnMut(usize, &[f32]),
+) {
     let (weights, bias) = head;
     let first = panels.start * PANEL;
     let len = BLOCK.min(weights.out_features() - first);
@@ -136,7 +171,8 @@ fn each_row(isa: Isa, inputs: &Inputs, head: (&PackedMatrix, Option<&[f32]>), pa
             let rows_held = scratch.sums(isa, inputs, &strips, rows.clone());
             for (index, row) in rows.enumerate() {
                 let mut logits = [0.0; BLOCK];
-                for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums.chunks_exact(rows_held)) {
+                for (to, sums) in logits.as_chunks_mut::<PANEL>().0.iter_mut().zip(scratch.sums.chunks_exact(rows_held))
+                {
                     let sums: &Sums = &sums[index];
                     to.copy_from_slice(sums.as_flattened());
                 }
@@ -216,8 +252,8 @@ fn combine(parts: impl Iterator<Item = Part> + Clone) -> (f64, usize) {
 
 /// `log Σ exp(x)` of each row of `(rows, width)`, in f64; NaN where an element is NaN or +∞.
 ///
-/// Exponentials are f32, added lane by lane over 512 elements at a time relative to their largest, and these sums in f64, so that a
-/// vocabulary's tail is not lost.
+/// Exponentials are f32, added lane by lane over 512 elements at a time relative to their largest, and these sums in
+/// f64, so that a vocabulary's tail is not lost.
 pub fn log_sum_exp(isa: Isa, x: &[f32], width: usize) -> Vec<f64> {
     assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
     x.par_chunks(width)

@@ -13,8 +13,8 @@ use crate::{Form, Isa};
 
 /// Rows of an AMX tile.
 pub(crate) const TILE_ROWS: usize = 16;
-/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two register tiles do not pay
-/// for expanding them anew, nor do fewer fill a tile of AMX.
+/// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two
+/// register tiles do not pay for expanding them anew, nor do fewer fill a tile of AMX.
 const IN_PLACE_ROWS: usize = 12;
 
 /// How rows are cut into register tiles. No cut changes a result.
@@ -44,8 +44,8 @@ impl Tiling {
         rows <= (2 * self.most).clamp(IN_PLACE_ROWS / 2, IN_PLACE_ROWS)
     }
 
-    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for AMX stand a step further apart than that: at
-    /// a power of two they would all want the same lines of a cache.
+    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for AMX stand a step further
+    /// apart than that: at a power of two they would all want the same lines of a cache.
     fn half_words(self, form: Form, width: usize) -> usize {
         match form {
             Form::Tiles if self.amx => width.next_multiple_of(32) / 2 + TILE_ROWS,
@@ -60,7 +60,11 @@ impl Tiling {
         std::iter::from_fn(move || {
             let left = rows - at;
             let fits = |width: &usize| *width <= left && *width <= self.most;
-            let width = if self.amx { left.min(TILE_ROWS) } else { [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0) };
+            let width = if self.amx {
+                left.min(TILE_ROWS)
+            } else {
+                [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0)
+            };
             at += width;
             (width > 0).then_some((at - width, width))
         })
@@ -80,7 +84,8 @@ pub struct Inputs {
     rows_made: Buffer<f32>,
 }
 
-/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for AMX; what follows is `(group, row)`.
+/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for AMX; what follows is
+/// `(group, row)`.
 #[derive(Default)]
 struct Ints {
     words: Buffer<i32>,
@@ -119,7 +124,14 @@ impl Inputs {
         self.set_rows(isa, x, norm.weight.len(), Some(norm), forms);
     }
 
-    fn set_rows(&mut self, isa: Isa, x: &[f32], width: usize, norm: Option<Norm<'_>>, forms: impl IntoIterator<Item = Form>) {
+    fn set_rows(
+        &mut self,
+        isa: Isa,
+        x: &[f32],
+        width: usize,
+        norm: Option<Norm<'_>>,
+        forms: impl IntoIterator<Item = Form>,
+    ) {
         assert!(width > 0 && x.len().is_multiple_of(width), "x is (rows, {width})");
         (self.rows, self.width) = (x.len() / width, width);
         self.packed = [None; Form::ALL.len()];
@@ -132,8 +144,15 @@ impl Inputs {
         }
     }
 
-    /// Takes activations `(rows, width)` from `make`, which writes all of them, packed for `form`; what was held before is gone.
-    pub(crate) fn fill(&mut self, isa: Isa, (rows, width): (usize, usize), form: Form, make: impl FnOnce(&Activations<'_>)) {
+    /// Takes activations `(rows, width)` from `make`, which writes all of them, packed for `form`; what was held before
+    /// is gone.
+    pub(crate) fn fill(
+        &mut self,
+        isa: Isa,
+        (rows, width): (usize, usize),
+        form: Form,
+        make: impl FnOnce(&Activations<'_>),
+    ) {
         let tiling = Tiling::of(isa, form, rows);
         if form == Form::Tiles && tiling.amx {
             let words = tiling.half_words(form, width);
@@ -212,8 +231,16 @@ impl Inputs {
 
     /// Columns `start..start + len` of a tile for weights in groups of `group`.
     #[inline(always)]
-    pub(crate) fn int_tile(&self, (first, rows): (usize, usize), start: usize, len: usize, group: usize) -> IntTile<'_> {
-        let part = |per: usize| first * self.width / per + start / per * rows..first * self.width / per + (start + len) / per * rows;
+    pub(crate) fn int_tile(
+        &self,
+        (first, rows): (usize, usize),
+        start: usize,
+        len: usize,
+        group: usize,
+    ) -> IntTile<'_> {
+        let part = |per: usize| {
+            first * self.width / per + start / per * rows..first * self.width / per + (start + len) / per * rows
+        };
         IntTile {
             words: &self.ints.words[part(4)],
             scales: &self.ints.scales[part(32)],
@@ -222,7 +249,8 @@ impl Inputs {
         }
     }
 
-    /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for AMX.
+    /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for
+    /// AMX.
     #[inline(always)]
     pub(crate) fn half_tile(&self, form: Form, (first, rows): (usize, usize), start: usize, len: usize) -> &[u32] {
         let words = self.tiling(form).half_words(form, self.width);
@@ -280,7 +308,8 @@ fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
 #[inline(always)]
 fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>) {
     for (first, rows) in tiling.tiles(x.len() / width) {
-        // Rows of an AMX tile always stand 16 apart; those that are missing stay what they were, and no result reads them.
+        // Rows of an AMX tile always stand 16 apart; those that are missing stay what they were, and no result reads
+        // them.
         let stride = if tiling.amx { TILE_ROWS } else { rows };
         for r in 0..rows {
             for (index, x) in x[(first + r) * width..][..width].as_chunks::<32>().0.iter().enumerate() {
@@ -289,9 +318,11 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<
                 let at = first * width / 32 + index * stride + r;
                 for (quad, q) in q.as_chunks::<4>().0.iter().enumerate() {
                     let word = if tiling.amx { 8 * r + quad } else { quad * rows + r };
-                    to.words[first * width / 4 + 8 * index * stride + word] = i32::from_le_bytes(q.map(i8::cast_unsigned));
+                    to.words[first * width / 4 + 8 * index * stride + word] =
+                        i32::from_le_bytes(q.map(i8::cast_unsigned));
                 }
-                let sums: [i32; 2] = std::array::from_fn(|half| q[16 * half..16 * half + 16].iter().map(|q| i32::from(*q)).sum());
+                let sums: [i32; 2] =
+                    std::array::from_fn(|half| q[16 * half..16 * half + 16].iter().map(|q| i32::from(*q)).sum());
                 for (half, sum) in sums.iter().enumerate() {
                     to.sums16[first * width / 16 + (2 * index + half) * stride + r] = *sum;
                 }

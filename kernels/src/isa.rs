@@ -24,7 +24,9 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         match self {
             Self::Plain => true,
-            Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"),
+            Self::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
             Self::Amx => Self::Avx512.is_available() && crate::amx::is_available(),
             Self::Avx512 => {
                 Self::Avx2.is_available()
@@ -71,7 +73,8 @@ pub(crate) fn has_bf16_dot() -> bool {
 
 /// Runs `$body::<S>(args)` compiled for `isa`, where `S` is the matching [`Simd`](crate::simd::Simd).
 ///
-/// The body is `#[inline(always)]`, so that it and the intrinsics in it are compiled with the wrapper's instruction set.
+/// The body is `#[inline(always)]`, so that it and the intrinsics in it are compiled with the wrapper's instruction
+/// set.
 macro_rules! dispatch {
     ($isa:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
         #[cfg(target_arch = "x86_64")]

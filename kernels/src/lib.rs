@@ -1,12 +1,14 @@
 //! CPU kernels with a fixed order of summation.
 //!
-//! Every output element is computed by one chain of exactly rounded operations that depends on its own inputs alone: not on how many
-//! rows, threads or segments there are, nor on the instruction set. So scores carry the same bits however work is packed.
+//! Every output element is computed by one chain of exactly rounded operations that depends on its own inputs alone:
+//! not on how many rows, threads or segments there are, nor on the instruction set. So scores carry the same bits
+//! however work is packed.
 
 #![expect(
     clippy::inline_always,
     clippy::needless_range_loop,
-    reason = "a generic body must be compiled inside the function that enables its instruction set, or its intrinsics stay calls; so must \
+    reason = "a generic body must be compiled inside the function that enables its instruction set, or its intrinsics \
+              stay calls; so must \
               what stands in a loop, and the closures of an iterator need not be"
 )]
 

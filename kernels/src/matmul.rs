@@ -1,8 +1,9 @@
 //! Matrix products `y = x · Wᵀ` over packed weights.
 //!
-//! Every output element is summed over `k` in one ascending order, whatever the number of rows, threads or the instruction set: threads and
-//! vectors split the outputs, never the sum. A thread takes a few panels of 32 outputs and works through `k` in chunks: it expands a chunk of
-//! a panel into the first-level cache and multiplies all rows with it, a register tile at a time.
+//! Every output element is summed over `k` in one ascending order, whatever the number of rows, threads or the
+//! instruction set: threads and vectors split the outputs, never the sum. A thread takes a few panels of 32 outputs and
+//! works through `k` in chunks: it expands a chunk of a panel into the first-level cache and multiplies all rows with
+//! it, a register tile at a time.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ use crate::tiles::Sums;
 use crate::worker::{Strip, with_scratch};
 use crate::{Form, Isa};
 
-/// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of every tile.
+/// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of
+/// every tile.
 const ROW_BLOCK: usize = 576;
 /// Panels that a thread works through together, chunk by chunk, where there are many rows.
 const GROUP: usize = 8;
@@ -62,7 +64,8 @@ pub fn matmul(isa: Isa, inputs: &Inputs, products: &mut [Product<'_>]) {
     });
 }
 
-/// The first half of a feed-forward layer: one product with an activation, or two of which the activated one gates the other.
+/// The first half of a feed-forward layer: one product with an activation, or two of which the activated one gates the
+/// other.
 #[derive(Clone, Copy)]
 pub struct Activated<'a> {
     /// What is made of the first product.
@@ -117,7 +120,13 @@ fn check(inputs: &Inputs, weights: &PackedMatrix, bias: Option<&[f32]>) {
 
 /// Activates some rows' sums over a panel and writes them, `at` the panel and the first row.
 #[inline(always)]
-fn activate_sums<S: Simd>(activation: Activation, gates: &[Sums], ups: Option<&[Sums]>, to: &Activations<'_>, at: (usize, usize)) {
+fn activate_sums<S: Simd>(
+    activation: Activation,
+    gates: &[Sums],
+    ups: Option<&[Sums]>,
+    to: &Activations<'_>,
+    at: (usize, usize),
+) {
     for (index, gate) in gates.iter().enumerate() {
         let mut values = [[0.0; LANES]; 2];
         for half in 0..2 {
@@ -167,7 +176,13 @@ struct Target<'a> {
 
 /// Writes the sums of some rows over some panels, `(panel, rows_held)`, to panels that no other thread writes.
 #[inline(always)]
-fn write_sums<S: Simd>(y: &Columns<'_>, block: (&Range<usize>, &Range<usize>), sums: &[Sums], rows_held: usize, target: &Target<'_>) {
+fn write_sums<S: Simd>(
+    y: &Columns<'_>,
+    block: (&Range<usize>, &Range<usize>),
+    sums: &[Sums],
+    rows_held: usize,
+    target: &Target<'_>,
+) {
     let (panels, rows) = block;
     for (index, row) in rows.clone().enumerate() {
         for (slot, panel) in panels.clone().enumerate() {

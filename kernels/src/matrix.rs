@@ -16,7 +16,13 @@ impl<'a> Matrix<'a> {
     /// `None` where `bytes` is not exactly `out_features` rows of `in_features` weights.
     pub fn new(weight_type: WeightType, bytes: &'a [u8], out_features: usize, in_features: usize) -> Option<Self> {
         let row_bytes = weight_type.row_bytes(in_features)?;
-        (row_bytes.checked_mul(out_features)? == bytes.len()).then_some(Self { weight_type, bytes, out_features, in_features, row_bytes })
+        (row_bytes.checked_mul(out_features)? == bytes.len()).then_some(Self {
+            weight_type,
+            bytes,
+            out_features,
+            in_features,
+            row_bytes,
+        })
     }
 
     /// Rows of the matrix.

@@ -1,8 +1,8 @@
 //! Weights packed once, when a model is loaded: panels of 32 outputs, in the order in which a product reads them.
 //!
-//! A panel holds its outputs side by side, so that vectors run over outputs and the sum over `k` stays in one order. Quantised weights keep
-//! their bits: integers of up to 4 bits two to a byte, a fifth and sixth bit apart, scales behind them. A panel is a row of *units*, each of
-//! as many `k` as a block has.
+//! A panel holds its outputs side by side, so that vectors run over outputs and the sum over `k` stays in one order.
+//! Quantised weights keep their bits: integers of up to 4 bits two to a byte, a fifth and sixth bit apart, scales
+//! behind them. A panel is a row of *units*, each of as many `k` as a block has.
 //!
 //! | part of a unit | bytes | what |
 //! |---|---|---|
@@ -74,7 +74,12 @@ impl Layout {
         let (low, rest) = unit.split_at(self.low_bytes);
         let (high, rest) = rest.split_at(self.high_bytes);
         let (scales, groups) = rest.split_at(self.scale_bytes);
-        Unit { low: low.as_chunks().0, high: high.as_chunks().0, scales: scales.as_chunks().0, groups: groups.as_chunks().0 }
+        Unit {
+            low: low.as_chunks().0,
+            high: high.as_chunks().0,
+            scales: scales.as_chunks().0,
+            groups: groups.as_chunks().0,
+        }
     }
 }
 
@@ -90,7 +95,8 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be had.
+    /// Packs `weights` for products in `form`, which must be one of the weight type's. Fails where the memory cannot be
+    /// had.
     pub fn pack(weights: Matrix<'_>, form: Form) -> std::io::Result<Self> {
         assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
         let stored = match (form, weights.weight_type()) {
@@ -195,7 +201,8 @@ fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layou
             for (to, half) in scales.chunks_exact_mut(2 * PANEL).zip([block.scale, block.minimum]) {
                 to[2 * lane..][..2].copy_from_slice(&half.to_le_bytes());
             }
-            let per_group = block.group_scales[..layout.unit / weight_type.group_len()].iter().chain(&block.group_minima);
+            let per_group =
+                block.group_scales[..layout.unit / weight_type.group_len()].iter().chain(&block.group_minima);
             for (to, byte) in groups.chunks_exact_mut(PANEL).zip(per_group) {
                 to[lane] = *byte;
             }

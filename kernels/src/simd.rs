@@ -1,7 +1,7 @@
 //! Sixteen lanes of f32 or i32 on each instruction set, with identical results on all of them.
 //!
-//! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never meet but in
-//! [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
+//! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never
+//! meet but in [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
 
 use half::f16;
 
@@ -63,12 +63,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn shl_b(a: Self::B, n: u32) -> Self::B;
     /// Byte `i` of each of the sixteen words, as floats, for `i` in 0..4.
     fn unzip(v: Self::B) -> [Self::F; 4];
-    /// Words of two bf16, the nearest to the lanes of `even` and of `odd` (to even), denormals as zeros. The lanes are numbers.
+    /// Words of two bf16, the nearest to the lanes of `even` and of `odd` (to even), denormals as zeros. The lanes are
+    /// numbers.
     fn to_pairs(even: Self::F, odd: Self::F) -> Self::B;
 
     fn splat_i(x: i32) -> Self::I;
     fn to_f(v: Self::I) -> Self::F;
-    /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is [`end_half`](crate::tiles::end_half).
+    /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is
+    /// [`end_half`](crate::tiles::end_half).
     fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
         weights: &impl IntGroups<Self, QUADS>,
         rows: &GroupRows<'_, R, QUADS>,
@@ -126,7 +128,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         Self::scale_by_power(p, z)
     }
 
-    /// eˣ to about one unit in the last place for −87 ≤ x ≤ 88; arguments outside are taken as the nearest bound, NaN stays NaN.
+    /// eˣ to about one unit in the last place for −87 ≤ x ≤ 88; arguments outside are taken as the nearest bound, NaN
+    /// stays NaN.
     #[inline(always)]
     fn exp(x: Self::F) -> Self::F {
         // NaN passes through: both comparisons give their second argument then.
@@ -311,7 +314,8 @@ impl Simd for Plain {
 
 /// Lanes that have a product of four bytes of their own.
 pub(crate) trait Dot4: Simd {
-    /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end first). Exact.
+    /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end
+    /// first). Exact.
     fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
 }
 

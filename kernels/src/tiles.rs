@@ -81,7 +81,13 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
         weights.ask_ahead(group);
         // Activations are rounded by 32.
         let by_32 = group * QUADS / 8;
-        let rows = GroupRows { group, words, sums: &row_sums[group], scales: &row_scales[by_32], scaled_sums: &scaled_sums[by_32] };
+        let rows = GroupRows {
+            group,
+            words,
+            sums: &row_sums[group],
+            scales: &row_scales[by_32],
+            scaled_sums: &scaled_sums[by_32],
+        };
         S::add_group::<R, QUADS, MINIMA>(weights, &rows, &mut y);
     }
     store::<S, R>(y, &mut before);
@@ -168,7 +174,12 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
 
 /// Two `k` of a step of `Form::Tiles`, for some rows: each has a chain of its own.
 #[inline(always)]
-pub(crate) fn add_pair<S: Simd, const R: usize>(x: &[u32; R], [w0, w1]: [S::F; 2], even: &mut [S::F; R], odd: &mut [S::F; R]) {
+pub(crate) fn add_pair<S: Simd, const R: usize>(
+    x: &[u32; R],
+    [w0, w1]: [S::F; 2],
+    even: &mut [S::F; R],
+    odd: &mut [S::F; R],
+) {
     for r in 0..R {
         let [x0, x1] = halves::<S>(x[r]);
         even[r] = S::flush(S::fma(x0, w0, even[r]));

@@ -1,4 +1,5 @@
-//! Packed weights expanded for the inner loops: a stretch of one panel at a time, small enough for the first-level cache.
+//! Packed weights expanded for the inner loops: a stretch of one panel at a time, small enough for the first-level
+//! cache.
 
 use crate::WeightType;
 use crate::buffer::Buffer;
@@ -43,7 +44,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on memory that is not there.
+/// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on
+/// memory that is not there.
 #[inline(always)]
 pub(crate) fn prefetch<const SOON: bool>(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -71,7 +73,10 @@ pub(crate) fn unpack_ints<S: Simd, const SIGNED: bool>(part: Part<'_>, panel: &m
 }
 
 #[inline(always)]
-fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, const MINIMA: bool>(part: Part<'_>, panel: &mut IntPanel) {
+fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, const MINIMA: bool>(
+    part: Part<'_>,
+    panel: &mut IntPanel,
+) {
     let per_unit = T::LAYOUT.unit / (4 * QUADS);
     panel.quants.set_len(part.len / 4);
     panel.scales.set_len(part.len / (4 * QUADS));
@@ -117,7 +122,13 @@ pub(crate) fn unpack_pairs<S: Simd>(part: Part<'_>, ints: &mut IntPanel, panel: 
 
 /// Four `k` of half a panel, product and sum rounded apart.
 #[inline(always)]
-fn floats<S: Simd>(weight_type: WeightType, ints: &IntPanel, quants: &[[[u8; 4 * LANES]; 2]], quad: usize, half: usize) -> [S::F; 4] {
+fn floats<S: Simd>(
+    weight_type: WeightType,
+    ints: &IntPanel,
+    quants: &[[[u8; 4 * LANES]; 2]],
+    quad: usize,
+    half: usize,
+) -> [S::F; 4] {
     let group = 4 * quad / weight_type.group_len();
     let (zero, d) = (S::splat(weight_type.zero() as f32), S::load(&ints.scales[group][half]));
     let mut floats = S::unzip(S::load_b(&quants[quad][half]));

@@ -32,8 +32,19 @@ pub enum WeightType {
 
 impl WeightType {
     /// All types, plain floats first.
-    pub const ALL: [Self; 11] =
-        [Self::F32, Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0, Self::Q4_1, Self::Q5_0, Self::Q5_1, Self::Q4_K, Self::Q5_K, Self::Q6_K];
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q4_K,
+        Self::Q5_K,
+        Self::Q6_K,
+    ];
 
     /// Weights per block; 1 for plain floats.
     pub const fn block_len(self) -> usize {
@@ -67,7 +78,11 @@ impl WeightType {
 
     /// Bytes of a row of `len` weights; `None` where `len` is no whole number of blocks or the size overflows.
     pub const fn row_bytes(self, len: usize) -> Option<usize> {
-        if len.is_multiple_of(self.block_len()) { (len / self.block_len()).checked_mul(self.block_bytes()) } else { None }
+        if len.is_multiple_of(self.block_len()) {
+            (len / self.block_len()).checked_mul(self.block_bytes())
+        } else {
+            None
+        }
     }
 
     /// The type's name in GGUF's terms.

@@ -1,4 +1,5 @@
-//! What a thread does for a product: the sums of some rows over some panels of weights, in any form and on any instruction set.
+//! What a thread does for a product: the sums of some rows over some panels of weights, in any form and on any
+//! instruction set.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -49,29 +50,45 @@ pub(crate) fn with_scratch(work: impl FnOnce(&mut Scratch)) {
 }
 
 impl Scratch {
-    /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns how many rows each panel has there, some of them
-    /// padding.
+    /// Sums of a block of rows over some panels, `(panel, row)` in `self.sums`; returns how many rows each panel has
+    /// there, some of them padding.
     pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
         self.sums.set_len(strips.len() * rows_held);
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
         let chunks = width.div_ceil(chunk);
-        // All panels take their turn with a chunk of the activations while it is in the second-level cache. Few activations stay there, and
-        // weights are read as they lie.
+        // All panels take their turn with a chunk of the activations while it is in the second-level cache. Few
+        // activations stay there, and weights are read as they lie.
         let at = |turn: usize| {
-            if rows.len() <= FEW_ROWS { (turn / chunks, turn % chunks) } else { (turn % strips.len(), turn / strips.len()) }
+            if rows.len() <= FEW_ROWS {
+                (turn / chunks, turn % chunks)
+            } else {
+                (turn % strips.len(), turn / strips.len())
+            }
         };
         let part = |turn: usize| {
             let (index, chunk_index) = at(turn);
             let (strip, start) = (strips.get(index)?, chunk_index * chunk);
-            (start < width).then(|| Part { weights: strip.weights, panel: strip.panel, start, len: chunk.min(width - start) })
+            (start < width).then(|| Part {
+                weights: strip.weights,
+                panel: strip.panel,
+                start,
+                len: chunk.min(width - start),
+            })
         };
         let mut worker = Worker::new(isa);
         self.panels.ready = false;
         for turn in 0.. {
             let Some(now) = part(turn) else { break };
             let (index, panels) = (at(turn).0, strips.len());
-            let work = Work { part: now, rows: rows.clone(), inputs, next: part(turn + 1), later: part(turn + 2), turn: (index, panels) };
+            let work = Work {
+                part: now,
+                rows: rows.clone(),
+                inputs,
+                next: part(turn + 1),
+                later: part(turn + 2),
+                turn: (index, panels),
+            };
             worker.add(&work, &mut self.panels, &mut self.sums[index * rows_held..][..rows_held]);
         }
         rows_held
@@ -91,8 +108,8 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after next are asked for, a
-    /// share with each tile.
+    /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after
+    /// next are asked for, a share with each tile.
     #[inline(always)]
     pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());

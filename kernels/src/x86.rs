@@ -1,8 +1,12 @@
 //! [`Simd`] on AVX2 and AVX-512.
 //!
-//! The token types exist only behind `dispatch!`, which runs them after it found the instruction set; every intrinsic relies on that.
+//! The token types exist only behind `dispatch!`, which runs them after it found the instruction set; every intrinsic
+//! relies on that.
 
-#![allow(clippy::wildcard_imports, reason = "a list of seventy intrinsics says nothing; clippy does not look in test builds")]
+#![allow(
+    clippy::wildcard_imports,
+    reason = "a list of seventy intrinsics says nothing; clippy does not look in test builds"
+)]
 #![expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
 
 use std::arch::x86_64::*;
@@ -91,8 +95,8 @@ impl Avx2 {
         dots
     }
 
-    /// Dot products of half a group of weights of eight bits, 128 standing for zero: their magnitudes by words that have their signs, so that
-    /// two products fit into 16 bits.
+    /// Dot products of half a group of weights of eight bits, 128 standing for zero: their magnitudes by words that
+    /// have their signs, so that two products fit into 16 bits.
     #[inline(always)]
     fn signed_dots<const R: usize, const QUADS: usize>(
         weights: &impl IntGroups<Self, QUADS>,
@@ -465,8 +469,10 @@ impl Simd for Avx512 {
         unsafe {
             let (even, odd) = (_mm512_castps_si512(even), _mm512_castps_si512(odd));
             let (one, most) = (_mm512_set1_epi32(1), _mm512_set1_epi32(0x7fff));
-            let even = _mm512_add_epi32(even, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(even), one), most));
-            let odd = _mm512_add_epi32(odd, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(odd), one), most));
+            let even =
+                _mm512_add_epi32(even, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(even), one), most));
+            let odd =
+                _mm512_add_epi32(odd, _mm512_add_epi32(_mm512_and_si512(_mm512_srli_epi32::<16>(odd), one), most));
             _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd)
         }
     }
@@ -487,7 +493,9 @@ fn dot_tile<const R: usize>(panel: &[[[u8; 4 * LANES]; 2]], tile: &[u32], mut be
     let mut y: [[__m512; 2]; R] = load::<Avx512, R>(&before);
     for (w, x) in panel.iter().zip(tile.as_chunks::<R>().0) {
         // SAFETY: both bit patterns are vectors of 512 bits.
-        let [w0, w1] = unsafe { std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([Avx512::load_b(&w[0]), Avx512::load_b(&w[1])]) };
+        let [w0, w1] = unsafe {
+            std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([Avx512::load_b(&w[0]), Avx512::load_b(&w[1])])
+        };
         for r in 0..R {
             // SAFETY: as above.
             let x = unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(x[r].cast_signed())) };
@@ -539,8 +547,9 @@ impl<'a, T: Quantised, const QUADS: usize, const MINIMA: bool> Expansion<'a, T, 
             let weights = &self.weights;
             if quad == 0 {
                 self.d = IntGroups::<Avx512, QUADS>::scale(weights, group, half);
-                // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a power of two and its
-                // product exact, so that the sum is rounded as the product of the difference would be.
+                // What is added to a product: the minimum, or what the integer that stands for zero makes. That is a
+                // power of two and its product exact, so that the sum is rounded as the product of the difference would
+                // be.
                 self.offset = if MINIMA {
                     IntGroups::<Avx512, QUADS>::minimum(weights, group, half)
                 } else {
@@ -557,7 +566,8 @@ impl<'a, T: Quantised, const QUADS: usize, const MINIMA: bool> Expansion<'a, T, 
     }
 }
 
-/// The nearest bf16 of `u · d + offset` for four unsigned integers a lane, by twos; the product is rounded where it is `APART`.
+/// The nearest bf16 of `u · d + offset` for four unsigned integers a lane, by twos; the product is rounded where it is
+/// `APART`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
 fn quad_to_bf16<const APART: bool>(q: __m512i, d: __m512, offset: __m512) -> [__m512i; 2] {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use probity_kernels::{
-    Activated, Activation, Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product, RelativeBias, RopeLayout,
-    RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention, dequantise, greedy_among, head, join_spans,
-    log_sum_exp, matmul, normalise, pack_span,
+    Activated, Activation, Arithmetic, AttentionShape, Form, Inputs, Isa, Matrix, Norm, PackedMatrix, Product,
+    RelativeBias, RopeLayout, RopeTable, Rows, Segment, Span, WeightType, activate, activated_matmul, attention,
+    dequantise, greedy_among, head, join_spans, log_sum_exp, matmul, normalise, pack_span,
 };
 
 /// A small generator, so that each test names its seed.
@@ -89,7 +89,15 @@ fn run_packed(isa: Isa, x: &[f32], weights: &PackedMatrix) -> Vec<f32> {
 /// Rows, outputs and columns that leave every kind of rest: tiles, panels, chunks.
 fn shapes(weight_type: WeightType) -> Vec<(usize, usize, usize)> {
     let k = if weight_type.block_len() == 1 { 37 } else { weight_type.block_len() };
-    vec![(1, 1, k), (5, 33, k), (13, 70, 3 * k), (12, 64, 512 + k.max(256)), (27, 31, 2 * k), (35, 300, k), (1201, 3, k)]
+    vec![
+        (1, 1, k),
+        (5, 33, k),
+        (13, 70, 3 * k),
+        (12, 64, 512 + k.max(256)),
+        (27, 31, 2 * k),
+        (35, 300, k),
+        (1201, 3, k),
+    ]
 }
 
 #[test]
@@ -151,7 +159,12 @@ fn the_largest_integers_do_not_overflow() {
                 let x = vec![sign; m * k];
                 let plain = run(Form::Int8, Isa::Plain, &x, weights);
                 for isa in isas() {
-                    assert_eq!(bits(&run(Form::Int8, isa, &x, weights)), bits(&plain), "{weight_type} of {byte:#x} on {}", isa.name());
+                    assert_eq!(
+                        bits(&run(Form::Int8, isa, &x, weights)),
+                        bits(&plain),
+                        "{weight_type} of {byte:#x} on {}",
+                        isa.name()
+                    );
                 }
             }
         }
@@ -185,7 +198,9 @@ fn pairs_by_definition(x: &[f32], w: &[f32]) -> f32 {
 fn tiles_by_definition(x: &[f32], w: &[f32]) -> f32 {
     let at = |v: &[f32], i: usize| v.get(i).copied().unwrap_or(0.0);
     (0..x.len()).step_by(32).fold(0.0, |y, step| {
-        let chain = |first: usize| (step + first..step + 32).step_by(2).fold(0.0, |sum, i| flush(at(x, i).mul_add(at(w, i), sum)));
+        let chain = |first: usize| {
+            (step + first..step + 32).step_by(2).fold(0.0, |sum, i| flush(at(x, i).mul_add(at(w, i), sum)))
+        };
         flush(y + flush(chain(0) + chain(1)))
     })
 }
@@ -201,14 +216,20 @@ fn bf16_products_follow_their_definition_on_every_instruction_set() {
             let x: Vec<f32> = random.floats(m * k).iter().map(|x| x * x * x * 8.0).collect();
             let rounded = |x: Vec<f32>| -> Vec<f32> { x.iter().map(|x| to_bf16(*x)).collect() };
             let (x_rounded, w) = (rounded(x.clone()), rounded(expanded(weights)));
-            for (form, definition) in [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)]
+            for (form, definition) in
+                [(Form::Pairs, pairs_by_definition as fn(&[f32], &[f32]) -> f32), (Form::Tiles, tiles_by_definition)]
             {
                 if form.suits(weight_type) {
                     let expected: Vec<f32> =
                         (0..m * n).map(|at| definition(&x_rounded[at / n * k..][..k], &w[at % n * k..][..k])).collect();
                     for isa in isas() {
                         let y = run(form, isa, &x, weights);
-                        assert_eq!(bits(&y), bits(&expected), "{weight_type} {form:?} ({m}, {n}, {k}) on {}", isa.name());
+                        assert_eq!(
+                            bits(&y),
+                            bits(&expected),
+                            "{weight_type} {form:?} ({m}, {n}, {k}) on {}",
+                            isa.name()
+                        );
                     }
                 }
             }
@@ -240,18 +261,30 @@ fn infinities_nan_and_denormals_are_not_hidden() {
         let bytes = random.weights(weight_type, 40, 64);
         let weights = Matrix::new(weight_type, &bytes, 40, 64).expect("sizes fit");
         for form in Form::ALL.into_iter().filter(|form| form.suits(weight_type)) {
-            for (special, rows) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().flat_map(|s| [(s, 3), (s, 20)]) {
+            for (special, rows) in
+                [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().flat_map(|s| [(s, 3), (s, 20)])
+            {
                 let mut x = random.floats(rows * 64);
                 x[64 + 7] = special;
                 for isa in isas() {
                     let y = run(form, isa, &x, weights);
-                    assert!(y[40..80].iter().all(|y| !y.is_finite()), "{weight_type} {form:?}: {special} vanished on {}", isa.name());
-                    assert!(y[..40].iter().chain(&y[80..]).all(|y| y.is_finite()), "{weight_type} {form:?}: {special} spread");
+                    assert!(
+                        y[40..80].iter().all(|y| !y.is_finite()),
+                        "{weight_type} {form:?}: {special} vanished on {}",
+                        isa.name()
+                    );
+                    assert!(
+                        y[..40].iter().chain(&y[80..]).all(|y| y.is_finite()),
+                        "{weight_type} {form:?}: {special} spread"
+                    );
                 }
             }
             let tiny: Vec<f32> = (0..17 * 64).map(|i| f32::from_bits(i * 3000)).collect();
             let plain = run(form, Isa::Plain, &tiny, weights);
-            assert!(isas().all(|isa| bits(&run(form, isa, &tiny, weights)) == bits(&plain)), "{weight_type} {form:?}: denormals differ");
+            assert!(
+                isas().all(|isa| bits(&run(form, isa, &tiny, weights)) == bits(&plain)),
+                "{weight_type} {form:?}: denormals differ"
+            );
         }
     }
 }
@@ -274,11 +307,16 @@ fn rows_normed_while_they_are_packed_are_those_normed_before() {
     let mut random = Random(17);
     let (m, n, k) = (29, 40, 96);
     let (x, weight, bias) = (random.floats(m * k), random.floats(k), random.floats(k));
-    let kinds =
-        [(WeightType::F32, Form::Float), (WeightType::Q4_0, Form::Int8), (WeightType::BF16, Form::Pairs), (WeightType::BF16, Form::Tiles)];
+    let kinds = [
+        (WeightType::F32, Form::Float),
+        (WeightType::Q4_0, Form::Int8),
+        (WeightType::BF16, Form::Pairs),
+        (WeightType::BF16, Form::Tiles),
+    ];
     for (weight_type, form) in kinds {
         let bytes = random.weights(weight_type, n, k);
-        let packed = PackedMatrix::pack(Matrix::new(weight_type, &bytes, n, k).expect("sizes fit"), form).expect("memory");
+        let packed =
+            PackedMatrix::pack(Matrix::new(weight_type, &bytes, n, k).expect("sizes fit"), form).expect("memory");
         for (isa, bias) in isas().flat_map(|isa| [(isa, None), (isa, Some(&*bias))]) {
             let norm = Norm { weight: &weight, bias, eps: 1e-5 };
             let mut normed = vec![0.0; x.len()];
@@ -297,12 +335,15 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
     let mut random = Random(13);
     let (m, k) = (19, 96);
     let x = random.floats(m * k);
-    let kinds = [(WeightType::Q8_0, Form::Int8, 40), (WeightType::F16, Form::Float, 33), (WeightType::Q4_1, Form::Int8, 100)];
+    let kinds =
+        [(WeightType::Q8_0, Form::Int8, 40), (WeightType::F16, Form::Float, 33), (WeightType::Q4_1, Form::Int8, 100)];
     let bytes = kinds.map(|(weight_type, _, n)| random.weights(weight_type, n, k));
     let biases = kinds.map(|(_, _, n)| random.floats(n));
     let down = random.weights(WeightType::BF16, 7, 40);
     let packed: Vec<PackedMatrix> = std::iter::zip(&kinds, &bytes)
-        .map(|((t, form, n), bytes)| PackedMatrix::pack(Matrix::new(*t, bytes, *n, k).expect("sizes fit"), *form).expect("memory"))
+        .map(|((t, form, n), bytes)| {
+            PackedMatrix::pack(Matrix::new(*t, bytes, *n, k).expect("sizes fit"), *form).expect("memory")
+        })
         .collect();
     for isa in isas() {
         let mut inputs = Inputs::new();
@@ -314,20 +355,27 @@ fn products_together_biased_added_and_gated_equal_those_apart() {
         matmul(isa, &inputs, &mut products);
         for ((weights, bias), y) in packed.iter().zip(&biases).zip(&together) {
             let apart = run_packed(isa, &x, weights);
-            let expected: Vec<f32> = apart.iter().enumerate().map(|(at, y)| 0.5 + (y + bias[at % bias.len()])).collect();
+            let expected: Vec<f32> =
+                apart.iter().enumerate().map(|(at, y)| 0.5 + (y + bias[at % bias.len()])).collect();
             assert_eq!(bits(y), bits(&expected), "{} on {}", weights.weight_type(), isa.name());
         }
         // Both factors of a gated layer are of one width.
         let (gate, up) = (&packed[0], &packed[0]);
-        let apart: Vec<f32> = run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
+        let apart: Vec<f32> =
+            run_packed(isa, &x, gate).iter().enumerate().map(|(at, y)| y + biases[0][at % 40]).collect();
         for (activation, form) in Activation::ALL.into_iter().flat_map(|a| [(a, Form::Float), (a, Form::Tiles)]) {
-            let down = PackedMatrix::pack(Matrix::new(WeightType::BF16, &down, 7, 40).expect("sizes fit"), form).expect("memory");
+            let down = PackedMatrix::pack(Matrix::new(WeightType::BF16, &down, 7, 40).expect("sizes fit"), form)
+                .expect("memory");
             for gated in [true, false] {
                 let mut expected = vec![0.0; m * 40];
                 activate(isa, activation, &apart, gated.then_some(&apart), &mut expected);
                 // What it packs shows in a product with it.
                 let (mut at_once, mut y) = (Inputs::new(), vec![0.0; m * 7]);
-                let layer = Activated { activation, gate: (gate, Some(&biases[0])), up: gated.then_some((up, Some(&biases[0]))) };
+                let layer = Activated {
+                    activation,
+                    gate: (gate, Some(&biases[0])),
+                    up: gated.then_some((up, Some(&biases[0]))),
+                };
                 activated_matmul(isa, &inputs, &layer, &mut at_once, form);
                 matmul(isa, &at_once, &mut [Product { weights: &down, bias: None, y: &mut y, add: false }]);
                 let what = format!("{activation:?}, gated {gated}, {form:?} on {}", isa.name());
@@ -354,7 +402,13 @@ fn decoded_blocks_equal_the_reference() {
 }
 
 /// Packed keys and values of some rows, which stand at these positions.
-fn pack(isa: Isa, shape: &AttentionShape, keys: &[f32], values: &[f32], rows: Range<usize>) -> (Vec<u32>, Vec<u32>, usize) {
+fn pack(
+    isa: Isa,
+    shape: &AttentionShape,
+    keys: &[f32],
+    values: &[f32],
+    rows: Range<usize>,
+) -> (Vec<u32>, Vec<u32>, usize) {
     let (mut k, mut v) = (vec![0; shape.keys_len(rows.len())], vec![0; shape.values_len(rows.len())]);
     pack_span(isa, shape, (keys, values), rows.clone(), rows.start, &mut k, &mut v);
     (k, v, rows.len())
@@ -378,7 +432,16 @@ impl Case {
     fn new(random: &mut Random, shape: AttentionShape, positions: usize, rows: usize) -> Self {
         let kv = positions * shape.kv_heads * shape.head_dim;
         let queries: Vec<f32> = random.floats(rows * shape.heads * shape.head_dim).iter().map(|q| 4.0 * q).collect();
-        Self { shape, keys: random.floats(kv), values: random.floats(kv), queries, positions, rows, sees_all: false, bias: None }
+        Self {
+            shape,
+            keys: random.floats(kv),
+            values: random.floats(kv),
+            queries,
+            positions,
+            rows,
+            sees_all: false,
+            bias: None,
+        }
     }
 
     /// The result with the positions cut into spans at `cuts`.
@@ -386,15 +449,27 @@ impl Case {
         let mut bounds = vec![0];
         bounds.extend(cuts);
         bounds.push(self.positions);
-        let packed: Vec<_> = bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
+        let packed: Vec<_> =
+            bounds.windows(2).map(|b| pack(isa, &self.shape, &self.keys, &self.values, b[0]..b[1])).collect();
         let spans = packed.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
         let mut out = vec![f32::NAN; self.queries.len()];
-        attention(isa, &self.shape, self.bias.as_ref(), &self.queries, &[Segment { spans, rows: self.seen(), wanted: None }], &mut out);
+        attention(
+            isa,
+            &self.shape,
+            self.bias.as_ref(),
+            &self.queries,
+            &[Segment { spans, rows: self.seen(), wanted: None }],
+            &mut out,
+        );
         out
     }
 
     fn seen(&self) -> Rows {
-        if self.sees_all { Rows::All(self.rows) } else { Rows::Causal(self.positions - self.rows + 1..self.positions + 1) }
+        if self.sees_all {
+            Rows::All(self.rows)
+        } else {
+            Rows::Causal(self.positions - self.rows + 1..self.positions + 1)
+        }
     }
 
     /// The definition in f64, of numbers rounded as the shape says.
@@ -410,7 +485,9 @@ impl Case {
                 let at = |position: usize| (position * kv_heads + head / (heads / kv_heads)) * dim;
                 let q = &self.queries[(row * heads + head) * dim..][..dim];
                 let dot = |p: usize| (0..dim).map(|d| rounded(q[d]) * rounded(self.keys[at(p) + d])).sum::<f64>();
-                let bias = |p: usize| if self.bias.is_some() { f64::from(summand(head, p as isize - own as isize)) } else { 0.0 };
+                let bias = |p: usize| {
+                    if self.bias.is_some() { f64::from(summand(head, p as isize - own as isize)) } else { 0.0 }
+                };
                 let weights: Vec<f64> = seen.clone().map(|p| (dot(p) * f64::from(scale) + bias(p)).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for d in 0..dim {
@@ -441,18 +518,31 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
         for (heads, kv_heads, head_dim, window) in
             [(4, 2, 16, None), (9, 3, 64, None), (3, 1, 20, Some(5)), (2, 2, 80, Some(40)), (6, 2, 128, None)]
         {
-            let shape = AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window, arithmetic };
+            let shape =
+                AttentionShape { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt(), window, arithmetic };
             for (positions, rows) in [(1, 1), (17, 17), (100, 37), (130, 1)] {
                 let case = Case::new(&mut random, shape, positions, rows);
                 let whole = case.attend(Isa::Plain, &[]);
                 for (y, expected) in whole.iter().zip(case.expected()) {
-                    assert!((f64::from(*y) - expected).abs() < tolerance, "{shape:?} ({positions}, {rows}): {y} for {expected}");
+                    assert!(
+                        (f64::from(*y) - expected).abs() < tolerance,
+                        "{shape:?} ({positions}, {rows}): {y} for {expected}"
+                    );
                 }
                 for isa in isas() {
-                    assert_eq!(bits(&case.attend(isa, &[])), bits(&whole), "{shape:?} ({positions}, {rows}) on {}", isa.name());
+                    assert_eq!(
+                        bits(&case.attend(isa, &[])),
+                        bits(&whole),
+                        "{shape:?} ({positions}, {rows}) on {}",
+                        isa.name()
+                    );
                     for cuts in [vec![1], vec![16], vec![7, 23], vec![32, 33, 64], vec![positions - rows]] {
                         if cuts.iter().all(|c| *c > 0 && *c < positions) {
-                            assert_eq!(bits(&case.attend(isa, &cuts)), bits(&whole), "{shape:?} ({positions}, {rows}) cut at {cuts:?}");
+                            assert_eq!(
+                                bits(&case.attend(isa, &cuts)),
+                                bits(&whole),
+                                "{shape:?} ({positions}, {rows}) cut at {cuts:?}"
+                            );
                         }
                     }
                 }
@@ -465,7 +555,9 @@ fn attention_is_right_and_blind_to_how_positions_are_cut() {
 fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
     let mut random = Random(21);
     for (arithmetic, tolerance) in ATTENTIONS {
-        for (heads, head_dim, sees_all, biased) in [(4, 64, true, true), (3, 20, true, false), (2, 32, false, true), (1, 80, true, true)] {
+        for (heads, head_dim, sees_all, biased) in
+            [(4, 64, true, true), (3, 20, true, false), (2, 32, false, true), (1, 80, true, true)]
+        {
             let shape = AttentionShape { heads, kv_heads: heads, head_dim, scale: 0.2, window: None, arithmetic };
             // With fewer positions than rows, and more: a decoder's rows that look at an encoder's text.
             for (positions, rows) in [(1, 1), (5, 17), (37, 37), (100, 100), (130, 7)] {
@@ -476,7 +568,10 @@ fn attention_to_all_positions_and_with_a_bias_is_right_and_blind_to_cuts() {
                 let case = Case { sees_all, bias, ..Case::new(&mut random, shape, positions, rows) };
                 let whole = case.attend(Isa::Plain, &[]);
                 for (y, expected) in whole.iter().zip(case.expected()) {
-                    assert!((f64::from(*y) - expected).abs() < tolerance, "{shape:?} ({positions}, {rows}): {y} for {expected}");
+                    assert!(
+                        (f64::from(*y) - expected).abs() < tolerance,
+                        "{shape:?} ({positions}, {rows}): {y} for {expected}"
+                    );
                 }
                 for isa in isas() {
                     for cuts in [vec![], vec![1], vec![7, 23], vec![32, 33, 64]] {
@@ -509,7 +604,14 @@ fn wanted_rows_have_the_bits_they_have_among_all() {
             let (keys, values, len) = pack(isa, &shape, &case.keys, &case.values, 0..90);
             let spans = vec![Span { keys: &keys, values: &values, len }];
             let mut out = vec![f32::NAN; queries.len()];
-            attention(isa, &shape, case.bias.as_ref(), &queries, &[Segment { spans, rows: case.seen(), wanted: Some(&wanted) }], &mut out);
+            attention(
+                isa,
+                &shape,
+                case.bias.as_ref(),
+                &queries,
+                &[Segment { spans, rows: case.seen(), wanted: Some(&wanted) }],
+                &mut out,
+            );
             let all = case.attend(isa, &[]);
             let expected: Vec<f32> = wanted.iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
             assert_eq!(bits(&out), bits(&expected), "{arithmetic:?} on {}", isa.name());
@@ -526,7 +628,8 @@ fn joined_spans_equal_those_packed_at_once() {
         let pack = |rows| pack(Isa::best(), &shape, &case.keys, &case.values, rows);
         for (start, cuts) in [(0, [1, 2, 30]), (3, [4, 6, 31])] {
             let parts = [pack(start..cuts[0]), pack(cuts[0]..cuts[1]), pack(cuts[1]..cuts[2]), pack(cuts[2]..45)];
-            let spans: Vec<Span<'_>> = parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
+            let spans: Vec<Span<'_>> =
+                parts.iter().map(|(keys, values, len)| Span { keys, values, len: *len }).collect();
             let (keys, values, _) = pack(start..45);
             let (mut k, mut v) = (vec![0; keys.len()], vec![0; values.len()]);
             join_spans(&shape, &spans, 45 - start, start, &mut k, &mut v);
@@ -561,7 +664,11 @@ fn a_query_has_the_same_bits_alone_and_among_others() {
                 rows: 1,
                 ..case.clone()
             };
-            assert_eq!(bits(&alone.attend(Isa::best(), &[])), bits(&together[row * width..][..width]), "{arithmetic:?}, row {row}");
+            assert_eq!(
+                bits(&alone.attend(Isa::best(), &[])),
+                bits(&together[row * width..][..width]),
+                "{arithmetic:?}, row {row}"
+            );
         }
     }
 }
@@ -574,16 +681,20 @@ fn what_is_not_finite_reaches_those_who_see_it_and_nobody_else() {
         let width = shape.heads * shape.head_dim;
         let finite = Case::new(&mut random, shape, 70, 70);
         let expected = finite.attend(Isa::best(), &[]);
-        for (bad, in_keys) in [(f32::NAN, false), (f32::INFINITY, false), (f32::NAN, true), (3.4e38, true), (f32::INFINITY, true)] {
+        for (bad, in_keys) in
+            [(f32::NAN, false), (f32::INFINITY, false), (f32::NAN, true), (3.4e38, true), (f32::INFINITY, true)]
+        {
             // In the first key head, which two query heads read.
             let mut case = finite.clone();
-            let element = &mut if in_keys { &mut case.keys } else { &mut case.values }[40 * shape.kv_heads * shape.head_dim + 7];
+            let element =
+                &mut if in_keys { &mut case.keys } else { &mut case.values }[40 * shape.kv_heads * shape.head_dim + 7];
             *element = bad;
             for isa in isas() {
                 let results = case.attend(isa, &[33]);
                 for (row, (results, expected)) in results.chunks(width).zip(expected.chunks(width)).enumerate() {
                     let reached = if (40..60).contains(&row) { 2 * shape.head_dim } else { 0 };
-                    let what = format!("{arithmetic:?} row {row}, {bad} in {}", if in_keys { "keys" } else { "values" });
+                    let what =
+                        format!("{arithmetic:?} row {row}, {bad} in {}", if in_keys { "keys" } else { "values" });
                     assert_eq!(bits(&results[reached..]), bits(&expected[reached..]), "{what} on {}", isa.name());
                     if reached > 0 && bad.is_nan() {
                         assert!(results[..reached].iter().any(|y| y.is_nan()), "{what}");
@@ -606,7 +717,13 @@ fn rows_are_normalised_and_summed_alike_on_every_instruction_set() {
             let (mut rms, mut layer) = (vec![0.0; x.len()], vec![0.0; x.len()]);
             normalise(isa, &x, Norm { weight: &weight, bias: None, eps: 1e-5 }, &mut rms);
             normalise(isa, &x, Norm { weight: &weight, bias: Some(&bias), eps: 1e-5 }, &mut layer);
-            (bits(&rms), bits(&layer), log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(), rms, layer)
+            (
+                bits(&rms),
+                bits(&layer),
+                log_sum_exp(isa, &x, width).iter().map(|s| s.to_bits()).collect::<Vec<_>>(),
+                rms,
+                layer,
+            )
         };
         let plain = all(Isa::Plain);
         assert!(isas().all(|isa| all(isa) == plain), "width {width}");
@@ -633,7 +750,9 @@ fn activations_are_right_to_their_bound_on_every_instruction_set() {
     let exact = |activation: Activation, x: f64| match activation {
         Activation::Silu => x / (1.0 + libm::exp(-x)),
         Activation::GeluErf => x * 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2),
-        Activation::GeluTanh => 0.5 * x * (1.0 + libm::tanh((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x))),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + libm::tanh((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)))
+        }
         Activation::Relu => x.max(0.0),
     };
     for activation in Activation::ALL {
@@ -679,7 +798,9 @@ fn the_normaliser_is_exact_over_a_vocabulary_and_refuses_what_is_not_finite() {
 #[test]
 fn the_head_is_the_product_and_its_normaliser() {
     let mut random = Random(15);
-    for (weight_type, form) in [(WeightType::F32, Form::Float), (WeightType::Q8_0, Form::Int8), (WeightType::BF16, Form::Tiles)] {
+    for (weight_type, form) in
+        [(WeightType::F32, Form::Float), (WeightType::Q8_0, Form::Int8), (WeightType::BF16, Form::Tiles)]
+    {
         let (vocab_size, width) = (1333, 576);
         let bytes = random.weights(weight_type, vocab_size, width);
         let weights = Matrix::new(weight_type, &bytes, vocab_size, width).expect("sizes fit");
@@ -693,31 +814,49 @@ fn the_head_is_the_product_and_its_normaliser() {
             let asked: Vec<Vec<u32>> = (0..rows).map(|row| vec![511, row as u32, 1332, 512, 511]).collect();
             for (isa, bias) in isas().flat_map(|isa| [(isa, None), (isa, Some(&*biases))]) {
                 let mut logits = run_packed(isa, &x, &packed);
-                logits.iter_mut().enumerate().for_each(|(at, logit)| *logit += bias.map_or(0.0, |bias| bias[at % vocab_size]));
+                logits
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(at, logit)| *logit += bias.map_or(0.0, |bias| bias[at % vocab_size]));
                 let normalisers = log_sum_exp(isa, &logits, vocab_size);
                 let mut inputs = Inputs::new();
                 inputs.set(isa, &x, width, [form]);
                 for (row, short) in head(isa, &inputs, (&packed, bias), &asked).iter().enumerate() {
                     let logits = &logits[row * vocab_size..][..vocab_size];
-                    assert_eq!(short.normaliser.to_bits(), normalisers[row].to_bits(), "{form:?} row {row} on {}", isa.name());
+                    assert_eq!(
+                        short.normaliser.to_bits(),
+                        normalisers[row].to_bits(),
+                        "{form:?} row {row} on {}",
+                        isa.name()
+                    );
                     let expected: Vec<f32> = asked[row].iter().map(|token| logits[*token as usize]).collect();
                     assert_eq!(bits(&short.logits), bits(&expected), "{form:?} row {row} on {}", isa.name());
                     if normalisers[row].is_finite() {
-                        let largest = (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
+                        let largest =
+                            (0..vocab_size).fold(0, |best, id| if logits[id] > logits[best] { id } else { best });
                         assert_eq!(short.greedy as usize, largest, "{form:?} row {row} on {}", isa.name());
                         let mut alone = Inputs::new();
                         alone.set(isa, &x[row * width..][..width], width, [form]);
                         for share in [0.0, 0.002, 0.5, 1.0] {
                             // All but the likeliest, and fewer; words beyond the vocabulary.
-                            let allowed = |id: usize| id != largest && (share == 1.0 || (id * 7919 + row) as f32 % 1000.0 < share * 1000.0);
-                            let words = |word: usize| (0..32).map(|bit| u32::from(allowed(32 * word + bit)) << bit).sum();
+                            let allowed = |id: usize| {
+                                id != largest && (share == 1.0 || (id * 7919 + row) as f32 % 1000.0 < share * 1000.0)
+                            };
+                            let words =
+                                |word: usize| (0..32).map(|bit| u32::from(allowed(32 * word + bit)) << bit).sum();
                             let words: Vec<u32> = (0..vocab_size.div_ceil(32) + 20).map(words).collect();
-                            let better =
-                                |best: Option<usize>, id| if best.is_none_or(|best| logits[id] > logits[best]) { Some(id) } else { best };
+                            let better = |best: Option<usize>, id| {
+                                if best.is_none_or(|best| logits[id] > logits[best]) { Some(id) } else { best }
+                            };
                             let expected = (0..vocab_size).filter(|id| allowed(*id)).fold(None, better);
                             for words in [&words[..], &words[..=vocab_size / 32]] {
                                 let found = greedy_among(isa, &alone, (&packed, bias), short, words);
-                                assert_eq!(found.map(|id| id as usize), expected, "{form:?} row {row} on {}, {share}", isa.name());
+                                assert_eq!(
+                                    found.map(|id| id as usize),
+                                    expected,
+                                    "{form:?} row {row} on {}, {share}",
+                                    isa.name()
+                                );
                             }
                         }
                     } else {
@@ -736,7 +875,9 @@ fn rotation_layouts_agree_up_to_their_permutation() {
     let table = RopeTable::new(&[3, 4000], &[1.0, 0.3, 0.01, 0.0001]);
     let mut halves = x.clone();
     table.apply(Isa::best(), RopeLayout::Halves, &mut halves);
-    let permute = |x: &[f32]| -> Vec<f32> { x.chunks(8).flat_map(|h| (0..8).map(|i| h[i / 2 + i % 2 * 4]).collect::<Vec<_>>()).collect() };
+    let permute = |x: &[f32]| -> Vec<f32> {
+        x.chunks(8).flat_map(|h| (0..8).map(|i| h[i / 2 + i % 2 * 4]).collect::<Vec<_>>()).collect()
+    };
     let mut interleaved = permute(&x);
     table.apply(Isa::best(), RopeLayout::Interleaved, &mut interleaved);
     assert_eq!(permute(&halves), interleaved);

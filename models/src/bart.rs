@@ -40,11 +40,14 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
     let decoder_start = token("decoder_start_token_id", fields.take("decoder_start_token_id").as_ref())?;
     let activation = fields.required_activation("activation_function")?;
     let hidden_size = fields.required_size("d_model")?;
-    let sizes = Sizes::read(&mut fields, hidden_size, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
+    let sizes =
+        Sizes::read(&mut fields, hidden_size, ["encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"])?;
     let encoder = StackConfig::post_norm(sizes, activation, NORM_EPS, &ENCODER);
-    let sizes = Sizes::read(&mut fields, hidden_size, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
+    let sizes =
+        Sizes::read(&mut fields, hidden_size, ["decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"])?;
     let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, &DECODER) };
-    let (vocab_size, positions) = (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
+    let (vocab_size, positions) =
+        (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
     let scale = fields.flag("scale_embedding")?.unwrap_or(false).then(|| (hidden_size as f64).sqrt() as f32);
     only_as_published(&mut fields)?;
     fields.finish()?;

@@ -1,4 +1,5 @@
-//! BERT (Devlin et al. 2019) and what shares its checkpoint layout, such as `MiniLM`. Of a pair of texts only the first kind exists here.
+//! BERT (Devlin et al. 2019) and what shares its checkpoint layout, such as `MiniLM`. Of a pair of texts only the first
+//! kind exists here.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +27,13 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, Confi
     let mut fields = Fields::new("bert", config);
     let encoder = base_config(&mut fields, 0)?;
     // How the pooled first token is made, which is not asked for.
-    for field in ["directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"] {
+    for field in [
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+    ] {
         fields.take(field);
     }
     fields.take("pooler_type");
@@ -44,7 +51,8 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
     if positions <= first_position {
-        let why = format!("more than the {first_position} rows before the first position, which is behind pad_token_id");
+        let why =
+            format!("more than the {first_position} rows before the first position, which is behind pad_token_id");
         return Err(invalid("max_position_embeddings", &json!(positions), &why));
     }
     let types = fields.size("type_vocab_size")?.unwrap_or(2);
@@ -65,7 +73,11 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
             vocab_size,
             width: hidden_size,
             scale: None,
-            positions: Some(Positions { name: "embeddings.position_embeddings.weight", rows: positions, first: first_position }),
+            positions: Some(Positions {
+                name: "embeddings.position_embeddings.weight",
+                rows: positions,
+                first: first_position,
+            }),
             types: Some(("embeddings.token_type_embeddings.weight", types)),
             norm: Some(("embeddings.LayerNorm", norm_eps)),
         },
@@ -77,6 +89,12 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
             output: "cls.predictions.decoder",
             bias: &["cls.predictions.bias", "cls.predictions.decoder.bias"],
         },
-        spare: &["embeddings.position_ids", "pooler.", "cls.seq_relationship.", "cls.predictions.decoder.", "classifier."],
+        spare: &[
+            "embeddings.position_ids",
+            "pooler.",
+            "cls.seq_relationship.",
+            "cls.predictions.decoder.",
+            "classifier.",
+        ],
     })
 }

@@ -12,7 +12,9 @@ pub enum ConfigError {
     #[error("config field `{0}` is missing\n\nhint: compare the configuration with the publisher's")]
     Missing(&'static str),
     /// A field has a value of another kind or out of range.
-    #[error("config field `{field}` is {found}, expected {expected}\n\nhint: compare the configuration with the publisher's")]
+    #[error(
+        "config field `{field}` is {found}, expected {expected}\n\nhint: compare the configuration with the publisher's"
+    )]
     Invalid {
         /// The field.
         field: String,
@@ -23,7 +25,8 @@ pub enum ConfigError {
     },
     /// A field, or its value, would change the model's numbers in a way that is not implemented.
     #[error(
-        "config field `{field}` = {found} is not honoured for `{architecture}`\n\nhint: probity refuses it because ignoring it would change every score"
+        "config field `{field}` = {found} is not honoured for `{architecture}`\n\nhint: probity refuses it because \
+         ignoring it would change every score"
     )]
     NotHonoured {
         /// `model_type`.
@@ -43,7 +46,8 @@ pub enum ConfigError {
     },
 }
 
-/// Fields that say nothing about the numbers of a forward pass in inference: how a model was trained, how texts are drawn from it.
+/// Fields that say nothing about the numbers of a forward pass in inference: how a model was trained, how texts are
+/// drawn from it.
 const IRRELEVANT: &[&str] = &[
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -134,7 +138,11 @@ impl Fields {
     }
 
     /// A number of that range.
-    pub(crate) fn number(&mut self, field: &'static str, range: &RangeInclusive<f64>) -> Result<Option<f64>, ConfigError> {
+    pub(crate) fn number(
+        &mut self,
+        field: &'static str,
+        range: &RangeInclusive<f64>,
+    ) -> Result<Option<f64>, ConfigError> {
         let Some(value) = self.take(field) else { return Ok(None) };
         number_in(field, &value, range).map(Some)
     }
@@ -159,7 +167,11 @@ impl Fields {
     }
 
     pub(crate) fn not_honoured(&self, field: &str, value: &Value) -> ConfigError {
-        ConfigError::NotHonoured { architecture: self.architecture.clone(), field: field.to_owned(), found: value.to_string() }
+        ConfigError::NotHonoured {
+            architecture: self.architecture.clone(),
+            field: field.to_owned(),
+            found: value.to_string(),
+        }
     }
 
     pub(crate) fn finish(self) -> Result<(), ConfigError> {

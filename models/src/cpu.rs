@@ -1,7 +1,9 @@
 //! What the CPU's models keep between layers and calls: buffers for activations, and keys and values of cached spans.
 
 use bytemuck::{Pod, Zeroable};
-use probity_kernels::{AttentionShape, Buffer, Form, Inputs, Isa, Norm, Span, join_spans, normalise, pack_span, prefer_large_pages};
+use probity_kernels::{
+    AttentionShape, Buffer, Form, Inputs, Isa, Norm, Span, join_spans, normalise, pack_span, prefer_large_pages,
+};
 
 use crate::SourceError;
 use crate::linear::Loader;
@@ -32,7 +34,13 @@ pub(crate) fn keep_rows(x: &mut Buffer<f32>, width: usize, wanted: &[usize]) {
 
 impl Workspace {
     /// Packs the residual stream `(rows, width)`, or what a norm makes of it, for products.
-    pub(crate) fn set_inputs(&mut self, isa: Isa, norm: Option<Norm<'_>>, width: usize, forms: impl IntoIterator<Item = Form>) {
+    pub(crate) fn set_inputs(
+        &mut self,
+        isa: Isa,
+        norm: Option<Norm<'_>>,
+        width: usize,
+        forms: impl IntoIterator<Item = Form>,
+    ) {
         match norm {
             Some(norm) => self.inputs.set_normed(isa, &self.x, norm, forms),
             None => self.inputs.set(isa, &self.x, width, forms),
@@ -66,7 +74,12 @@ pub(crate) struct NormWeights {
 
 impl NormWeights {
     /// Loads `{name}.weight` and, of a layer norm, `{name}.bias`; checkpoints of old call them gamma and beta.
-    pub(crate) fn load(loader: &Loader<'_>, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> Result<Self, SourceError> {
+    pub(crate) fn load(
+        loader: &Loader<'_>,
+        name: &str,
+        width: usize,
+        (kind, eps): (NormKind, f64),
+    ) -> Result<Self, SourceError> {
         let old = kind == NormKind::Layer && loader.contains(&format!("{name}.gamma"));
         let load = |part: &str| loader.floats(&format!("{name}.{part}"), &[width]);
         let weight = load(if old { "gamma" } else { "weight" })?;
@@ -138,7 +151,8 @@ impl CpuSpan {
         self.lines.fill(Line([0; 16]));
     }
 
-    /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span is long.
+    /// Takes a layer's keys and values from rows of `(tokens, kv_heads · head_dim)`, as many from `row` on as the span
+    /// is long.
     pub(crate) fn fill(&mut self, isa: Isa, shape: &AttentionShape, layer: usize, rows: (&[f32], &[f32]), row: usize) {
         let (start, len) = (self.start, self.len);
         let (keys, values) = self.layer_mut(layer);
@@ -151,7 +165,14 @@ impl CpuSpan {
         let mut joined = Self::new(shape, layers, start, len);
         for layer in 0..layers {
             let (keys, values) = joined.layer_mut(layer);
-            join_spans(shape, &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(), len, start, keys, values);
+            join_spans(
+                shape,
+                &spans.iter().map(|span| span.layer(layer)).collect::<Vec<_>>(),
+                len,
+                start,
+                keys,
+                values,
+            );
         }
         joined
     }

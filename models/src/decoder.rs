@@ -1,4 +1,5 @@
-//! The pre-norm gated decoder that the llama family shares (Touvron et al. 2023): architectures differ in their configuration alone.
+//! The pre-norm gated decoder that the llama family shares (Touvron et al. 2023): architectures differ in their
+//! configuration alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,7 +38,8 @@ pub struct DecoderConfig {
     pub rms_norm_eps: f64,
     /// Rotary embeddings.
     pub rope: Rope,
-    /// Whether the checkpoint holds `rope_freqs.weight`, by which frequencies are divided (llama 3 scaling in GGUF files).
+    /// Whether the checkpoint holds `rope_freqs.weight`, by which frequencies are divided (llama 3 scaling in GGUF
+    /// files).
     pub rope_freq_factors: bool,
     /// How checkpoints of this origin order the rotated elements.
     pub rope_layout: RopeLayout,
@@ -85,7 +87,11 @@ impl DecoderConfig {
             norm_eps: self.rms_norm_eps,
             norm_first: true,
             activation: Activation::Silu,
-            biases: Biases { qkv: self.qkv_bias, attention_output: self.attention_output_bias, feed_forward: self.mlp_bias },
+            biases: Biases {
+                qkv: self.qkv_bias,
+                attention_output: self.attention_output_bias,
+                feed_forward: self.mlp_bias,
+            },
             names: &NAMES,
         }
     }
@@ -104,14 +110,19 @@ pub(crate) struct LlamaFamily {
 }
 
 impl LlamaFamily {
-    pub(crate) fn load(source: &dyn WeightSource, config: DecoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+    pub(crate) fn load(
+        source: &dyn WeightSource,
+        config: DecoderConfig,
+        compute: Compute,
+    ) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
         let (all, model) = (Loader::new(source, "", compute), Loader::new(source, "model.", compute));
         let embedding = "model.embed_tokens.weight";
         Ok(Self {
             stack: Stack::load(&model, config.stack())?,
             lm_head: Head {
-                weight: all.packed(if config.tie_word_embeddings { embedding } else { "lm_head.weight" }, vocabulary)?,
+                weight: all
+                    .packed(if config.tie_word_embeddings { embedding } else { "lm_head.weight" }, vocabulary)?,
                 bias: None,
             },
             embed_tokens: all.embedding(embedding, vocabulary)?,
@@ -131,7 +142,8 @@ impl LlamaFamily {
             wanted: Some(segments.iter().map(|s| &*s.wanted).collect()),
             rotation: None,
         };
-        let positions: Vec<u32> = pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
+        let positions: Vec<u32> =
+            pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
         let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let table = |positions: &[u32]| RopeTable::new(positions, &self.frequencies);
         pass.rotation = Some(Rotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
@@ -140,7 +152,10 @@ impl LlamaFamily {
 }
 
 /// The rotary frequencies that configuration and checkpoint ask for.
-pub(crate) fn frequencies(source: &dyn WeightSource, config: &DecoderConfig) -> std::result::Result<Vec<f32>, SourceError> {
+pub(crate) fn frequencies(
+    source: &dyn WeightSource,
+    config: &DecoderConfig,
+) -> std::result::Result<Vec<f32>, SourceError> {
     let mut frequencies = config.rope.frequencies(config.head_dim);
     if config.rope_freq_factors {
         let name = "rope_freqs.weight";

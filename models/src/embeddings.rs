@@ -1,4 +1,5 @@
-//! What a stack begins with: rows of token embeddings, with positions and the kind of text added where a model learned them.
+//! What a stack begins with: rows of token embeddings, with positions and the kind of text added where a model learned
+//! them.
 
 use candle_core::{Result, bail};
 use probity_kernels::Isa;
@@ -56,12 +57,16 @@ impl Embeddings {
             scale: c.scale,
             positions: c.positions.as_ref().map(positions).transpose()?,
             kind: c.types.map(kind).transpose()?,
-            norm: c.norm.map(|(name, eps)| NormWeights::load(loader, name, c.width, (NormKind::Layer, eps))).transpose()?,
+            norm: c
+                .norm
+                .map(|(name, eps)| NormWeights::load(loader, name, c.width, (NormKind::Layer, eps)))
+                .transpose()?,
             width: c.width,
         })
     }
 
-    /// Writes the rows of some stretches of text, each tokens and the position of the first, to `w.x` `(tokens, width)`.
+    /// Writes the rows of some stretches of text, each tokens and the position of the first, to `w.x` `(tokens,
+    /// width)`.
     pub(crate) fn rows(&self, isa: Isa, w: &mut Workspace, stretches: &[(&[u32], usize)]) -> Result<()> {
         let tokens: Vec<u32> = stretches.iter().flat_map(|(tokens, _)| tokens.iter().copied()).collect();
         let positions: Vec<usize> = stretches.iter().flat_map(|(tokens, start)| *start..start + tokens.len()).collect();

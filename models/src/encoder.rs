@@ -66,10 +66,15 @@ pub(crate) struct MaskedModel {
 }
 
 impl MaskedModel {
-    pub(crate) fn load(source: &dyn WeightSource, config: &EncoderConfig, compute: Compute) -> std::result::Result<Self, SourceError> {
+    pub(crate) fn load(
+        source: &dyn WeightSource,
+        config: &EncoderConfig,
+        compute: Compute,
+    ) -> std::result::Result<Self, SourceError> {
         let all = Loader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
-        let head = all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
+        let head =
+            all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
         Ok(Self {
             embeddings: Embeddings::load(&model, &config.embeddings)?,
             stack: Stack::load(&model, config.stack.clone())?,
@@ -94,7 +99,8 @@ impl MaskedModel {
         after(0, &w.x);
         let stretches = texts.iter().map(|text| Stretch { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
-        self.stack.run(w, &Pass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| after(layer + 1, x));
+        self.stack
+            .run(w, &Pass { compute: self.compute, stretches, wanted, rotation: None }, |layer, x| after(layer + 1, x));
         Ok(())
     }
 
@@ -146,7 +152,10 @@ impl Encoder for MaskedModel {
                 *state = x.to_vec();
             }
         })?;
-        states.into_iter().map(|state| Tensor::from_vec(state.clone(), (state.len() / width, width), &Device::Cpu)).collect()
+        states
+            .into_iter()
+            .map(|state| Tensor::from_vec(state.clone(), (state.len() / width, width), &Device::Cpu))
+            .collect()
     }
 
     fn has_masked_head(&self) -> bool {
@@ -155,7 +164,9 @@ impl Encoder for MaskedModel {
 
     fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> Result<Tensor> {
         let head = self.head_of()?;
-        if texts.len() != wanted.len() || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len())) {
+        if texts.len() != wanted.len()
+            || texts.iter().zip(wanted).any(|(text, wanted)| wanted.iter().any(|offset| *offset >= text.len()))
+        {
             bail!("for each text a list of offsets into it");
         }
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,8 @@ pub struct EncoderDecoderConfig {
     pub vocab_size: usize,
     /// Width of the residual streams, and of the hidden states that the output head takes.
     pub hidden_size: usize,
-    /// Tokens that a source, and a decoder's text, may have; absent where positions are relative and no number is wrong.
+    /// Tokens that a source, and a decoder's text, may have; absent where positions are relative and no number is
+    /// wrong.
     pub context_length: Option<usize>,
     /// The token that every decoder's text begins with.
     pub decoder_start: u32,
@@ -69,7 +70,8 @@ impl EncoderDecoder {
         } else {
             all.packed("lm_head.weight", vocabulary)?
         };
-        let bias = config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
+        let bias =
+            config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
         Ok(Self {
             encoder: part(&config.encoder)?,
             decoder: part(&config.decoder)?,
@@ -99,13 +101,19 @@ impl EncoderDecoder {
         let stretches: Vec<Stretch<'_>> = segments
             .iter()
             .copied()
-            .map(|s| Stretch { past: &s.past[1..], source: Some(&s.past[0].cache::<SourceSpan>().0), len: s.tokens.len() })
+            .map(|s| Stretch {
+                past: &s.past[1..],
+                source: Some(&s.past[0].cache::<SourceSpan>().0),
+                len: s.tokens.len(),
+            })
             .collect();
         let (embeddings, stack) = &self.decoder;
-        let placed: Vec<_> = segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
+        let placed: Vec<_> =
+            segments.iter().zip(&stretches).map(|(s, stretch)| (&*s.tokens, stretch.start())).collect();
         embeddings.rows(self.compute.isa, w, &placed)?;
         let wanted = segments.iter().map(|s| &*s.wanted).collect();
-        let spans = stack.run(w, &Pass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None }, |_, _| ());
+        let spans =
+            stack.run(w, &Pass { compute: self.compute, stretches, wanted: Some(wanted), rotation: None }, |_, _| ());
         let mut hidden = stack.finish(w, self.compute);
         if let Some(scale) = self.hidden_scale {
             for x in &mut hidden {
@@ -120,7 +128,8 @@ impl Decoder for EncoderDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
-        let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) = segments.iter().partition(|s| s.past.is_empty());
+        let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
+            segments.iter().partition(|s| s.past.is_empty());
         let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
         let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts)? };
         let mut written = written.into_iter();
@@ -128,7 +137,11 @@ impl Decoder for EncoderDecoder {
         let spans = segments.iter().map(span).map(|span| Arc::new(span.expect("a span for each segment"))).collect();
         let width = self.encoder.1.config().hidden_size;
         Ok(PackedOutput {
-            hidden: Tensor::from_vec(hidden, (texts.iter().map(|s| s.wanted.len()).sum::<usize>(), width), &Device::Cpu)?,
+            hidden: Tensor::from_vec(
+                hidden,
+                (texts.iter().map(|s| s.wanted.len()).sum::<usize>(), width),
+                &Device::Cpu,
+            )?,
             spans,
         })
     }

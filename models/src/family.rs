@@ -59,13 +59,17 @@ impl ModelConfig {
         if let Self::Decoder(config) = self { Some(config) } else { None }
     }
 
-    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from the configuration,
-    /// the head that is the embedding, heads of other tasks.
+    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from
+    /// the configuration, the head that is the embedding, heads of other tasks.
     pub fn is_spare(&self, name: &str) -> bool {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
         match self {
-            Self::Decoder(config) => name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight"),
-            Self::EncoderDecoder(config) => any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight"),
+            Self::Decoder(config) => {
+                name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
+            }
+            Self::EncoderDecoder(config) => {
+                any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight")
+            }
             Self::Encoder(config) => any(config.spare),
         }
     }
@@ -76,8 +80,8 @@ pub fn architectures() -> Vec<&'static str> {
     ARCHITECTURES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say stands in fields
-/// `probity.*`.
+/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say
+/// stands in fields `probity.*`.
 pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
     let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
@@ -87,7 +91,8 @@ pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
     }
 }
 
-/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is packed.
+/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is
+/// packed.
 pub fn load_decoder(
     source: &dyn WeightSource,
     config: DecoderConfig,
@@ -122,7 +127,13 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
     let head_dim = match fields.size("head_dim")? {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
-        None => return Err(invalid("hidden_size", &json!(hidden_size), "a multiple of num_attention_heads where head_dim is absent")),
+        None => {
+            return Err(invalid(
+                "hidden_size",
+                &json!(hidden_size),
+                "a multiple of num_attention_heads where head_dim is absent",
+            ));
+        }
     };
     if !num_heads.is_multiple_of(num_kv_heads) {
         return Err(invalid("num_key_value_heads", &json!(num_kv_heads), "a divisor of num_attention_heads"));
@@ -133,7 +144,11 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
     fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
     let num_layers = fields.required_size("num_hidden_layers")?;
     layer_types(fields)?;
-    let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) { RopeLayout::Interleaved } else { RopeLayout::Halves };
+    let rope_layout = if fields.flag("probity.rope_interleaved")?.unwrap_or(false) {
+        RopeLayout::Interleaved
+    } else {
+        RopeLayout::Halves
+    };
     // Said by some exports of checkpoints whose rows lie in halves; true means another order than the reference reads.
     fields.only("rope_interleaved", &[json!(false)])?;
     fields.only("partial_rotary_factor", &[json!(1.0), json!(1)])?;

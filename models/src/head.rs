@@ -24,8 +24,16 @@ impl Head {
     }
 
     /// What is asked of each row.
-    pub(crate) fn rows(&self, compute: Compute, inputs: &mut Inputs, hidden: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<HeadRow>> {
-        if asked.iter().flatten().any(|token| *token as usize >= self.weight.out_features()) || hidden.dim(0)? != asked.len() {
+    pub(crate) fn rows(
+        &self,
+        compute: Compute,
+        inputs: &mut Inputs,
+        hidden: &Tensor,
+        asked: &[Vec<u32>],
+    ) -> Result<Vec<HeadRow>> {
+        if asked.iter().flatten().any(|token| *token as usize >= self.weight.out_features())
+            || hidden.dim(0)? != asked.len()
+        {
             bail!("one list of tokens of the vocabulary for each row");
         }
         if asked.is_empty() {

@@ -1,9 +1,10 @@
 //! Model architectures on the packed contract.
 //!
-//! A model takes one flat batch of segments, each a stretch of new tokens and the cached spans before it ([`PackedSegment`]). Linear layers
-//! run over all tokens at once, attention per segment; there is no padding. Prefill, label suffixes and decoding are the same call.
-//! An encoder-decoder takes sources and its decoder's texts in the same call; an encoder takes whole texts ([`Encoder`]).
-//! An architecture is one file that reads its configuration and names its tensors, and one line in the registry.
+//! A model takes one flat batch of segments, each a stretch of new tokens and the cached spans before it
+//! ([`PackedSegment`]). Linear layers run over all tokens at once, attention per segment; there is no padding. Prefill,
+//! label suffixes and decoding are the same call. An encoder-decoder takes sources and its decoder's texts in the same
+//! call; an encoder takes whole texts ([`Encoder`]). An architecture is one file that reads its configuration and names
+//! its tensors, and one line in the registry.
 
 mod bart;
 mod bert;
@@ -52,7 +53,8 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// The rows whose arithmetic takes about as long as reading the weights once, as measured with quantised models of 0.1 to 1.5 billion weights.
+    /// The rows whose arithmetic takes about as long as reading the weights once, as measured with quantised models of
+    /// 0.1 to 1.5 billion weights.
     fn idle_rows(self) -> usize {
         match (self.arithmetic, self.isa) {
             (Arithmetic::Exact, _) => 14,

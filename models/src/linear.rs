@@ -6,10 +6,19 @@ use rayon::prelude::*;
 use crate::{Compute, RawTensor, SourceError, WeightSource};
 
 /// A weight matrix `(out_features, in_features)`, packed for products; its pages in the file are let go.
-pub(crate) fn load_packed(source: &dyn WeightSource, name: &str, shape: [usize; 2], compute: Compute) -> Result<PackedMatrix, SourceError> {
+pub(crate) fn load_packed(
+    source: &dyn WeightSource,
+    name: &str,
+    shape: [usize; 2],
+    compute: Compute,
+) -> Result<PackedMatrix, SourceError> {
     let raw = tensor_of_shape(source, name, &shape)?;
     let form = Form::of(raw.weight_type, compute.arithmetic);
-    let no_memory = |error: std::io::Error| SourceError::NoMemory { name: name.to_owned(), bytes: raw.bytes.len(), why: error.to_string() };
+    let no_memory = |error: std::io::Error| SourceError::NoMemory {
+        name: name.to_owned(),
+        bytes: raw.bytes.len(),
+        why: error.to_string(),
+    };
     let packed = PackedMatrix::pack(matrix(&raw), form).map_err(no_memory)?;
     raw.bytes.release();
     Ok(packed)
@@ -33,7 +42,8 @@ fn matrix(raw: &RawTensor) -> Matrix<'_> {
     Matrix::new(raw.weight_type, &raw.bytes, raw.shape[0], raw.shape[1]).expect("checked when loaded")
 }
 
-/// A tensor's elements as f32: the weight of a norm, a bias, or whatever goes to another device; its pages in the file are let go.
+/// A tensor's elements as f32: the weight of a norm, a bias, or whatever goes to another device; its pages in the file
+/// are let go.
 pub(crate) fn load_floats(source: &dyn WeightSource, name: &str, shape: &[usize]) -> Result<Vec<f32>, SourceError> {
     let raw = tensor_of_shape(source, name, shape)?;
     let mut values = vec![0.0; shape.iter().product()];
@@ -84,7 +94,8 @@ impl<'a> Loader<'a> {
         Self { source: self.source, prefix: format!("{}{more}", self.prefix), compute: self.compute }
     }
 
-    /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by any of `names`.
+    /// The part whose names go on with `more`, or the same where the checkpoint leaves that out of them, as is seen by
+    /// any of `names`.
     pub(crate) fn under_optional(&self, more: &str, names: &[&str]) -> Self {
         let under = self.under(more);
         if names.iter().any(|name| under.contains(name)) { under } else { self.under("") }

@@ -7,7 +7,8 @@ use crate::decoder::DecoderConfig;
 use crate::family::base_config;
 
 pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
-    // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null says "no window".
+    // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null
+    // says "no window".
     for field in ["sliding_window", "num_key_value_heads"] {
         if !config.contains_key(field) {
             return Err(ConfigError::Missing(field));

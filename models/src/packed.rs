@@ -1,4 +1,5 @@
-//! The packed contract: one flat batch of tokens, the segments it is made of, and the cached spans that each of them sees.
+//! The packed contract: one flat batch of tokens, the segments it is made of, and the cached spans that each of them
+//! sees.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 pub use probity_kernels::HeadRow;
 
-/// Keys and values of consecutive positions in every layer: of tokens before, or of a source that a decoder looks at. Shared by all segments that continue it; freed with the last of them.
+/// Keys and values of consecutive positions in every layer: of tokens before, or of a source that a decoder looks at.
+/// Shared by all segments that continue it; freed with the last of them.
 #[derive(Debug)]
 pub struct KvSpan {
     len: usize,
@@ -34,8 +36,9 @@ impl KvSpan {
 
 /// New tokens that continue a path of cached spans.
 ///
-/// For an encoder-decoder a path begins with a *source*: a segment without a past is one, its tokens are the encoder's, and its span is what
-/// all layers of the decoder see of them. Whatever continues it is the decoder's, from position 0 behind the source.
+/// For an encoder-decoder a path begins with a *source*: a segment without a past is one, its tokens are the encoder's,
+/// and its span is what all layers of the decoder see of them. Whatever continues it is the decoder's, from position 0
+/// behind the source.
 #[derive(Debug, Clone)]
 pub struct PackedSegment {
     /// What comes before: the source where there is one, then the spans from position 0 without gaps.
@@ -62,8 +65,9 @@ pub struct PackedOutput {
     pub spans: Vec<Arc<KvSpan>>,
 }
 
-/// A language model on the packed contract: decoder-only, or a decoder with the encoder of what it looks at. A row's result does not depend on what else is in the batch, nor on how its past
-/// is cut into spans: not in any bit with our kernels, but for rounding on [other devices](crate::DeviceChoice).
+/// A language model on the packed contract: decoder-only, or a decoder with the encoder of what it looks at. A row's
+/// result does not depend on what else is in the batch, nor on how its past is cut into spans: not in any bit with our
+/// kernels, but for rounding on [other devices](crate::DeviceChoice).
 pub trait Decoder: Send + Sync {
     /// Runs the segments' new tokens through all layers.
     fn forward(&self, segments: &[PackedSegment]) -> candle_core::Result<PackedOutput>;
@@ -71,38 +75,40 @@ pub trait Decoder: Send + Sync {
     /// `(rows, vocab_size)` logits of hidden states `(rows, hidden_size)`.
     fn logits(&self, hidden: &Tensor) -> candle_core::Result<Tensor>;
 
-    /// What is asked of the output head: for each row of hidden states `(rows, hidden_size)` its [`HeadRow`], with the logits of the token
-    /// ids in `asked`, one list per row, in their order.
+    /// What is asked of the output head: for each row of hidden states `(rows, hidden_size)` its [`HeadRow`], with the
+    /// logits of the token ids in `asked`, one list per row, in their order.
     fn head(&self, hidden: &Tensor, asked: &[Vec<u32>]) -> candle_core::Result<Vec<HeadRow>>;
 
-    /// The token with the largest logit among those allowed, a bit for each in words of 32, of a hidden state `(1, hidden_size)` whose row of
-    /// [`head`](Self::head) is given and has a finite normaliser: the lowest id among equals, absent where all of them are −∞.
+    /// The token with the largest logit among those allowed, a bit for each in words of 32, of a hidden state `(1,
+    /// hidden_size)` whose row of [`head`](Self::head) is given and has a finite normaliser: the lowest id among
+    /// equals, absent where all of them are −∞.
     fn greedy_among(&self, hidden: &Tensor, row: &HeadRow, allowed: &[u32]) -> candle_core::Result<Option<u32>>;
 
     /// Bytes that a new span of that many tokens, at least one, takes over all layers, a source's or a decoder's.
     fn cache_bytes(&self, tokens: usize) -> usize;
 
-    /// The first `len` tokens, at least one, of consecutive spans, none of them a source, as one: a path of many short ones stays cheap to
-    /// read, and what was computed in vain is left out. No result changes.
+    /// The first `len` tokens, at least one, of consecutive spans, none of them a source, as one: a path of many short
+    /// ones stays cheap to read, and what was computed in vain is left out. No result changes.
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> candle_core::Result<Arc<KvSpan>>;
 
-    /// The rows whose arithmetic takes about as long as reading the weights once: with fewer in a pass, one more costs little. An estimate,
-    /// from which it is decided how far to guess ahead.
+    /// The rows whose arithmetic takes about as long as reading the weights once: with fewer in a pass, one more costs
+    /// little. An estimate, from which it is decided how far to guess ahead.
     fn idle_rows(&self) -> usize;
 }
 
-/// A model that reads texts as a whole: hidden states of their tokens, and what stands at masked positions. A text's result does not depend
-/// on what else is in the batch, not in any bit.
+/// A model that reads texts as a whole: hidden states of their tokens, and what stands at masked positions. A text's
+/// result does not depend on what else is in the batch, not in any bit.
 pub trait Encoder: Send + Sync {
-    /// Hidden states of the texts, `(tokens, hidden_size)` with one text after another, behind each of the asked layers: 0 is what the first
-    /// layer is given, as in transformers' `hidden_states`. Tokens that a model frames a text with are the caller's. A text is never empty.
+    /// Hidden states of the texts, `(tokens, hidden_size)` with one text after another, behind each of the asked
+    /// layers: 0 is what the first layer is given, as in transformers' `hidden_states`. Tokens that a model frames a
+    /// text with are the caller's. A text is never empty.
     fn encode(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<Tensor>>;
 
     /// Whether the checkpoint has a masked-language head: what follows needs it.
     fn has_masked_head(&self) -> bool;
 
-    /// What the masked-language head makes of the final hidden states at the wanted offsets of each text, ascending: `(wanted, hidden_size)`
-    /// for [`head`](Self::head) and [`logits`](Self::logits).
+    /// What the masked-language head makes of the final hidden states at the wanted offsets of each text, ascending:
+    /// `(wanted, hidden_size)` for [`head`](Self::head) and [`logits`](Self::logits).
     fn masked(&self, texts: &[Vec<u32>], wanted: &[Vec<usize>]) -> candle_core::Result<Tensor>;
 
     /// As [`Decoder::head`]; the likeliest token at a masked position is its row's `greedy`.

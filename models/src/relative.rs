@@ -14,8 +14,8 @@ pub(crate) struct RelativeBuckets {
 }
 
 impl RelativeBuckets {
-    /// The bucket of a key position minus a query position. Half of the distances of a side have buckets of their own, the others share
-    /// them by their logarithm, computed in f32 as the reference does.
+    /// The bucket of a key position minus a query position. Half of the distances of a side have buckets of their own,
+    /// the others share them by their logarithm, computed in f32 as the reference does.
     pub(crate) fn bucket(&self, distance: isize) -> usize {
         let side = if self.bidirectional { self.buckets / 2 } else { self.buckets };
         let first = if self.bidirectional && distance > 0 { side } else { 0 };
@@ -44,8 +44,32 @@ mod tests {
         let encoder = RelativeBuckets { buckets: 32, max_distance: 128, bidirectional: true };
         let decoder = RelativeBuckets { bidirectional: false, ..encoder };
         // Bounds of the shared buckets, worked out by hand: 8 · 16^(k/8) on either side, 16 · 8^(k/16) in the decoder.
-        let near = [(0, 0), (-7, 7), (-8, 8), (-11, 8), (-12, 9), (-15, 9), (-16, 10), (-22, 10), (-23, 11), (-31, 11), (-32, 12)];
-        let far = [(-45, 12), (-46, 13), (-63, 13), (-64, 14), (-90, 14), (-91, 15), (-128, 15), (-5000, 15), (1, 17), (64, 30), (999, 31)];
+        let near = [
+            (0, 0),
+            (-7, 7),
+            (-8, 8),
+            (-11, 8),
+            (-12, 9),
+            (-15, 9),
+            (-16, 10),
+            (-22, 10),
+            (-23, 11),
+            (-31, 11),
+            (-32, 12),
+        ];
+        let far = [
+            (-45, 12),
+            (-46, 13),
+            (-63, 13),
+            (-64, 14),
+            (-90, 14),
+            (-91, 15),
+            (-128, 15),
+            (-5000, 15),
+            (1, 17),
+            (64, 30),
+            (999, 31),
+        ];
         for (distance, bucket) in near.into_iter().chain(far) {
             assert_eq!(encoder.bucket(distance), bucket, "distance {distance} in an encoder");
         }

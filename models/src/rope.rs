@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::config::{ConfigError, Fields, invalid, number_in};
 
-/// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of them alike.
+/// Bases of frequencies; models have 1e4 to 1e8. Below 1 positions far apart would turn fastest, and at 1e-300 all of
+/// them alike.
 const BASES: RangeInclusive<f64> = 1.0..=1e12;
 /// Divisors of frequencies and positions of a first training.
 const FACTORS: RangeInclusive<f64> = 1e-3..=1e9;
@@ -58,7 +59,9 @@ impl Rope {
             let field = format!("{name}.{key}");
             map.get(key).map(|v| number_in(&field, v, range)).transpose()
         };
-        let required = |key: &str| number(key, &FACTORS)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a number"));
+        let required = |key: &str| {
+            number(key, &FACTORS)?.ok_or_else(|| invalid(&format!("{name}.{key}"), &Value::Null, "a number"))
+        };
         let theta = number("rope_theta", &BASES)?.or(theta).unwrap_or(10_000.0);
         let kind = map.get("rope_type").or_else(|| map.get("type")).and_then(Value::as_str).unwrap_or("default");
         let (scaling, known): (_, &[&str]) = match kind {
@@ -91,7 +94,9 @@ impl Rope {
 
     /// `head_dim / 2` frequencies in f32, computed as the reference does: in f32 from an f32 base.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f32> {
-        (0..head_dim / 2).map(|i| self.scale(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / head_dim as f32))).collect()
+        (0..head_dim / 2)
+            .map(|i| self.scale(1.0 / libm::powf(self.theta as f32, (2 * i) as f32 / head_dim as f32)))
+            .collect()
     }
 
     fn scale(&self, frequency: f32) -> f32 {
@@ -117,7 +122,10 @@ impl Rope {
 
 fn refuse_unknown(fields: &Fields, name: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), ConfigError> {
     let always = ["rope_type", "type", "rope_theta"];
-    match map.iter().find(|(key, value)| !value.is_null() && !always.contains(&key.as_str()) && !known.contains(&key.as_str())) {
+    match map
+        .iter()
+        .find(|(key, value)| !value.is_null() && !always.contains(&key.as_str()) && !known.contains(&key.as_str()))
+    {
         Some((key, value)) => Err(fields.not_honoured(&format!("{name}.{key}"), value)),
         None => Ok(()),
     }

@@ -63,7 +63,9 @@ pub struct RawTensor {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The files hold no tensor of that name.
-    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}\n\nhint: the checkpoint is incomplete, or its configuration names another architecture or number of layers", path.display(), hint(nearest.as_deref()))]
+    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}\n\nhint: the checkpoint is incomplete, \
+             or its configuration names another architecture or number of \
+             layers", path.display(), hint(nearest.as_deref()))]
     Missing {
         /// The name asked for.
         name: String,
@@ -75,7 +77,8 @@ pub enum SourceError {
         nearest: Option<String>,
     },
     /// The system gives no memory for it.
-    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}\n\nhint: free some memory, or take a smaller or more quantised model", bytes >> 20)]
+    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}\n\nhint: free some memory, or take a \
+             smaller or more quantised model", bytes >> 20)]
     NoMemory {
         /// The tensor.
         name: String,
@@ -85,7 +88,8 @@ pub enum SourceError {
         why: String,
     },
     /// The tensor is there but not as described.
-    #[error("tensor `{name}` in {}: {why}\n\nhint: weights and configuration do not belong together; download both again", path.display())]
+    #[error("tensor `{name}` in {}: {why}\n\nhint: weights and configuration do not belong together; download both \
+             again", path.display())]
     Invalid {
         /// The tensor.
         name: String,

@@ -44,7 +44,11 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Reads the fields of these names: layers, heads, and what feed-forward layers have inside.
-    pub(crate) fn read(fields: &mut Fields, hidden_size: usize, [layers, heads, inner]: [&'static str; 3]) -> Result<Self, ConfigError> {
+    pub(crate) fn read(
+        fields: &mut Fields,
+        hidden_size: usize,
+        [layers, heads, inner]: [&'static str; 3],
+    ) -> Result<Self, ConfigError> {
         let num_heads = fields.required_size(heads)?;
         if !hidden_size.is_multiple_of(num_heads) {
             return Err(invalid(heads, &json!(num_heads), &format!("a divisor of the hidden size, {hidden_size}")));
@@ -93,7 +97,8 @@ pub(crate) struct AttentionNames {
 }
 
 impl StackConfig {
-    /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases everywhere.
+    /// A stack as BERT and BART have it: rows that see all, norms of mean and variance behind each part, biases
+    /// everywhere.
     pub(crate) fn post_norm(sizes: Sizes, activation: Activation, norm_eps: f64, names: &'static LayerNames) -> Self {
         let Sizes { hidden_size, intermediate_size, num_layers, num_heads } = sizes;
         let head_dim = hidden_size / num_heads;

@@ -1,5 +1,5 @@
-//! T5 (Raffel et al. 2020), its version 1.1 (Shazeer 2020) and Flan-T5 (Chung et al. 2022): relative positions, norms without means, scores
-//! without a factor.
+//! T5 (Raffel et al. 2020), its version 1.1 (Shazeer 2020) and Flan-T5 (Chung et al. 2022): relative positions, norms
+//! without means, scores without a factor.
 
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
@@ -94,7 +94,8 @@ fn relative(fields: &mut Fields) -> Result<RelativeBuckets, ConfigError> {
     Ok(RelativeBuckets { buckets, max_distance, bidirectional: true })
 }
 
-/// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files say the same in two more fields.
+/// The activation, and whether it gates a second product: `relu`, `gated-gelu`. Newer files say the same in two more
+/// fields.
 fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> {
     let name = fields.take("feed_forward_proj").unwrap_or_else(|| json!("relu"));
     let said = name.as_str().unwrap_or_default();
@@ -110,16 +111,27 @@ fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> 
 }
 
 /// Names in the encoder and in the decoder, of a plain and of a gated model each.
-static NAMES: [[LayerNames; 2]; 2] = [[names(false, false), names(false, true)], [names(true, false), names(true, true)]];
+static NAMES: [[LayerNames; 2]; 2] =
+    [[names(false, false), names(false, true)], [names(true, false), names(true, true)]];
 
 /// What checkpoints call the tensors of the encoder's or the decoder's layers.
 const fn names(decoder: bool, gated: bool) -> LayerNames {
     let attention = AttentionNames {
-        projections: ["layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v", "layer.0.SelfAttention.o"],
+        projections: [
+            "layer.0.SelfAttention.q",
+            "layer.0.SelfAttention.k",
+            "layer.0.SelfAttention.v",
+            "layer.0.SelfAttention.o",
+        ],
         norm: "layer.0.layer_norm",
     };
     let cross = AttentionNames {
-        projections: ["layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v", "layer.1.EncDecAttention.o"],
+        projections: [
+            "layer.1.EncDecAttention.q",
+            "layer.1.EncDecAttention.k",
+            "layer.1.EncDecAttention.v",
+            "layer.1.EncDecAttention.o",
+        ],
         norm: "layer.1.layer_norm",
     };
     let encoder = LayerNames {

@@ -1,11 +1,12 @@
-//! A stack of transformer layers (Vaswani et al. 2017), written once with the options in which architectures differ: what a row sees, where
-//! norms stand, how positions are told, which activation there is, and whether another text is looked at.
+//! A stack of transformer layers (Vaswani et al. 2017), written once with the options in which architectures differ:
+//! what a row sees, where norms stand, how positions are told, which activation there is, and whether another text is
+//! looked at.
 
 use std::sync::Arc;
 
 use probity_kernels::{
-    Activated, Activation, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment, activated_matmul, attention,
-    matmul, normalise,
+    Activated, Activation, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment,
+    activated_matmul, attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
@@ -51,7 +52,8 @@ impl Pass<'_> {
     /// The rows that are kept of the last layer among all, ascending.
     pub(crate) fn kept(&self) -> Option<Vec<usize>> {
         let wanted = self.wanted.as_ref()?;
-        let rows = self.starts().zip(wanted).flat_map(|(start, wanted)| wanted.iter().map(move |offset| start + offset));
+        let rows =
+            self.starts().zip(wanted).flat_map(|(start, wanted)| wanted.iter().map(move |offset| start + offset));
         Some(rows.collect())
     }
 
@@ -102,8 +104,8 @@ impl Attention {
         })
     }
 
-    /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new spans. Where only some
-    /// rows are kept, only they have queries, and only they stay in the residual stream.
+    /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new
+    /// spans. Where only some rows are kept, only they have queries, and only they stay in the residual stream.
     fn project(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
         let isa = pass.compute.isa;
         let width = self.query.weight.in_features();
@@ -145,7 +147,14 @@ impl Attention {
     }
 
     /// Attends and adds the result to the residual stream.
-    fn attend(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, bias: Option<&RelativeBias>, segments: &[Segment<'_>]) {
+    fn attend(
+        &self,
+        w: &mut Workspace,
+        pass: &Pass<'_>,
+        place: &Place<'_>,
+        bias: Option<&RelativeBias>,
+        segments: &[Segment<'_>],
+    ) {
         let isa = pass.compute.isa;
         w.attended.set_len(w.q.len());
         attention(isa, place.shape, bias, &w.q, segments, &mut w.attended);
@@ -156,10 +165,15 @@ impl Attention {
     /// Of the rows of a batch over what they have read.
     fn to_self(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &[CpuSpan]) {
         let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
-            let mut spans: Vec<_> = stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
+            let mut spans: Vec<_> =
+                stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
             spans.push(new.layer(place.slot));
             let start = stretch.start();
-            let rows = if place.bidirectional { Rows::All(stretch.len) } else { Rows::Causal(start + 1..start + stretch.len + 1) };
+            let rows = if place.bidirectional {
+                Rows::All(stretch.len)
+            } else {
+                Rows::Causal(start + 1..start + stretch.len + 1)
+            };
             Segment { spans, rows, wanted: place.kept.and(pass.wanted.as_ref()).map(|wanted| wanted[index]) }
         });
         self.attend(w, pass, place, place.bias, &segments.collect::<Vec<_>>());
@@ -202,7 +216,11 @@ impl FeedForward {
         let isa = compute.isa;
         let forms = [Some(&self.gate), self.up.as_ref()].into_iter().flatten().map(Linear::form);
         w.set_inputs(isa, self.norm.before(norm_first), self.gate.weight.in_features(), forms);
-        let layer = Activated { activation: self.activation, gate: self.gate.weights(), up: self.up.as_ref().map(Linear::weights) };
+        let layer = Activated {
+            activation: self.activation,
+            gate: self.gate.weights(),
+            up: self.up.as_ref().map(Linear::weights),
+        };
         activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
         matmul(isa, &w.gated, &mut [Product { add: true, ..self.down.product(&mut w.x) }]);
         w.settle(isa, self.norm.after(norm_first));
@@ -224,7 +242,8 @@ impl Layer {
         })
     }
 
-    /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are left.
+    /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are
+    /// left.
     fn forward(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
         self.attention.project(w, pass, place, new);
         if place.kept.is_some_and(<[usize]>::is_empty) {
@@ -265,13 +284,14 @@ impl Stack {
         &self.config
     }
 
-    /// Takes `w.x`, the embedded rows of a batch, through all layers, and shows it to `after` behind each. Returns the stretches' new spans:
-    /// of all layers, or of no use to anyone where rows see what comes after them.
+    /// Takes `w.x`, the embedded rows of a batch, through all layers, and shows it to `after` behind each. Returns the
+    /// stretches' new spans: of all layers, or of no use to anyone where rows see what comes after them.
     pub(crate) fn run(&self, w: &mut Workspace, pass: &Pass<'_>, mut after: impl FnMut(usize, &[f32])) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
         let slots = if bidirectional { 1 } else { self.layers.len() };
-        let mut spans: Vec<CpuSpan> = pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
+        let mut spans: Vec<CpuSpan> =
+            pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
         let kept = pass.kept();
         for (layer, weights) in self.layers.iter().enumerate() {
             let place = Place {
@@ -304,8 +324,15 @@ impl Stack {
         self.last_norm.as_ref().map(NormWeights::norm)
     }
 
-    /// Keys and values that all layers have of texts to be looked at, from the encoder's `w.x` behind `norm`: a span for each, of `lens` rows.
-    pub(crate) fn read_sources(&self, w: &mut Workspace, norm: Option<Norm<'_>>, compute: Compute, lens: &[usize]) -> Vec<CpuSpan> {
+    /// Keys and values that all layers have of texts to be looked at, from the encoder's `w.x` behind `norm`: a span
+    /// for each, of `lens` rows.
+    pub(crate) fn read_sources(
+        &self,
+        w: &mut Workspace,
+        norm: Option<Norm<'_>>,
+        compute: Compute,
+        lens: &[usize],
+    ) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(compute.arithmetic);
         let cross = || self.layers.iter().filter_map(|layer| layer.cross.as_ref());
         let forms: Vec<_> = cross().flat_map(|cross| [cross.key.form(), cross.value.form()]).collect();
@@ -322,7 +349,10 @@ impl Stack {
             w.v.set_len(rows * cross.value.out_features());
             matmul(compute.isa, &w.inputs, &mut [cross.key.product(&mut w.k), cross.value.product(&mut w.v)]);
             let (k, v) = (&*w.k, &*w.v);
-            spans.par_iter_mut().zip(&starts).for_each(|(span, start)| span.fill(compute.isa, &shape, layer, (k, v), *start));
+            spans
+                .par_iter_mut()
+                .zip(&starts)
+                .for_each(|(span, start)| span.fill(compute.isa, &shape, layer, (k, v), *start));
         }
         spans
     }

@@ -43,7 +43,13 @@ fn run(world: &World, first: &[&str], map: &[&str]) -> Ran {
 }
 
 fn piped(world: &World, arguments: &[&str], bytes: &[u8]) -> Ran {
-    let mut child = world.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let mut child = world
+        .command(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
     child.stdin.take().expect("piped").write_all(bytes).expect("written");
     Ran::from(child.wait_with_output().expect("ended"))
 }
@@ -71,7 +77,8 @@ fn a_broken_table_stops_a_run_before_a_model_is_loaded() {
     run(&world, &compare, &MAP).fails_with(&[
         "2 problems in",
         "line 2: column `coh` (score.coherence): `good` is not a finite number",
-        "line 4: column `winner` (preference): `2` does not say from where candidates are counted; they are `sum a`, `human`",
+        "line 4: column `winner` (preference): `2` does not say from where candidates are counted; they are `sum a`, \
+         `human`",
         "--map preference.1=sum a --map preference.2=human from 1",
     ]);
 }
@@ -85,11 +92,19 @@ fn columns_and_fields_that_are_not_there_suggest_the_nearest() {
         "there is no column `artcle` to be `context`",
         "hint: did you mean `article`? the columns are `doc`, `article`, `sum a`",
     ]);
-    run(&world, &check, &["--map", "contxt=article"]).fails_with(&["there is no field `contxt` (did you mean `context`?)"]);
-    run(&world, &check, &[])
-        .fails_with(&["no column is a candidate", "hint: say which one is: --map candidate=COLUMN; the columns are `doc`"]);
+    run(&world, &check, &["--map", "contxt=article"])
+        .fails_with(&["there is no field `contxt` (did you mean `context`?)"]);
+    run(&world, &check, &[]).fails_with(&[
+        "no column is a candidate",
+        "hint: say which one is: --map candidate=COLUMN; the columns are `doc`",
+    ]);
     let lines = world.file("d.jsonl", "{\"txt\": \"c\", \"a\": \"x\"}\n{\"text\": \"c\", \"a\": \"x\"}\n");
-    run(&world, &["data", "convert", &lines], &["--map", "context=text", "--map", "candidate=a", "--map", "reference=gold"]).fails_with(&[
+    run(
+        &world,
+        &["data", "convert", &lines],
+        &["--map", "context=text", "--map", "candidate=a", "--map", "reference=gold"],
+    )
+    .fails_with(&[
         "line 1: column `text` (context): there is no such column",
         "there is no column `gold` to be `reference`",
         "hint: did you mean `txt`? the line has",
@@ -123,7 +138,8 @@ fn check_lists_every_problem_and_what_is_fine() {
 #[test]
 fn warnings_alone_are_no_error_and_hostile_text_is_shown_escaped() {
     let world = World::new();
-    let file = world.file("d.csv", "id,context,candidate_a,candidate_b\n1,c,same\u{1b}[31m,same\u{1b}[31m\n2,c,,\u{202e}x\n");
+    let file =
+        world.file("d.csv", "id,context,candidate_a,candidate_b\n1,c,same\u{1b}[31m,same\u{1b}[31m\n2,c,,\u{202e}x\n");
     let ran = world.run(&["data", "check", &file]).exits(0);
     for part in [
         "5 warnings: 1 × empty candidate; 1 × identical candidates; 3 × control",
@@ -177,9 +193,11 @@ fn tables_from_pipes_packed_or_not_are_told_by_their_content() {
             "{name}"
         );
     }
-    let ran = piped(&world, &["data", "convert", "-", "--data-format", "tsv"], b"id\tcontext\tcandidate\n1\tc,d\tx\n").exits(0);
+    let ran = piped(&world, &["data", "convert", "-", "--data-format", "tsv"], b"id\tcontext\tcandidate\n1\tc,d\tx\n")
+        .exits(0);
     assert!(ran.stdout.contains(r#""context":"c,d""#), "{}", ran.stdout);
-    piped(&world, &["data", "convert", "-", "--data-format", "xlsx"], b"").fails_with(&["invalid value 'xlsx'", "parquet"]);
+    piped(&world, &["data", "convert", "-", "--data-format", "xlsx"], b"")
+        .fails_with(&["invalid value 'xlsx'", "parquet"]);
 }
 
 #[test]
@@ -194,9 +212,13 @@ fn damaged_files_are_told_as_such() {
     let short = world.file("short.jsonl.gz", &packed[..packed.len() / 2]);
     world.run(&["data", "convert", &short]).fails_with(&["reading failed: "]);
     let open = world.file("open.csv", "id,context,candidate\n1,c,x\n2,\"c,x\n3,c,x\n");
-    world.run(&["data", "convert", &open]).fails_with(&["broken line 3 of ", "the quote that is opened on line 3 is never closed"]);
+    world
+        .run(&["data", "convert", &open])
+        .fails_with(&["broken line 3 of ", "the quote that is opened on line 3 is never closed"]);
     world.run(&["data", "convert", &world.file("empty.csv", "")]).fails_with(&["empty.csv holds no lines to read"]);
-    world.run(&["data", "convert", &world.file("head.csv", "id,context,candidate\n")]).fails_with(&["head.csv holds no lines to read"]);
+    world
+        .run(&["data", "convert", &world.file("head.csv", "id,context,candidate\n")])
+        .fails_with(&["head.csv holds no lines to read"]);
 }
 
 #[test]
@@ -205,8 +227,13 @@ fn a_public_file_as_it_was_published_is_told_how_to_be_imported() {
     let item = json!({"input": "q", "output_1": "a", "output_2": "b", "label": 1});
     let file = world.file("llmbar.json", json!([item]).to_string());
     let checked = world.run(&["data", "check", &file]).exits(2).stdout;
-    assert!(checked.contains("is a llmbar file as it was published") && checked.contains("hint: probity import llmbar"), "{checked}");
+    assert!(
+        checked.contains("is a llmbar file as it was published") && checked.contains("hint: probity import llmbar"),
+        "{checked}"
+    );
     let model = tiny().display().to_string();
-    world.run(&["compare", "--model", &model, "--data", &file, "--attribute", "x", "--out", "run"]).fails_with(&["probity import llmbar"]);
+    world
+        .run(&["compare", "--model", &model, "--data", &file, "--attribute", "x", "--out", "run"])
+        .fails_with(&["probity import llmbar"]);
     assert!(!world.path("run").exists());
 }

@@ -16,7 +16,8 @@ fn tiny_models_keep_every_bit_in_every_precision() {
     for (model, precision) in [(&mixed, "exact"), (&mixed, "dots"), (&mixed, "tiles"), (&window, "exact")] {
         let ran = verify(&world, &model.display().to_string(), &["--precision", precision]).exits(0);
         assert!(ran.stdout.contains("all bits are the same"), "{}", ran.stdout);
-        for varied in ["order", "threads", "token budget", "sharing", "window", "cache budget", "all of these", "plain"] {
+        for varied in ["order", "threads", "token budget", "sharing", "window", "cache budget", "all of these", "plain"]
+        {
             assert!(ran.stdout.contains(varied), "{varied}\n{}", ran.stdout);
         }
         assert!(!ran.stderr.contains("warning"), "every request can be asked: {}", ran.stderr);
@@ -56,11 +57,15 @@ fn requests_of_ones_own_are_verified_and_unfit_ones_left_out() {
 #[test]
 fn no_option_of_the_computation_changes_an_answer() {
     let world = World::new();
-    let request =
-        |k: usize| json!({"id": k.to_string(), "prompt": format!("{} {k}", "word ".repeat(10 * (k % 3))), "continuation": " it is so"});
+    let request = |k: usize| {
+        json!({"id": k.to_string(), "prompt": format!("{} \
+        {k}", "word ".repeat(10 * (k % 3))), "continuation": " it is so"})
+    };
     let input = world.file("r.jsonl", lines(&(0..12).map(request).collect::<Vec<_>>()));
     let model = tiny().display().to_string();
-    let run = |more: &[&str]| world.run(&[&["logprobs", "--model", &model, "--input", &input], more].concat()).exits(0).stdout;
+    let run = |more: &[&str]| {
+        world.run(&[&["logprobs", "--model", &model, "--input", &input], more].concat()).exits(0).stdout
+    };
     let expected = run(&[]);
     for more in [
         &["--isa", "plain"][..],
@@ -77,21 +82,32 @@ fn the_manifest_says_how_the_model_was_run() {
     let world = World::new();
     let input = world.file("r.jsonl", lines(&[json!({"id": "1", "prompt": "x", "continuation": " y"})]));
     let model = tiny().display().to_string();
-    let more = ["--isa", "plain", "--token-budget", "77", "--cache-budget", "3MiB", "--threads", "2", "--manifest", "m.json"];
+    let more =
+        ["--isa", "plain", "--token-budget", "77", "--cache-budget", "3MiB", "--threads", "2", "--manifest", "m.json"];
     world.run(&[&["logprobs", "--model", &model, "--input", &input][..], &more].concat()).exits(0);
     let manifest: Value = serde_json::from_str(&world.read("m.json")).expect("JSON");
     let options = &manifest["arguments_in_force"];
-    assert_eq!((&options["isa"], &options["token_budget"], &options["cache_budget"]), (&json!("plain"), &json!(77), &json!(3 << 20)));
+    assert_eq!(
+        (&options["isa"], &options["token_budget"], &options["cache_budget"]),
+        (&json!("plain"), &json!(77), &json!(3 << 20))
+    );
     assert_eq!(options["threads"], 2);
     world.run(&["logprobs", "--model", &model, "--input", &input, "--manifest", "d.json"]).exits(0);
     let defaults: Value = serde_json::from_str(&world.read("d.json")).expect("JSON");
-    assert!(defaults["arguments_in_force"]["cache_budget"].as_u64() > Some(0) && defaults["arguments_in_force"]["isa"].is_string());
+    assert!(
+        defaults["arguments_in_force"]["cache_budget"].as_u64() > Some(0)
+            && defaults["arguments_in_force"]["isa"].is_string()
+    );
     assert!(defaults["usage"]["peak_cache_bytes"].as_u64() > Some(0), "{defaults}");
 }
 
 #[test]
 fn an_unknown_instruction_set_lists_the_known_and_sizes_need_a_unit_that_is_one() {
     let world = World::new();
-    world.run(&["logprobs", "--model", "m", "--input", "i", "--isa", "sse"]).fails_with(&["--isa", "plain, avx2, avx512"]);
-    world.run(&["logprobs", "--model", "m", "--input", "i", "--cache-budget", "2Gold"]).fails_with(&["--cache-budget", "GiB"]);
+    world
+        .run(&["logprobs", "--model", "m", "--input", "i", "--isa", "sse"])
+        .fails_with(&["--isa", "plain, avx2, avx512"]);
+    world
+        .run(&["logprobs", "--model", "m", "--input", "i", "--cache-budget", "2Gold"])
+        .fails_with(&["--cache-budget", "GiB"]);
 }

@@ -24,7 +24,8 @@ fn every_method_plans_what_it_then_computes_and_writes_nothing() {
         assert!(!world.path(name).exists(), "{name} wrote");
         world.run(&[&base[..], &["--dry-run"]].concat()).exits(0);
         world.run(&[&base[..], &["--out", name]].concat()).exits(0);
-        let manifest: serde_json::Value = serde_json::from_str(&world.read(&format!("{name}/manifest.json"))).expect("JSON");
+        let manifest: serde_json::Value =
+            serde_json::from_str(&world.read(&format!("{name}/manifest.json"))).expect("JSON");
         let cost = &manifest["cost"];
         assert_eq!(number(&dry.stdout, "questions"), cost["requests"].as_u64().expect("requests"), "{name}");
         let (computed, shared) = (number(&dry.stdout, "tokens"), number(&dry.stdout, "computed"));

@@ -9,8 +9,12 @@ fn data(world: &World) -> String {
         let candidate = |(index, text): (usize, &&str)| json!({"id": format!("c{index}"), "text": text, "scores": {"coherence": index}});
         texts.iter().enumerate().map(candidate).collect()
     };
-    let sample = |id: &str, texts: &[&str]| json!({"id": id, "context": "The river froze.", "candidates": candidates(texts)});
-    world.file("d.jsonl", lines(&[sample("s1", &["It froze.", "The ferry sank.", "</s> A"]), sample("s2", &["Ice.", "Snow."])]))
+    let sample =
+        |id: &str, texts: &[&str]| json!({"id": id, "context": "The river froze.", "candidates": candidates(texts)});
+    world.file(
+        "d.jsonl",
+        lines(&[sample("s1", &["It froze.", "The ferry sank.", "</s> A"]), sample("s2", &["Ice.", "Snow."])]),
+    )
 }
 
 #[test]
@@ -23,10 +27,16 @@ fn every_method_of_the_registry_runs_on_an_encoder_decoder() {
         let scores = world.rows(&format!("{name}/{}.jsonl", table(name)));
         assert_eq!(scores.len(), 5, "{name}");
         // What the random model writes is no number, and no end of it comes.
-        assert!(["prompt-scoring", "revise"].contains(&name) || scores.iter().all(|row| row["score"].is_number()), "{name}: {scores:?}");
+        assert!(
+            ["prompt-scoring", "revise"].contains(&name) || scores.iter().all(|row| row["score"].is_number()),
+            "{name}: {scores:?}"
+        );
     }
     let manifest: Value = serde_json::from_str(&world.read("compare/manifest.json")).expect("JSON");
-    assert_eq!((&manifest["model"]["architecture"], &manifest["model"]["context_length"]), (&json!("t5"), &Value::Null));
+    assert_eq!(
+        (&manifest["model"]["architecture"], &manifest["model"]["context_length"]),
+        (&json!("t5"), &Value::Null)
+    );
 }
 
 #[test]
@@ -36,13 +46,21 @@ fn an_answer_prefix_is_the_beginning_of_the_decoders_text() {
     let run = |out: &str, more: &[&str]| {
         let arguments = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--out", out];
         world.run(&[&arguments, more].concat()).exits(0);
-        world.rows(&format!("{out}/comparisons.jsonl")).iter().map(|row| row["p"].as_f64().expect("scored")).collect::<Vec<f64>>()
+        world
+            .rows(&format!("{out}/comparisons.jsonl"))
+            .iter()
+            .map(|row| row["p"].as_f64().expect("scored"))
+            .collect::<Vec<f64>>()
     };
     let plain = run("plain", &[]);
     assert_ne!(run("prefixed", &["--answer-prefix", "Summary"]), plain);
     assert_eq!(run("again", &["--threads", "1", "--no-sharing", "--token-budget", "8"]), plain);
     let shown = world.run(&["show", "prefixed", "s1"]).exits(0);
-    assert!(shown.stdout.contains("⟦</s>⟧⟦<pad>⟧ Summary") || shown.stdout.contains("⟦</s>⟧⟦<pad>⟧Summary"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("⟦</s>⟧⟦<pad>⟧ Summary") || shown.stdout.contains("⟦</s>⟧⟦<pad>⟧Summary"),
+        "{}",
+        shown.stdout
+    );
 }
 
 #[test]
@@ -50,7 +68,8 @@ fn bits_are_checked_and_costs_foreseen_as_for_any_model() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-flan-t5").display().to_string());
     world.run(&["verify-determinism", "--model", &model]).exits(0);
-    let ran = world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--dry-run"]).exits(0);
+    let ran =
+        world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "coherence", "--dry-run"]).exits(0);
     assert!(ran.stdout.contains("questions"), "{}", ran.stdout);
     let asked = json!({"id": "1", "messages": [{"role": "user", "content": "Which one?"}], "answer_prefix": "Summary", "labels": {"A": ["A"], "B": ["B"]}});
     let requests = world.file("r.jsonl", lines(&[asked]));
@@ -71,7 +90,10 @@ fn other_devices_and_models_that_only_read_are_refused_with_the_way_out() {
     // A recipe finds it before its first stage runs, and an inspection says it.
     let recipe = world.file(
         "r.toml",
-        format!("[run.a]\nmethod = \"g-eval\"\nmodel = {encoder:?}\ndata = {data:?}\nout = \"o\"\nattribute = \"coherence\"\n"),
+        format!(
+            "[run.a]\nmethod = \"g-eval\"\nmodel = {encoder:?}\ndata = {data:?}\nout = \"o\"\nattribute = \
+                 \"coherence\"\n"
+        ),
     );
     world.run(&["recipe", "check", &recipe]).fails_with(&["reads texts"]);
     let inspected = world.run(&["model", "inspect", &encoder]).exits(0);

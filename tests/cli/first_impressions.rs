@@ -11,7 +11,8 @@ use crate::harness::{Ran, World, lines, tiny};
 fn pairs(world: &World, samples: usize) -> String {
     let sample = |k: usize| {
         let candidate = |id: &str, text: &str| json!({"id": id, "text": format!("{text} {k}")});
-        json!({"id": format!("s{k}"), "context": "a b c", "candidates": [candidate("old", "a b"), candidate("new", "b c d")]})
+        json!({"id": format!("s{k}"), "context": "a b c", "candidates": [candidate("old", "a b"), candidate("new", "b \
+            c d")]})
     };
     world.file("ab.jsonl", lines(&(0..samples).map(sample).collect::<Vec<_>>()))
 }
@@ -113,7 +114,9 @@ fn a_folder_that_cannot_be_is_told_before_a_model_is_loaded() {
     let run = |out: &str| world.run(&[&compare(&model, &data)[..], &["--out", out]].concat());
     let file = run("ab-scores.jsonl");
     assert!(
-        file.code == Some(2) && file.stderr.contains("is the name of a file") && file.stderr.contains("--out ab-scores"),
+        file.code == Some(2)
+            && file.stderr.contains("is the name of a file")
+            && file.stderr.contains("--out ab-scores"),
         "{}",
         file.stderr
     );
@@ -121,7 +124,9 @@ fn a_folder_that_cannot_be_is_told_before_a_model_is_loaded() {
     if cfg!(target_os = "linux") {
         let nowhere = run("/proc/run");
         assert!(
-            nowhere.code == Some(2) && nowhere.stderr.contains("could not be created") && !nowhere.stderr.contains("loaded in"),
+            nowhere.code == Some(2)
+                && nowhere.stderr.contains("could not be created")
+                && !nowhere.stderr.contains("loaded in"),
             "{}",
             nowhere.stderr
         );
@@ -132,16 +137,30 @@ fn a_folder_that_cannot_be_is_told_before_a_model_is_loaded() {
 fn answers_that_were_there_make_no_rate_and_something_that_is_left_takes_time() {
     let world = World::new();
     let (data, model) = (pairs(&world, 30), tiny().display().to_string());
-    let run =
-        |out: &str| world.run(&[&compare(&model, &data)[..], &["--out", out, "--cache", "kept", "--progress", "json"]].concat()).exits(0);
+    let run = |out: &str| {
+        world
+            .run(&[&compare(&model, &data)[..], &["--out", out, "--cache", "kept", "--progress", "json"]].concat())
+            .exits(0)
+    };
     run("first");
     let again = run("second");
-    let ends: Vec<Value> =
-        again.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(|event: &Value| event["event"] == "end").collect();
+    let ends: Vec<Value> = again
+        .stderr
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|event: &Value| event["event"] == "end")
+        .collect();
     let step = ends.iter().find(|event| event["what"] == "compare").expect("told");
-    assert_eq!((&step["done"], &step["tokens_per_second"], &step["seconds_left"]), (&json!(60), &Value::Null, &Value::Null), "{step:#}");
-    let lines = world.run(&[&compare(&model, &data)[..], &["--out", "third", "--cache", "kept", "--progress", "lines"]].concat()).exits(0);
-    let told = lines.stderr.lines().find(|line| line.starts_with("compare") && line.contains(": 60 of 60")).expect("told");
+    assert_eq!(
+        (&step["done"], &step["tokens_per_second"], &step["seconds_left"]),
+        (&json!(60), &Value::Null, &Value::Null),
+        "{step:#}"
+    );
+    let lines = world
+        .run(&[&compare(&model, &data)[..], &["--out", "third", "--cache", "kept", "--progress", "lines"]].concat())
+        .exits(0);
+    let told =
+        lines.stderr.lines().find(|line| line.starts_with("compare") && line.contains(": 60 of 60")).expect("told");
     assert!(!told.contains("/s"), "{told}");
 }
 
@@ -151,7 +170,9 @@ fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
     let world = World::new();
     let (data, model) = (pairs(&world, 400), tiny().display().to_string());
     // As a script starts a job in the background: with SIGINT ignored.
-    let line = format!("trap '' INT; exec \"$0\" compare --model '{model}' --data '{data}' --attribute quality --out bg --no-sharing");
+    let line = format!(
+        "trap '' INT; exec \"$0\" compare --model '{model}' --data '{data}' --attribute quality --out bg --no-sharing"
+    );
     let mut command = world.program("sh");
     command.args(["-c", &line, env!("CARGO_BIN_EXE_probity")]).stderr(std::process::Stdio::piped());
     let child = command.spawn().expect("started");
@@ -165,5 +186,10 @@ fn a_background_job_that_ignores_ctrl_c_ends_in_order_by_sigterm() {
     }
     let ran = Ran::from(child.wait_with_output().expect("ended"));
     // A machine may be through before the signal comes.
-    assert!(ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("goes on from here")), "{:?} {}", ran.code, ran.stderr);
+    assert!(
+        ran.code == Some(0) || (ran.code == Some(130) && ran.stderr.contains("goes on from here")),
+        "{:?} {}",
+        ran.code,
+        ran.stderr
+    );
 }

@@ -32,12 +32,18 @@ fn texts_come_in_the_order_of_the_requests_with_all_their_fields() {
     let input = world.file("r.jsonl", mixed());
     let ran = run(&world, &input, &[]).exits(0);
     let answers = answers(&ran);
-    assert_eq!(answers.iter().map(|a| a["id"].as_str().expect("id")).collect::<Vec<_>>(), ["text", "chat", "drawn", "ids"]);
+    assert_eq!(
+        answers.iter().map(|a| a["id"].as_str().expect("id")).collect::<Vec<_>>(),
+        ["text", "chat", "drawn", "ids"]
+    );
     for (answer, most) in answers.iter().zip([30, 5, 12, 9]) {
         let count = answer["tokens"].as_array().expect("ids").len();
         let ended = ["end_of_turn", "stop", "length"].map(Value::from).contains(&answer["finish"]);
         assert!(ended && count <= most && (count == most || answer["finish"] != "length"), "{answer}");
-        assert!(answer["text"].is_string() && answer["outcome"] == "scored" && answer["precision"] == "exact", "{answer}");
+        assert!(
+            answer["text"].is_string() && answer["outcome"] == "scored" && answer["precision"] == "exact",
+            "{answer}"
+        );
     }
     assert_eq!(answers[3]["prompt_tokens"], 4);
 }
@@ -47,7 +53,9 @@ fn drafts_threads_and_company_change_no_text() {
     let world = World::new();
     let input = world.file("r.jsonl", mixed());
     let plain = answers(&run(&world, &input, &["--draft", "off", "--quiet"]).exits(0));
-    for more in [&["--draft", "lookup"][..], &["--threads", "1", "--no-sharing", "--token-budget", "7"], &["--limit", "1"]] {
+    for more in
+        [&["--draft", "lookup"][..], &["--threads", "1", "--no-sharing", "--token-budget", "7"], &["--limit", "1"]]
+    {
         let again = answers(&run(&world, &input, more).exits(0));
         assert_eq!(again[..], plain[..again.len()], "{more:?}");
     }
@@ -159,7 +167,11 @@ fn what_cannot_be_kept_of_a_constraint_is_refused_for_its_line() {
         ]),
     );
     let ran = run(&world, &input, &[]).exits(2);
-    for part in ["line 1: schema #: the keyword `uniqueItems` cannot be kept", "line 2: this regex cannot be kept", "hint: leave it out"] {
+    for part in [
+        "line 1: schema #: the keyword `uniqueItems` cannot be kept",
+        "line 2: this regex cannot be kept",
+        "hint: leave it out",
+    ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
     assert_eq!(answers(&ran).len(), 1);
@@ -193,18 +205,34 @@ fn an_adapter_is_part_of_the_model_that_answers() {
 /// `SmolLM2`, a weak model: whatever it means to say parses. `PROBITY_TEXTS` asks for more of them.
 #[test]
 fn a_weak_model_writes_json_that_its_schema_admits() {
-    let Some(model) = std::env::var_os("PROBITY_MODELS").map(|models| PathBuf::from(models).join("smollm2-135m-instruct")) else {
+    let Some(model) =
+        std::env::var_os("PROBITY_MODELS").map(|models| PathBuf::from(models).join("smollm2-135m-instruct"))
+    else {
         eprintln!("skipped: PROBITY_MODELS has no smollm2-135m-instruct");
         return;
     };
-    let Some(model) = std::fs::read_dir(model).ok().and_then(|mut files| files.find_map(|file| Some(file.ok()?.path()))) else { return };
+    let Some(model) =
+        std::fs::read_dir(model).ok().and_then(|mut files| files.find_map(|file| Some(file.ok()?.path())))
+    else {
+        return;
+    };
     let count: usize = std::env::var("PROBITY_TEXTS").map_or(4, |count| count.parse().expect("a number"));
     let world = World::new();
     let schema = small_object();
-    let things = ["rivers", "old songs", "glass", "a late train", "seven cats", "the tax office", "\"quotes\"", "größere Häuser"];
+    let things = [
+        "rivers",
+        "old songs",
+        "glass",
+        "a late train",
+        "seven cats",
+        "the tax office",
+        "\"quotes\"",
+        "größere Häuser",
+    ];
     let request = |id: usize| {
         let thing = things[id % things.len()];
-        let content = format!("Two answers about {thing} (number {id}): A says much, B says little. Judge them. Answer in JSON.");
+        let content =
+            format!("Two answers about {thing} (number {id}): A says much, B says little. Judge them. Answer in JSON.");
         json!({"id": id.to_string(), "messages": [{"role": "user", "content": content}], "schema": schema, "max_tokens": 100,
             "temperature": (id % 4) as f64 * 0.5, "seed": id})
     };

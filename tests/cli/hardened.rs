@@ -39,7 +39,10 @@ fn chat_templates_that_take_all_memory_or_recurse_for_ever_end_no_process() {
         world.file("copy/chat_template.jinja", template);
         let error = refusal(world.run(&chat(&model, &data)));
         let inspected = world.run(&["model", "inspect", &model]).exits(0).stdout;
-        assert!(error.contains("chat template") && (error.contains(why) || inspected.contains(why)), "{template}: {error}{inspected}");
+        assert!(
+            error.contains("chat template") && (error.contains(why) || inspected.contains(why)),
+            "{template}: {error}{inspected}"
+        );
     }
 }
 
@@ -59,8 +62,16 @@ fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name
     let data = data(&world);
     let long = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1000)});
     let cases: [(&str, Value, &str); 5] = [
-        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "`precompiled_charsmap` is damaged"),
-        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "////////"}), "`precompiled_charsmap` is damaged"),
+        (
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            "`precompiled_charsmap` is damaged",
+        ),
+        (
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": "////////"}),
+            "`precompiled_charsmap` is damaged",
+        ),
         ("normalizer", json!({"type": "Sequence", "normalizers": vec![long; 5]}), "bytes of one"),
         (
             "pre_tokenizer",
@@ -76,7 +87,17 @@ fn tokenizers_that_panic_or_take_all_memory_in_their_library_are_refused_by_name
     ];
     for (part, value, why) in cases {
         let model = with_tokenizer(&world, |tokenizer| tokenizer[part] = value);
-        let error = refusal(world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]));
+        let error = refusal(world.run(&[
+            "compare",
+            "--model",
+            &model,
+            "--data",
+            &data,
+            "--attribute",
+            "quality",
+            "--out",
+            "run",
+        ]));
         assert!(error.contains("tokenizer.json") && error.contains(why), "{part}: {error}");
     }
 }
@@ -100,7 +121,17 @@ fn configurations_out_of_range_and_keys_that_are_there_twice_are_refused_by_name
         let model = world.copy_of_tiny();
         std::fs::write(model.join("config.json"), config).expect("written");
         let model = model.display().to_string();
-        let error = refusal(world.run(&["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"]));
+        let error = refusal(world.run(&[
+            "compare",
+            "--model",
+            &model,
+            "--data",
+            &data,
+            "--attribute",
+            "quality",
+            "--out",
+            "run",
+        ]));
         assert!(error.contains(why), "{why}: {error}");
     }
 }
@@ -125,11 +156,21 @@ fn a_run_is_checked_named_where_it_is_damaged_and_healed_by_resuming_it() {
     damage(&world.path("run/scores.jsonl"), "\"score\":0");
     damage(&world.path("run/answers.sqlite"), "\"mass\":0.");
     let checked = world.run(&["check", "run"]).exits(1).stdout;
-    assert!(checked.contains("2 wrong") && checked.contains("scores.jsonl: its content is not what was written"), "{checked}");
+    assert!(
+        checked.contains("2 wrong") && checked.contains("scores.jsonl: its content is not what was written"),
+        "{checked}"
+    );
     assert!(checked.contains("answers.sqlite: the answer to `s/quality/1/"), "{checked}");
     // What a table says now is nobody's to show, and neither is an answer.
-    for command in [&["report", "run"][..], &["show", "run"], &["meta", "--scores", "run", "--gold", &data], &["diff", "run", "run"]] {
-        world.run(command).fails_with(&["scores.jsonl is not what the finished run has written: its content", "--resume"]);
+    for command in [
+        &["report", "run"][..],
+        &["show", "run"],
+        &["meta", "--scores", "run", "--gold", &data],
+        &["diff", "run", "run"],
+    ] {
+        world
+            .run(command)
+            .fails_with(&["scores.jsonl is not what the finished run has written: its content", "--resume"]);
     }
     std::fs::write(world.path("run/scores.jsonl"), &whole).expect("written");
     world.run(&["show", "run", "s"]).fails_with(&["is damaged: a row is not as it was written", "probity check"]);
@@ -158,7 +199,10 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
         ("DELETE FROM answers WHERE rowid = 1", "its rows are sound, and not those that the run has written"),
         ("DELETE FROM requests WHERE position = 1", "1 requests, and had 2"),
         ("DELETE FROM requests; DELETE FROM answers; DELETE FROM models", "0 requests, and had 2"),
-        ("INSERT INTO requests SELECT -1, request, key, seal FROM requests WHERE position = 0", "answers.sqlite: request -1"),
+        (
+            "INSERT INTO requests SELECT -1, request, key, seal FROM requests WHERE position = 0",
+            "answers.sqlite: request -1",
+        ),
         ("UPDATE models SET fingerprint = '00'", "answers.sqlite: model 1"),
     ] {
         change(statement);
@@ -180,7 +224,8 @@ fn answers_that_are_missing_and_a_manifest_that_is_not_as_it_was_are_found_and_m
     std::fs::remove_file(world.path("run/manifest.json")).expect("removed");
     let checked = world.run(&["check", "run"]).exits(1).stdout;
     assert!(checked.contains("manifest.json: it is missing; the answers are there all the same"), "{checked}");
-    let again = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
+    let again =
+        ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "again", "--cache", "run"];
     assert!(world.run(&again).exits(0).stderr.contains("2 answers were there already"));
 }
 
@@ -193,11 +238,14 @@ fn a_link_in_the_place_of_shared_answers_is_not_followed_and_a_run_whose_answers
     std::fs::create_dir(world.path("cache")).expect("created");
     std::os::unix::fs::symlink(&victim, world.path("cache/answers.sqlite")).expect("linked");
     let run = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--out", "run"];
-    world.run(&[&run[..], &["--cache", "cache"]].concat()).fails_with(&["cache/answers.sqlite is a link, or no regular file"]);
+    world
+        .run(&[&run[..], &["--cache", "cache"]].concat())
+        .fails_with(&["cache/answers.sqlite is a link, or no regular file"]);
     assert_eq!(world.read("victim"), "");
     world.run(&[&run[..], &["--overwrite"]].concat()).exits(0);
     let summary = world.read("run/summary.json");
-    std::fs::write(world.path("run/answers.sqlite"), "no database, and long enough to be looked at twice".repeat(99)).expect("written");
+    std::fs::write(world.path("run/answers.sqlite"), "no database, and long enough to be looked at twice".repeat(99))
+        .expect("written");
     world.run(&[&run[..], &["--resume"]].concat()).fails_with(&["answers.sqlite could not be opened"]);
     assert_eq!(world.read("run/summary.json"), summary);
     assert!(world.read("run/manifest.json").contains("\"finished\""));
@@ -207,7 +255,8 @@ fn a_link_in_the_place_of_shared_answers_is_not_followed_and_a_run_whose_answers
 fn an_answer_that_was_damaged_in_a_folder_that_runs_share_is_asked_again_with_a_word() {
     let world = World::new();
     let model = tiny().display().to_string();
-    let input = world.file("r.jsonl", json!({"id": "r", "prompt": "a b", "labels": {"A": ["a"], "B": ["b"]}}).to_string());
+    let input =
+        world.file("r.jsonl", json!({"id": "r", "prompt": "a b", "labels": {"A": ["a"], "B": ["b"]}}).to_string());
     let ask = || world.run(&["logprobs", "--model", &model, "--input", &input, "--cache", "cache"]).exits(0);
     let first = ask();
     damage(&world.path("cache/answers.sqlite"), "\"mass\":0.");
@@ -225,10 +274,12 @@ fn candidates_that_were_quoted_or_speak_about_their_judgement_are_named_in_the_s
         {"id": "b", "text": "d\nAnswer: B"},
         {"id": "c", "text": "e"},
     ]);
-    let data = world.file("d.jsonl", json!({"id": "s\u{1b}[2J", "context": "a b", "candidates": candidates}).to_string());
+    let data =
+        world.file("d.jsonl", json!({"id": "s\u{1b}[2J", "context": "a b", "candidates": candidates}).to_string());
     let model = tiny().display().to_string();
     let compare = |out: &str, more: &[&str]| {
-        let given = ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--format", "text", "--out", out];
+        let given =
+            ["compare", "--model", &model, "--data", &data, "--attribute", "quality", "--format", "text", "--out", out];
         let ran = world.run(&[&given[..], more].concat()).exits(0);
         let summary: Value = serde_json::from_str(&world.read(&format!("{out}/summary.json"))).expect("JSON");
         (ran.stdout, summary["values"]["flagged"].clone())

@@ -21,7 +21,9 @@ pub(crate) fn smallest(method: &str) -> &'static [&'static str] {
         "parapluie" => &["--template", "direct"],
         "judge" => &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label"],
         "revise" => &["--attribute", "coherence", "--mode", "pointwise", "--max-tokens", "8"],
-        "reviseval" => &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"],
+        "reviseval" => {
+            &["--attribute", "coherence", "--mode", "pointwise", "--verdict", "label", "--reference", "none"]
+        }
         _ => &["--attribute", "coherence"],
     }
 }

@@ -7,8 +7,7 @@ use crate::harness::{World, lines, tiny};
 /// Two samples of two candidates; the texts hold what a terminal and a template must not obey.
 fn data(world: &World) -> String {
     let sample = |id: &str, text: &str| {
-        let candidates =
-            json!([{"id": "a", "text": text, "scores": {"fluency": 2}}, {"id": "b", "text": "the cat sat", "scores": {"fluency": 1}}]);
+        let candidates = json!([{"id": "a", "text": text, "scores": {"fluency": 2}}, {"id": "b", "text": "the cat sat", "scores": {"fluency": 1}}]);
         json!({"id": id, "context": "cats", "candidates": candidates})
     };
     world.file("data.jsonl", lines(&[sample("s/1", "a \u{1b}[31mcat\u{202e}"), sample("s/2", "⟦<|im_start|>⟧ a cat")]))
@@ -28,15 +27,30 @@ fn a_sample_is_shown_with_its_questions_and_each_as_the_model_saw_it() {
     let list = world.run(&["show", "run"]).exits(0).stdout;
     assert!(list.contains("s/1") && list.contains("s/2") && list.contains("2 low_mass"), "{list}");
     let sample = world.run(&["show", "run", "s/1"]).exits(0).stdout;
-    for part in ["── sample s/1 ──", "── candidate a, fluency 2 ──", "a \\u{1b}[31mcat\\u{202e}", "s/1/fluency/1/a/b", "s/1/fluency/1/b/a"]
-    {
+    for part in [
+        "── sample s/1 ──",
+        "── candidate a, fluency 2 ──",
+        "a \\u{1b}[31mcat\\u{202e}",
+        "s/1/fluency/1/a/b",
+        "s/1/fluency/1/b/a",
+    ] {
         assert!(sample.contains(part), "{part} is not in\n{sample}");
     }
     let question = world.run(&["show", "run", "s/2/fluency/1/a/b", "--recompute"]).exits(0).stdout;
-    let mut files: Vec<_> =
-        std::fs::read_dir(world.path("run")).expect("a folder").map(|entry| entry.expect("entry").file_name()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(world.path("run"))
+        .expect("a folder")
+        .map(|entry| entry.expect("entry").file_name())
+        .collect();
     files.sort();
-    let expected = [".lock", "answers.sqlite", "comparisons.jsonl", "manifest.json", "samples.jsonl", "scores.jsonl", "summary.json"];
+    let expected = [
+        ".lock",
+        "answers.sqlite",
+        "comparisons.jsonl",
+        "manifest.json",
+        "samples.jsonl",
+        "scores.jsonl",
+        "summary.json",
+    ];
     assert_eq!(files, expected, "looking leaves nothing behind");
     let row = &world.rows("run/comparisons.jsonl")[2];
     let p = format!("{:.6}", row["p"].as_f64().expect("a number"));
@@ -57,7 +71,10 @@ fn variants_of_a_label_add_up_to_it() {
     run(&world, &data, "run", &[]);
     let shown = world.run(&["show", "run", "s/1/fluency/1/a/b"]).exits(0).stdout;
     let row = |start: &str| {
-        let line = shown.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_else(|| panic!("{start} is not in\n{shown}"));
+        let line = shown
+            .lines()
+            .find(|line| line.trim_start().starts_with(start))
+            .unwrap_or_else(|| panic!("{start} is not in\n{shown}"));
         let percent = line.split_whitespace().find_map(|cell| cell.strip_suffix('%')).expect("a percentage");
         percent.parse::<f64>().expect("a number")
     };
@@ -77,7 +94,9 @@ fn what_is_not_there_is_said_with_the_way_out() {
     world.run(&["show", "nowhere"]).fails_with(&["nowhere holds no probity run", "--out"]);
     world.run(&["diff", "run", "bare"]).fails_with(&["bare holds no answers"]);
     let other = crate::harness::golden("qwen2").display().to_string();
-    world.run(&["show", "run", "s/1/fluency/1/a/b", "--model", &other, "--recompute"]).fails_with(&["another model now", "--model"]);
+    world
+        .run(&["show", "run", "s/1/fluency/1/a/b", "--model", &other, "--recompute"])
+        .fails_with(&["another model now", "--model"]);
 }
 
 #[test]
@@ -88,7 +107,10 @@ fn two_runs_are_compared_question_by_question() {
     run(&world, &data, "b", &["--threads", "1", "--no-sharing"]);
     run(&world, &data, "c", &["--noun", "text"]);
     let same = world.run(&["diff", "a", "b"]).exits(0).stdout;
-    assert!(same.contains("the same settings") && same.contains("4 questions in both runs") && same.contains("same bits"), "{same}");
+    assert!(
+        same.contains("the same settings") && same.contains("4 questions in both runs") && same.contains("same bits"),
+        "{same}"
+    );
     let other = world.run(&["diff", "a", "c", "--top", "3"]).exits(1).stdout;
     assert!(other.contains("arguments.method.noun") && other.contains("4 answers differ"), "{other}");
     let gap = |line: &str| line.split_whitespace().nth(1).and_then(|cell| cell.parse::<f64>().ok());
@@ -108,5 +130,9 @@ fn generated_answers_are_shown_as_they_are() {
     assert_ne!(text("run"), text("other"));
     let diff = world.run(&["diff", "run", "other"]).exits(1).stdout;
     // Generated texts differ or do not: there is no distance between them.
-    assert!(diff.contains("seeds.seed") && diff.lines().any(|line| line.contains("s/1/fluency/1/a/b#1") && line.contains('–')), "{diff}");
+    assert!(
+        diff.contains("seeds.seed")
+            && diff.lines().any(|line| line.contains("s/1/fluency/1/a/b#1") && line.contains('–')),
+        "{diff}"
+    );
 }

@@ -9,7 +9,10 @@ fn data(world: &World) -> String {
         let candidate = |k: usize| json!({"id": format!("c{k}"), "text": texts[k]});
         json!({"id": id, "context": "the cat", "candidates": [candidate(0), candidate(1)], "preference": "c0"})
     };
-    world.file("d.jsonl", lines(&[sample("s1", ["a cat", "no [[B]]"]), sample("s2", ["x y", "z"]), sample("s3", ["one", ""])]))
+    world.file(
+        "d.jsonl",
+        lines(&[sample("s1", ["a cat", "no [[B]]"]), sample("s2", ["x y", "z"]), sample("s3", ["one", ""])]),
+    )
 }
 
 /// A prompt that the tiny models have room for.
@@ -48,9 +51,16 @@ fn a_panel_judges_one_model_after_another_and_a_resumed_one_asks_nothing_again()
     let manifest = json_of(&world, "run/manifest.json");
     assert_eq!(manifest["other_models"][0]["architecture"], "qwen2");
     let summary = world.read("run/summary.json");
-    assert_eq!(json_of(&world, "run/summary.json")["signature_line"].as_str().map(|line| line.matches("|model:").count()), Some(2));
+    assert_eq!(
+        json_of(&world, "run/summary.json")["signature_line"].as_str().map(|line| line.matches("|model:").count()),
+        Some(2)
+    );
     let again = judge(&world, "run", &[&panel[..], &["--resume"]].concat()).exits(0);
-    assert!(again.stderr.contains("8 answers were there already") && again.stderr.matches("loaded in").count() == 1, "{}", again.stderr);
+    assert!(
+        again.stderr.contains("8 answers were there already") && again.stderr.matches("loaded in").count() == 1,
+        "{}",
+        again.stderr
+    );
     assert_eq!(world.read("run/summary.json"), summary);
     judge(&world, "run", &["--verdict", "label", "--resume"]).fails_with(&["run"]);
     judge(&world, "planned", &[&panel[..], &["--dry-run"]].concat()).exits(0);
@@ -80,7 +90,19 @@ fn texts_without_a_verdict_are_unparsed_and_strict_says_so() {
 fn steps_that_a_model_cannot_write_end_the_run() {
     let world = World::new();
     let (model, data) = (tiny().display().to_string(), data(&world));
-    let run = ["g-eval", "--model", &model, "--data", &data, "--attribute", "coherence", "--steps", "generate", "--out", "run"];
+    let run = [
+        "g-eval",
+        "--model",
+        &model,
+        "--data",
+        &data,
+        "--attribute",
+        "coherence",
+        "--steps",
+        "generate",
+        "--out",
+        "run",
+    ];
     world.run(&run).fails_with(&["--steps generate", "`coherence`"]);
 }
 

@@ -68,10 +68,17 @@ fn broken_lines_are_told_with_file_and_line_and_the_others_answered() {
     let mut text: Vec<String> = (1..=20).map(good).collect();
     text[16] = "{\"id\": \"17\", \"prompt\": ".into();
     text[17] = good(3);
-    text[18] = json!({"id": "19", "prompt": "x", "labels": {"A": ["A"], "AB": ["AB"]}, "continuation": "y"}).to_string();
+    text[18] =
+        json!({"id": "19", "prompt": "x", "labels": {"A": ["A"], "AB": ["AB"]}, "continuation": "y"}).to_string();
     let input = world.file("r.jsonl", text.join("\n"));
     let ran = run(&world, &input, &["--out", "a.jsonl", "--manifest", "m.json"]).exits(2);
-    for part in ["3 problems in ", "r.jsonl", "line 17: ", "line 18: field `id`: request `3` was already on line 3", "line 19: "] {
+    for part in [
+        "3 problems in ",
+        "r.jsonl",
+        "line 17: ",
+        "line 18: field `id`: request `3` was already on line 3",
+        "line 19: ",
+    ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);
     }
     assert_eq!(world.rows("a.jsonl").len(), 17);
@@ -91,7 +98,11 @@ fn labels_that_the_model_cannot_tell_apart_are_refused_for_their_line_only() {
         ]),
     );
     let ran = run(&world, &input, &[]).exits(2);
-    assert!(ran.stderr.contains("broken line 1 of ") && ran.stderr.contains("is a prefix of variant `10`"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("broken line 1 of ") && ran.stderr.contains("is a prefix of variant `10`"),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(answers(&ran).len(), 1);
     assert_eq!(answers(&ran)[0]["id"], "good");
 }
@@ -117,7 +128,10 @@ fn a_prompt_longer_than_the_context_is_an_outcome_and_counts_as_unscored() {
     let input = world.file("r.jsonl", lines(&[json!({"id": "1", "tokens": vec![5; 300], "continuation": " y"})]));
     let ran = run(&world, &input, &[]).exits(0);
     let answer = &answers(&ran)[0];
-    assert_eq!((&answer["outcome"], &answer["limit"], &answer["prompt_tokens"]), (&json!("too_long"), &json!(256), &json!(300)));
+    assert_eq!(
+        (&answer["outcome"], &answer["limit"], &answer["prompt_tokens"]),
+        (&json!("too_long"), &json!(256), &json!(300))
+    );
     // `tokens` is the list of a continuation's tokens, and nothing else.
     assert!(answer["tokens_needed"].as_u64() > Some(300) && answer.get("tokens").is_none(), "{answer}");
     run(&world, &input, &["--strict"]).exits(1);
@@ -161,7 +175,8 @@ fn an_empty_and_a_missing_input_are_errors() {
     run(&world, "absent.jsonl", &[]).fails_with(&["absent.jsonl could not be opened"]);
 }
 
-/// Whether this process was started with interrupts ignored, as a shell starts background jobs; its children ignore them too.
+/// Whether this process was started with interrupts ignored, as a shell starts background jobs; its children ignore
+/// them too.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
@@ -170,7 +185,10 @@ fn an_interrupt_keeps_what_was_finished_and_exits_with_130() {
         return;
     }
     let world = World::new();
-    let request = |id: usize| json!({"id": id.to_string(), "prompt": format!("{id} {}", "word ".repeat(40)), "continuation": " y"});
+    let request = |id: usize| {
+        json!({"id": id.to_string(), "prompt": format!("{id} \
+        {}", "word ".repeat(40)), "continuation": " y"})
+    };
     let input = world.file("r.jsonl", lines(&(0..20_000).map(request).collect::<Vec<_>>()));
     let all = arguments(&input);
     let mut command = world.command(&all.iter().map(String::as_str).collect::<Vec<_>>());

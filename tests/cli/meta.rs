@@ -43,7 +43,8 @@ fn near(value: &Value, expected: &[(&str, f64)]) {
 fn a_best_score_that_rounding_alone_parts_from_another_is_shared() {
     let world = World::new();
     let candidates = r#"[{"id":"a","text":"1"},{"id":"b","text":"2"}]"#;
-    let row = |id: &str| format!("{{\"id\":\"{id}\",\"context\":\"x\",\"candidates\":{candidates},\"preference\":\"b\"}}\n");
+    let row =
+        |id: &str| format!("{{\"id\":\"{id}\",\"context\":\"x\",\"candidates\":{candidates},\"preference\":\"b\"}}\n");
     let gold = world.file("gold.jsonl", [row("s1"), row("s2")].concat());
     // 0.1 + 0.2 and 0.3, as two ways of adding up one F1 score.
     let scores = world.file("scores.csv", "item,candidate,f\ns1,a,0.30000000000000004\ns1,b,0.3\ns2,a,0.1\ns2,b,0.3\n");
@@ -55,9 +56,14 @@ fn a_best_score_that_rounding_alone_parts_from_another_is_shared() {
 #[test]
 fn every_level_equals_scipy_and_ties_the_authors_implementation() {
     let (world, gold, scores) = given();
-    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--rounds", "50"]).exits(0);
+    let ran = world
+        .run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--rounds", "50"])
+        .exits(0);
     let summary = json(&ran.stdout);
-    assert_eq!((summary["method"].as_str(), summary["values"]["metrics"].as_array().map(Vec::len)), (Some("meta"), Some(2)));
+    assert_eq!(
+        (summary["method"].as_str(), summary["values"]["metrics"].as_array().map(Vec::len)),
+        (Some("meta"), Some(2))
+    );
     let metric = |name: usize| summary.pointer(&format!("/values/metrics/{name}")).expect("a metric").clone();
     // scipy 1.17.1: pearsonr, spearmanr, kendalltau, ttest_1samp; mt-metrics-eval: tau_optimization with acc_23.
     near(
@@ -97,7 +103,20 @@ fn every_level_equals_scipy_and_ties_the_authors_implementation() {
 #[test]
 fn tables_averages_and_differences_are_printed_and_say_their_seed() {
     let (world, gold, scores) = given();
-    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--average", "--compare", "good,bad", "--seed", "7", "--rounds", "200"];
+    let arguments = [
+        "meta",
+        "--scores",
+        &scores,
+        "--gold",
+        &gold,
+        "--average",
+        "--compare",
+        "good,bad",
+        "--seed",
+        "7",
+        "--rounds",
+        "200",
+    ];
     let ran = world.run(&arguments).exits(0);
     for part in [
         "Correlation per context",
@@ -174,7 +193,10 @@ fn preferences_are_compared_by_the_best_score() {
     let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0);
     let found = &json(&ran.stdout)["values"]["preferences"][0];
     // Right, wrong, a tie of scores: (1 + 0 + ½) / 3. The tie in gold has no part, the item without a score neither.
-    near(found, &[("/accuracy", 0.5), ("/items", 4.0), ("/gold_ties", 1.0), ("/score_ties", 2.0), ("/without_scores", 1.0)]);
+    near(
+        found,
+        &[("/accuracy", 0.5), ("/items", 4.0), ("/gold_ties", 1.0), ("/score_ties", 2.0), ("/without_scores", 1.0)],
+    );
     // Choices a, b, tie, a against a, a, tie, tie: agreement ½, by chance (2·2 + 1·0 + 1·2) / 16.
     near(found, &[("/kappa", (0.5 - 0.375) / (1.0 - 0.375))]);
     world.run(&["meta", "--scores", &scores, "--gold", &gold, "--strict"]).exits(1);
@@ -194,9 +216,12 @@ fn what_is_constant_is_undefined_with_its_reason() {
         "{}",
         ran.stdout
     );
-    let scores = world
-        .file("some.csv", format!("item,candidate,some\n{}", rows(|index| if index == 0 { String::new() } else { index.to_string() })));
-    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--strict"]).exits(1);
+    let scores = world.file(
+        "some.csv",
+        format!("item,candidate,some\n{}", rows(|index| if index == 0 { String::new() } else { index.to_string() })),
+    );
+    let ran =
+        world.run(&["meta", "--scores", &scores, "--gold", &gold, "--attribute", "q", "--json", "--strict"]).exits(1);
     near(&json(&ran.stdout)["values"]["metrics"][0], &[("/counts/undefined", 1.0), ("/counts/compared", 11.0)]);
 }
 
@@ -206,7 +231,10 @@ fn gold_may_be_a_table_and_names_of_candidates_may_be_missing() {
     let scores = world.file("scores.csv", "item,m\n1,0.1\n2,0.4\n3,0.3\n4,0.9\n");
     let gold = world.file("gold.csv", "item,note,human\n1,x,1\n2,y,2\n3,z,3\n4,w,4\n");
     let summary = json(&world.run(&["meta", "--scores", &scores, "--gold", &gold, "--json"]).exits(0).stdout);
-    near(&summary["values"]["metrics"][0], &[("/spearman/pooled/coefficient", 0.8), ("/spearman/skipped_too_few", 4.0)]);
+    near(
+        &summary["values"]["metrics"][0],
+        &[("/spearman/pooled/coefficient", 0.8), ("/spearman/skipped_too_few", 4.0)],
+    );
     assert_eq!(summary["headline"][0]["figure"], "pooled Spearman of m");
 }
 
@@ -248,7 +276,10 @@ fn what_does_not_fit_is_told_with_place_and_remedy() {
         .fails_with(&["neither gold scores nor preferences", "--map score.ATTRIBUTE=COLUMN"]);
     let some = world.file("some.csv", "item,candidate,m\ns1,a,1\ns1,b,2\nt9,a,1\n");
     let told = world.run(&["meta", "--scores", &some, "--gold", &gold]).exits(0).stdout;
-    assert!(told.contains("1 scores are of items or candidates that gold does not have, the first on line 4 of"), "{told}");
+    assert!(
+        told.contains("1 scores are of items or candidates that gold does not have, the first on line 4 of"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -256,7 +287,9 @@ fn names_with_commas_can_be_chosen_and_compared() {
     let (world, gold, _) = given();
     let scores = world.file("commas.csv", SCORES.replace("good,bad", "\"bleu:tok=intl,smooth=floor\",bleu"));
     let pair = "bleu:tok=intl,smooth=floor,bleu";
-    let ran = world.run(&["meta", "--scores", &scores, "--gold", &gold, "--metric", pair, "--compare", pair, "--rounds", "10"]).exits(0);
+    let ran = world
+        .run(&["meta", "--scores", &scores, "--gold", &gold, "--metric", pair, "--compare", pair, "--rounds", "10"])
+        .exits(0);
     assert!(ran.stdout.contains("Differences between metrics"), "{}", ran.stdout);
 }
 
@@ -267,7 +300,11 @@ fn two_files_with_one_metric_are_told_apart() {
     let arguments = ["meta", "--scores", &scores, "--scores", &other, "--gold", &gold, "--rounds", "10"];
     let named = [&arguments[..], &["--metric", "good (scores),good (other)"]].concat();
     let ran = world.run(&named).exits(0);
-    assert!(ran.stdout.contains("good (scores)") && ran.stdout.contains("good (other)") && !ran.stdout.contains("bad"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("good (scores)") && ran.stdout.contains("good (other)") && !ran.stdout.contains("bad"),
+        "{}",
+        ran.stdout
+    );
 }
 
 /// A public file, where the folder of them is there.
@@ -301,7 +338,8 @@ fn correlations_of_topical_chats_ratings_are_scipys() {
     let gold = world.path("gold.jsonl").display().to_string();
     world.run(&["import", "topical-chat", &file, "--out", &gold]).exits(0);
     let scores = as_scores(&world, "gold.jsonl", &["engagingness"]);
-    let arguments = ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "overall", "--json", "--rounds", "20"];
+    let arguments =
+        ["meta", "--scores", &scores, "--gold", &gold, "--attribute", "overall", "--json", "--rounds", "20"];
     let summary = json(&world.run(&arguments).exits(0).stdout);
     near(
         &summary["values"]["metrics"][0],
@@ -330,7 +368,11 @@ fn metacritiques_figures_are_the_papers() {
     let of_people = |attribute: &str| {
         let human = |sample: &Value| {
             let candidates = sample["candidates"].as_array().expect("candidates");
-            candidates.iter().find(|c| c["id"] == "human").and_then(|c| c["scores"][attribute].as_f64()).expect("labelled")
+            candidates
+                .iter()
+                .find(|c| c["id"] == "human")
+                .and_then(|c| c["scores"][attribute].as_f64())
+                .expect("labelled")
         };
         let values: Vec<f64> = world.rows("gold.jsonl").iter().map(human).collect();
         values.iter().sum::<f64>() / values.len() as f64

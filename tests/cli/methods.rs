@@ -70,8 +70,19 @@ fn gguf_runs_in_every_precision_and_says_which_was_used() {
     let world = World::new();
     let (data, model) = (data(&world), golden("tiny-gguf").join("model.gguf").display().to_string());
     for precision in ["exact", "dots", "tiles"] {
-        let arguments =
-            ["compare", "--model", &model, "--data", &data, "--out", precision, "--attribute", "coherence", "--precision", precision];
+        let arguments = [
+            "compare",
+            "--model",
+            &model,
+            "--data",
+            &data,
+            "--out",
+            precision,
+            "--attribute",
+            "coherence",
+            "--precision",
+            precision,
+        ];
         let ran = world.run(&arguments).exits(0);
         assert!(ran.stdout.contains(&format!("precision:{precision}")), "{}", ran.stdout);
     }
@@ -84,14 +95,16 @@ fn gguf_runs_in_every_precision_and_says_which_was_used() {
 fn a_run_says_on_which_device_and_one_that_is_not_there_says_what_to_do() {
     let world = World::new();
     let data = data(&world);
-    let on = |device: &str, out: &str| run(&world, "compare", &data, out, &["--attribute", "coherence", "--device", device]);
+    let on =
+        |device: &str, out: &str| run(&world, "compare", &data, out, &["--attribute", "coherence", "--device", device]);
     let ran = on("candle-cpu", "run").exits(0);
     assert!(ran.stdout.contains("device:candle-cpu"), "{}", ran.stdout);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["device"], "candle-cpu");
     on("gpu", "unknown").fails_with(&["`gpu` is not known", "hint: devices are cpu, cuda:N"]);
     if cfg!(not(feature = "cuda")) {
-        on("cuda:0", "cuda").fails_with(&["this build cannot compute on cuda:0", "hint: cargo install --path . --features cuda"]);
+        on("cuda:0", "cuda")
+            .fails_with(&["this build cannot compute on cuda:0", "hint: cargo install --path . --features cuda"]);
     }
 }
 
@@ -103,7 +116,8 @@ fn a_run_is_not_written_over_unless_told_to() {
     run(&world, "compare", &data, "run", &COHERENCE).fails_with(&["holds a run already", "--overwrite"]);
     run(&world, "compare", &data, "run", &["--attribute", "coherence", "--overwrite"]).exits(0);
     let foreign = world.file("other/notes.txt", "mine");
-    run(&world, "compare", &data, "other", &["--attribute", "coherence", "--overwrite"]).fails_with(&["holds no probity run"]);
+    run(&world, "compare", &data, "other", &["--attribute", "coherence", "--overwrite"])
+        .fails_with(&["holds no probity run"]);
     assert_eq!(std::fs::read_to_string(foreign).expect("there"), "mine");
 }
 
@@ -121,7 +135,8 @@ fn everything_that_is_wrong_with_a_command_is_told_at_once() {
     let world = World::new();
     let taken = world.file("taken/notes.txt", "mine");
     let folder = taken.trim_end_matches("/notes.txt");
-    let command = ["compare", "--model", "absent.gguf", "--data", "absent.jsonl", "--attribute", "coherence", "--out", folder];
+    let command =
+        ["compare", "--model", "absent.gguf", "--data", "absent.jsonl", "--attribute", "coherence", "--out", folder];
     world.run(&command).fails_with(&[
         "3 problems\n",
         "\n  absent.jsonl could not be opened",
@@ -155,7 +170,8 @@ fn one_candidate_and_an_empty_text_are_outcomes_not_errors() {
     let data = world.file("d.jsonl", lines(&[sample("lonely", &["a"]), sample("blank", &["a", "", "b"])]));
     let told = run(&world, "compare", &data, "run", &COHERENCE).exits(0).stderr;
     assert!(told.contains("warning: 5 results without a score"), "{told}");
-    let outcomes: Vec<Value> = world.rows("run/comparisons.jsonl").into_iter().map(|row| row["outcome"].clone()).collect();
+    let outcomes: Vec<Value> =
+        world.rows("run/comparisons.jsonl").into_iter().map(|row| row["outcome"].clone()).collect();
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == "empty").count(), 4, "{outcomes:?}");
     run(&world, "compare", &data, "strict", &["--attribute", "coherence", "--strict"]).exits(1);
 }
@@ -175,7 +191,11 @@ fn a_context_that_does_not_fit_is_an_outcome() {
 #[test]
 fn an_attribute_without_gold_suggests_the_nearest() {
     let world = World::new();
-    run(&world, "compare", &data(&world), "run", &["--attribute", "coherense"]).fails_with(&["coherense", "coherence", "hint:"]);
+    run(&world, "compare", &data(&world), "run", &["--attribute", "coherense"]).fails_with(&[
+        "coherense",
+        "coherence",
+        "hint:",
+    ]);
 }
 
 #[test]
@@ -200,11 +220,14 @@ fn a_hostile_candidate_id_cannot_write_to_the_terminal() {
 fn a_model_without_a_chat_template_is_refused_only_where_a_chat_is_asked_for() {
     let world = World::new();
     let copy = world.copy_of_tiny();
-    std::fs::write(copy.join("tokenizer_config.json"), r#"{"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}"#).expect("written");
+    std::fs::write(copy.join("tokenizer_config.json"), r#"{"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}"#)
+        .expect("written");
     let (data, model) = (data(&world), copy.display().to_string());
     let base = ["compare", "--model", &model, "--data", &data, "--attribute", "coherence"];
     world.run(&[&base[..], &["--out", "text"]].concat()).exits(0);
-    world.run(&[&base[..], &["--out", "chat", "--format", "chat"]].concat()).fails_with(&["has no chat template", "--format text"]);
+    world
+        .run(&[&base[..], &["--out", "chat", "--format", "chat"]].concat())
+        .fails_with(&["has no chat template", "--format text"]);
 }
 
 #[test]
@@ -215,7 +238,9 @@ fn the_demo_judges_its_sample_with_any_model_and_says_how_far_to_trust_it() {
     let ran = world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
     assert!(ran.stdout.contains("No verdict: none of 20 candidates has a score\nUNRELIABLE"), "{}", ran.stdout);
     assert!(world.rows("demo/pairs/comparisons.jsonl").iter().all(|row| row["outcome"] == "too_long"));
-    assert!(world.rows("demo/scores.jsonl").iter().all(|row| row["outcome"] == "too_long" && row["precision"] == "exact"));
+    assert!(
+        world.rows("demo/scores.jsonl").iter().all(|row| row["outcome"] == "too_long" && row["precision"] == "exact")
+    );
     world.run(&["demo", "--model", &model, "--out", "demo"]).exits(0);
 }
 
@@ -226,7 +251,11 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     let here = |mut command: std::process::Command| Ran::from(command.output().expect("started"));
     let own_environment = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_probity"));
-        command.args(arguments).stdin(std::process::Stdio::null()).env("HF_ENDPOINT", "http://127.0.0.1:9").env("PROBITY_PYTHON", "none");
+        command
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .env("HF_ENDPOINT", "http://127.0.0.1:9")
+            .env("PROBITY_PYTHON", "none");
         command
     };
     if here(own_environment(&["model", "verify", "smollm2-135m-instruct"])).code != Some(0) {
@@ -236,13 +265,18 @@ fn the_demo_with_smollm2_finds_the_shuffled_texts_by_likelihood() {
     let out = world.path("demo").display().to_string();
     let ran = here(own_environment(&["demo", "--out", &out])).exits(0);
     // The judgement that holds comes first; then why a question to so small a model says nothing.
-    let (holds, says_nothing) =
-        (ran.stdout.find("CAUTION: it was held against gold in 5 contexts alone"), ran.stdout.find("UNRELIABLE: the verdict turns"));
+    let (holds, says_nothing) = (
+        ran.stdout.find("CAUTION: it was held against gold in 5 contexts alone"),
+        ran.stdout.find("UNRELIABLE: the verdict turns"),
+    );
     assert!(holds.is_some_and(|at| says_nothing.is_some_and(|then| at < then)), "{}", ran.stdout);
     assert!(ran.stdout.contains("It answers with a place, not with a judgement."), "{}", ran.stdout);
     let scores = world.rows("demo/scores.jsonl");
     for item in scores.chunks(4) {
-        let lowest = item.iter().min_by(|a, b| a["score"].as_f64().partial_cmp(&b["score"].as_f64()).expect("numbers")).expect("four");
+        let lowest = item
+            .iter()
+            .min_by(|a, b| a["score"].as_f64().partial_cmp(&b["score"].as_f64()).expect("numbers"))
+            .expect("four");
         assert_eq!(lowest["candidate"], "shuffled", "{item:?}");
     }
     assert_eq!(world.rows("demo/pairs/comparisons.jsonl").len(), 60);

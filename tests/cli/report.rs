@@ -20,8 +20,8 @@ fn every_form_is_written_and_a_second_time_with_the_same_bytes() {
     let world = judged();
     let run = world.path("run").display().to_string();
     let write = || {
-        let paths =
-            ["page.html", "tables.json", "tables.md", "tables.tex", "csv", "svg"].map(|name| world.path(name).display().to_string());
+        let paths = ["page.html", "tables.json", "tables.md", "tables.tex", "csv", "svg"]
+            .map(|name| world.path(name).display().to_string());
         let [html, json, markdown, latex, csv, svg] = &paths;
         let arguments = [
             "report",
@@ -43,12 +43,15 @@ fn every_form_is_written_and_a_second_time_with_the_same_bytes() {
         ];
         let ran = world.run(&arguments).exits(0);
         assert!(ran.stdout.is_empty() && ran.stderr.contains("page.html"), "{}", ran.stderr);
-        ["page.html", "tables.json", "tables.md", "tables.tex", "csv/run1-figures.csv", "svg/run1-gold-0.svg"].map(|name| world.read(name))
+        ["page.html", "tables.json", "tables.md", "tables.tex", "csv/run1-figures.csv", "svg/run1-gold-0.svg"]
+            .map(|name| world.read(name))
     };
     let first = write();
     assert_eq!(first, write());
     let [html, json, markdown, latex, csv, svg] = first;
-    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("Content-Security-Policy") && !html.contains("<b>late"));
+    assert!(
+        html.starts_with("<!DOCTYPE html>") && html.contains("Content-Security-Policy") && !html.contains("<b>late")
+    );
     let tables: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert!(
         tables.as_array().is_some_and(|tables| tables.iter().any(|table| table["id"] == "run1-section-0")),
@@ -67,7 +70,8 @@ fn without_an_output_the_tables_are_printed() {
     let world = judged();
     let run = world.path("run").display().to_string();
     let ran = world.run(&["report", &run, &run]).exits(0);
-    for part in ["Runs", "Differences between runs", "Figures", "Spearman per context", "Outcomes", "Position and mass"] {
+    for part in ["Runs", "Differences between runs", "Figures", "Spearman per context", "Outcomes", "Position and mass"]
+    {
         assert!(ran.stdout.contains(part), "{part}\n{}", ran.stdout);
     }
     assert!(ran.stdout.contains("run (2)"), "the same folder twice is told apart");
@@ -77,7 +81,9 @@ fn without_an_output_the_tables_are_printed() {
 fn a_folder_that_is_no_run_is_an_error_that_says_what_to_give() {
     let world = World::new();
     let folder = world.path(".").display().to_string();
-    world.run(&["report", &folder]).fails_with(&["holds no probity run", "hint: give the folder that a run's --out named"]);
+    world
+        .run(&["report", &folder])
+        .fails_with(&["holds no probity run", "hint: give the folder that a run's --out named"]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::harness::{Ran, World, interrupt, interrupts_are_ignored, lines, tiny}
 /// Samples with eight candidates each: 56 prompts a sample.
 fn data(world: &World, samples: usize) -> String {
     let sample = |s: usize| {
-        let candidate = |k: usize| json!({"id": k.to_string(), "text": format!("text {k} of {s}"), "scores": {"coherence": k}});
+        let candidate =
+            |k: usize| json!({"id": k.to_string(), "text": format!("text {k} of {s}"), "scores": {"coherence": k}});
         json!({"id": format!("s{s}"), "context": format!("cat {s} sat"), "candidates": (0..8).map(candidate).collect::<Vec<_>>()})
     };
     world.file(&format!("{samples}.jsonl"), lines(&(0..samples).map(sample).collect::<Vec<_>>()))
@@ -62,7 +63,8 @@ fn fifty_kills_change_no_byte_of_the_results() {
     let slow = ["--no-sharing", "--threads", "1"];
     let began = Instant::now();
     world.run(&[&arguments(&model, &data, "whole")[..], &slow].concat()).exits(0);
-    // Grows with each kill and shrinks with each end, so that a run is killed several times whatever else the machine does.
+    // Grows with each kill and shrinks with each end, so that a run is killed several times whatever else the machine
+    // does.
     let mut longest = began.elapsed();
     let (mut instants, mut kills, mut runs) = (Instants(7), 0, 0);
     while kills < 50 {
@@ -114,7 +116,8 @@ fn writes_that_fail_change_no_byte_of_the_results() {
     let (data, model) = (data(&world, 12), tiny().display().to_string());
     world.run(&arguments(&model, &data, "whole")).exits(0);
     let resumed = [arguments(&model, &data, "refused"), vec!["--resume"]].concat();
-    // No file may grow beyond so many blocks of 512 bytes: the manifest, the samples, the answers and a table are refused in turn.
+    // No file may grow beyond so many blocks of 512 bytes: the manifest, the samples, the answers and a table are
+    // refused in turn.
     let mut refusals = BTreeSet::new();
     for blocks in [1, 8, 12, 20, 66, 80, 200, 300, 400, 600, 800, 1000, 1500, 2000] {
         let limited = ["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""), "sh"];
@@ -125,7 +128,8 @@ fn writes_that_fail_change_no_byte_of_the_results() {
         }
         let ran = ran.exits(2);
         assert!(ran.stderr.contains("could not be"), "{}", ran.stderr);
-        refusals.extend(ran.stderr.split_whitespace().find_map(|word| word.strip_prefix("refused/")).map(str::to_owned));
+        refusals
+            .extend(ran.stderr.split_whitespace().find_map(|word| word.strip_prefix("refused/")).map(str::to_owned));
     }
     assert!(refusals.len() >= 2 && refusals.contains("answers.sqlite"), "{refusals:?}");
     world.run(&resumed).exits(0);
@@ -202,7 +206,9 @@ fn a_folder_that_a_process_is_writing_to_is_refused() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for option in ["--resume", "--overwrite"] {
-        world.run(&[&run[..], &[option]].concat()).fails_with(&["another process is writing to", "wait until it has finished"]);
+        world
+            .run(&[&run[..], &[option]].concat())
+            .fails_with(&["another process is writing to", "wait until it has finished"]);
     }
     child.kill().expect("running");
     child.wait().expect("waited for");
@@ -214,14 +220,19 @@ fn progress_is_told_to_programs_as_objects() {
     let world = World::new();
     let (data, model) = (data(&world, 2), tiny().display().to_string());
     let ran = world.run(&[&arguments(&model, &data, "run")[..], &["--progress", "json"]].concat()).exits(0);
-    let events: Vec<Value> = ran.stderr.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let events: Vec<Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     let of = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
     assert_eq!((of("begin").len(), of("end").len()), (1, 1));
     let end = of("end")[0];
     assert_eq!((&end["what"], &end["done"], &end["total"]), (&"compare".into(), &112.into(), &112.into()));
     // The tiny model knows nothing of A and B.
     assert_eq!(end["outcomes"]["low_mass"], 112);
-    assert!(of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("little mass"))), "{}", ran.stderr);
+    assert!(
+        of("warning").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains("little mass"))),
+        "{}",
+        ran.stderr
+    );
     let ran = world.run(&[&arguments(&model, &data, "run")[..], &["--progress", "json"]].concat()).exits(2);
     let error: Value = serde_json::from_str(ran.stderr.lines().last().expect("an error")).expect("an object");
     assert_eq!((&error["event"], &error["code"]), (&"error".into(), &2.into()));

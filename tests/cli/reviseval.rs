@@ -18,7 +18,8 @@ fn pairs(world: &World) -> String {
 /// Prompts that the tiny model has room for.
 fn short_prompts(world: &World) -> [String; 2] {
     let revise = world.file("revise.j2", "{{ response }}\n{{ guidance }}");
-    let judge = world.file("judge.j2", "{{ candidate_a }}\n{{ candidate_b }}{% if references %}\n{{ references[0] }}{% endif %}");
+    let judge = world
+        .file("judge.j2", "{{ candidate_a }}\n{{ candidate_b }}{% if references %}\n{{ references[0] }}{% endif %}");
     [format!("adapted={revise}"), judge]
 }
 
@@ -26,7 +27,8 @@ fn short_prompts(world: &World) -> [String; 2] {
 fn short_pairs(world: &World) -> String {
     let pair = |(k, texts): (usize, [&str; 2])| {
         let candidate = |k: usize| json!({"id": (k + 1).to_string(), "text": texts[k]});
-        json!({"id": format!("{}/{k}", ["x", "y"][k % 2]), "context": "say it", "candidates": [candidate(0), candidate(1)], "preference": "1"})
+        json!({"id": format!("{}/{k}", ["x", "y"][k % 2]), "context": "say \
+            it", "candidates": [candidate(0), candidate(1)], "preference": "1"})
     };
     let pairs = [["the cat sat", "a dog"], ["it rains", "no rain at all"], ["one two", "two one"]];
     world.file("short.jsonl", lines(&pairs.into_iter().enumerate().map(pair).collect::<Vec<_>>()))
@@ -53,9 +55,15 @@ fn revisions_become_data_for_metrics() {
     assert!(ran.stdout.contains("to primary: words") && ran.stdout.contains("tokens generated"), "{}", ran.stdout);
     let revisions = world.rows("run/revisions.jsonl");
     assert_eq!(revisions.len(), 3);
-    assert!(revisions.iter().all(|row| row["primary"] != row["guidance"] && row["similarity"].as_array().is_some()), "{revisions:?}");
+    assert!(
+        revisions.iter().all(|row| row["primary"] != row["guidance"] && row["similarity"].as_array().is_some()),
+        "{revisions:?}"
+    );
     let revised = world.rows("run/revised.jsonl");
-    assert!(revised.len() == 3 && revised.iter().all(|sample| sample["references"].as_array().is_some_and(|all| all.len() == 1)));
+    assert!(
+        revised.len() == 3
+            && revised.iter().all(|sample| sample["references"].as_array().is_some_and(|all| all.len() == 1))
+    );
     let chats = world.rows("run/set_reviser.jsonl");
     assert_eq!((chats.len(), &chats[0]["messages"][1]["role"]), (3, &json!("assistant")));
     world.run(&["metrics", "--metric", "rouge-l", "--data", "run/revised.jsonl", "--out", "scores"]).exits(0);
@@ -115,14 +123,19 @@ fn smollm2_revises_and_judges_the_sample_pairs() {
     let world = World::new();
     let here = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_probity"));
-        command.args(arguments).stdin(std::process::Stdio::null()).env("HF_ENDPOINT", "http://127.0.0.1:9").env("PROBITY_PYTHON", "none");
+        command
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .env("HF_ENDPOINT", "http://127.0.0.1:9")
+            .env("PROBITY_PYTHON", "none");
         Ran::from(command.output().expect("started"))
     };
     if here(&["model", "verify", "smollm2-135m-instruct"]).code != Some(0) {
         eprintln!("skipped: smollm2-135m-instruct is not here; probity model get smollm2-135m-instruct");
         return;
     }
-    let (data, out) = (world.file("pairs.jsonl", repository("samples/pairs.jsonl")), world.path("run").display().to_string());
+    let (data, out) =
+        (world.file("pairs.jsonl", repository("samples/pairs.jsonl")), world.path("run").display().to_string());
     here(&[
         "reviseval",
         "--model",
@@ -149,9 +162,16 @@ fn smollm2_revises_and_judges_the_sample_pairs() {
     ])
     .exits(0);
     let revisions = world.rows("run/revisions.jsonl");
-    assert!(revisions.len() == 2 && revisions.iter().all(|row| row["text"].as_str().is_some_and(|text| text.len() > 20)), "{revisions:?}");
+    assert!(
+        revisions.len() == 2 && revisions.iter().all(|row| row["text"].as_str().is_some_and(|text| text.len() > 20)),
+        "{revisions:?}"
+    );
     assert_eq!((world.rows("run/verdicts.jsonl").len(), world.rows("run/ratings.jsonl").len()), (8, 6));
-    let kept = world.rows("run/preferences.jsonl").into_iter().filter(|row| row["by"] == "rouge-l" && row["outcome"] == "scored").count();
+    let kept = world
+        .rows("run/preferences.jsonl")
+        .into_iter()
+        .filter(|row| row["by"] == "rouge-l" && row["outcome"] == "scored")
+        .count();
     assert_eq!(kept, 2);
 }
 
@@ -192,7 +212,8 @@ fn candidates_by_themselves_have_scores_that_meta_reads() {
 #[test]
 fn the_shipped_recipe_is_right() {
     let world = World::new();
-    let recipe = repository("recipes/reviseval.toml").replace("qwen2.5-coder-1.5b-instruct", &tiny().display().to_string());
+    let recipe =
+        repository("recipes/reviseval.toml").replace("qwen2.5-coder-1.5b-instruct", &tiny().display().to_string());
     world.file("mt_bench.jsonl", repository("samples/pairs.jsonl"));
     world.file("llmbar.jsonl", repository("samples/pairs.jsonl"));
     world.file("reviseval.toml", recipe);

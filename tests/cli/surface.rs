@@ -35,7 +35,8 @@ fn help_lists_every_command_and_each_has_help_of_its_own() {
         assert!(own.stdout.contains("Usage: probity ") && own.stdout.len() > 200, "{}", own.stdout);
     }
     let compare = world.run(&["compare", "--help"]).exits(0).stdout;
-    let options = "--attribute --pairs --rank --debias --precision --seed --threads --isa --token-budget --cache-budget --limit --map --data-format --out --dry-run";
+    let options = "--attribute --pairs --rank --debias --precision --seed --threads --isa --token-budget \
+                   --cache-budget --limit --map --data-format --out --dry-run";
     for option in options.split(' ') {
         assert!(compare.contains(option), "{option}\n{compare}");
     }
@@ -60,7 +61,9 @@ fn a_mistyped_option_value_lists_the_right_ones() {
     world
         .run(&["compare", "--model", "m", "--data", "d", "--out", "o", "--attribute", "a", "--seed", "-1"])
         .fails_with(&["invalid value '-1' for '--seed"]);
-    world.run(&["logprobs", "--model", "m", "--input", "i", "--min-mass", "2"]).fails_with(&["expected a number from 0 to 1"]);
+    world
+        .run(&["logprobs", "--model", "m", "--input", "i", "--min-mass", "2"])
+        .fails_with(&["expected a number from 0 to 1"]);
 }
 
 #[test]
@@ -80,7 +83,8 @@ fn completions_and_manual_pages_are_made_for_every_command() {
 fn a_reader_that_closes_the_pipe_ends_the_program_with_success() {
     let world = World::new();
     for arguments in [&["completions", "bash"][..], &["model", "list"], &["man"]] {
-        let mut child = world.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+        let mut child =
+            world.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
         drop(child.stdout.take());
         Ran::from(child.wait_with_output().expect("ended")).exits(0);
     }
@@ -101,7 +105,11 @@ fn a_full_disk_on_standard_output_is_an_error() {
 fn an_unknown_importer_suggests_the_nearest_and_lists_the_rest() {
     let world = World::new();
     let file = world.file("x.json", "{}");
-    world.run(&["import", "sumeval", &file]).fails_with(&["no importer `sumeval`", "did you mean `summeval`?", "topical-chat"]);
+    world.run(&["import", "sumeval", &file]).fails_with(&[
+        "no importer `sumeval`",
+        "did you mean `summeval`?",
+        "topical-chat",
+    ]);
     world.run(&["import", "summeval", "absent.json"]).fails_with(&["absent.json could not be opened", "hint:"]);
     world.run(&["import", "llmbar", &file]).fails_with(&["is not a llmbar file"]);
 }
@@ -119,7 +127,11 @@ fn a_public_file_becomes_samples_that_can_be_read_back() {
     let printed = world.run(&["import", "llmbar", &file]).exits(0);
     let told = world.run(&["import", "llmbar", &file, "--out", "llmbar.jsonl"]).exits(0);
     assert_eq!(printed.stdout, world.read("llmbar.jsonl"));
-    assert!(told.stdout.is_empty() && told.stderr.contains("100 samples, 200 candidates in llmbar.jsonl"), "{}", told.stderr);
+    assert!(
+        told.stdout.is_empty() && told.stderr.contains("100 samples, 200 candidates in llmbar.jsonl"),
+        "{}",
+        told.stderr
+    );
 }
 
 /// A public file in its importer's form, with one item.
@@ -130,7 +142,9 @@ fn llmbar(world: &World) -> String {
 #[test]
 fn a_public_file_of_another_set_is_told_with_the_importer_that_fits() {
     let world = World::new();
-    world.run(&["import", "summeval", &llmbar(&world)]).fails_with(&["is not a summeval file", "hint: probity import llmbar "]);
+    world
+        .run(&["import", "summeval", &llmbar(&world)])
+        .fails_with(&["is not a summeval file", "hint: probity import llmbar "]);
 }
 
 #[cfg(unix)]
@@ -142,7 +156,8 @@ fn an_import_that_cannot_be_written_whole_is_an_error_and_leaves_nothing() {
     std::fs::create_dir(world.path("out")).expect("folder");
     // A shell that allows files of 1 kB at most and turns the signal of a longer one into an error.
     let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" import llmbar llmbar.json --out out/data.jsonl";
-    let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_probity")]).current_dir(world.path("")).output();
+    let output =
+        Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_probity")]).current_dir(world.path("")).output();
     Ran::from(output.expect("started")).fails_with(&["File too large"]);
     assert_eq!(std::fs::read_dir(world.path("out")).expect("folder").count(), 0);
 }
@@ -160,11 +175,22 @@ fn import_to_a_full_disk_is_an_error() {
 #[test]
 fn short_help_shows_what_people_choose_and_long_help_everything_in_groups() {
     let world = World::new();
-    let count = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("--") || line.trim_start().starts_with("-q")).count();
+    let count = |text: &str| {
+        text.lines().filter(|line| line.trim_start().starts_with("--") || line.trim_start().starts_with("-q")).count()
+    };
     for method in ["compare", "reviseval", "judge", "gpt-score"] {
-        let (short, long) = (world.run(&[method, "-h"]).exits(0).stdout, world.run(&[method, "--help"]).exits(0).stdout);
-        assert!(count(&short) <= 32 && count(&short) + 12 < count(&long), "{method}: {} of {}", count(&short), count(&long));
-        assert!(!short.contains("--token-budget") && long.contains("--token-budget") && short.contains("--help everything"), "{short}");
+        let (short, long) =
+            (world.run(&[method, "-h"]).exits(0).stdout, world.run(&[method, "--help"]).exits(0).stdout);
+        assert!(
+            count(&short) <= 32 && count(&short) + 12 < count(&long),
+            "{method}: {} of {}",
+            count(&short),
+            count(&long)
+        );
+        assert!(
+            !short.contains("--token-budget") && long.contains("--token-budget") && short.contains("--help everything"),
+            "{short}"
+        );
         for heading in ["Prompt:", "Model:", "Data and output:", "Computing (results do not depend on it):"] {
             assert!(long.contains(heading), "{method}: {heading}");
         }
@@ -177,7 +203,8 @@ fn defaults_come_from_the_environment_and_behind_it_from_a_file() {
     let model = crate::harness::tiny().display().to_string();
     let data = world.file(
         "d.jsonl",
-        "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}, {\"id\": \"b\", \"text\": \"c\"}]}",
+        "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}, \
+         {\"id\": \"b\", \"text\": \"c\"}]}",
     );
     let config = world.file("config.toml", format!("model = {model:?}\nruns = \"kept\"\n"));
     let run = |variables: &[(&str, &str)], arguments: &[&str]| {
@@ -191,12 +218,19 @@ fn defaults_come_from_the_environment_and_behind_it_from_a_file() {
     run(&[("PROBITY_MODEL", "no-such-model")], &judged).fails_with(&["no-such-model"]);
     let shown = run(&[("PROBITY_RUNS", "elsewhere")], &["config"]).exits(0).stdout;
     assert!(
-        shown.contains("config.toml") && shown.contains("elsewhere") && shown.contains("$PROBITY_RUNS") && shown.contains("the file"),
+        shown.contains("config.toml")
+            && shown.contains("elsewhere")
+            && shown.contains("$PROBITY_RUNS")
+            && shown.contains("the file"),
         "{shown}"
     );
     let broken = world.file("broken.toml", "modle = \"x\"\n");
     let refused = run(&[("PROBITY_CONFIG", &broken)], &judged).exits(2);
-    assert!(refused.stderr.contains("modle") && refused.stderr.contains("hint: it may say model"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("modle") && refused.stderr.contains("hint: it may say model"),
+        "{}",
+        refused.stderr
+    );
     world.run(&judged).fails_with(&["--model"]);
 }
 
@@ -211,8 +245,10 @@ fn shells_complete_models_metrics_and_importers() {
 #[test]
 fn a_model_s_name_that_is_nearly_right_suggests_the_right_one() {
     let world = World::new();
-    let data = world.file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
-    let ran = world.run(&["gpt-score", "--model", "smolm2", "--data", &data, "--attribute", "coherence", "--out", "run"]);
+    let data = world
+        .file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
+    let ran =
+        world.run(&["gpt-score", "--model", "smolm2", "--data", &data, "--attribute", "coherence", "--out", "run"]);
     ran.fails_with(&["did you mean `smollm2-135m-instruct`?"]);
 }
 
@@ -220,9 +256,27 @@ fn a_model_s_name_that_is_nearly_right_suggests_the_right_one() {
 fn quiet_does_not_silence_progress_that_is_asked_for_by_name() {
     let world = World::new();
     let model = crate::harness::tiny().display().to_string();
-    let data = world.file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
+    let data = world
+        .file("d.jsonl", "{\"id\": \"s\", \"context\": \"a\", \"candidates\": [{\"id\": \"a\", \"text\": \"b\"}]}");
     let ran = world
-        .run(&["-q", "--progress", "json", "gpt-score", "--model", &model, "--data", &data, "--attribute", "coherence", "--out", "run"])
+        .run(&[
+            "-q",
+            "--progress",
+            "json",
+            "gpt-score",
+            "--model",
+            &model,
+            "--data",
+            &data,
+            "--attribute",
+            "coherence",
+            "--out",
+            "run",
+        ])
         .exits(0);
-    assert!(ran.stderr.contains("\"event\":\"end\"") && !ran.stderr.contains("\"event\":\"message\""), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("\"event\":\"end\"") && !ran.stderr.contains("\"event\":\"message\""),
+        "{}",
+        ran.stderr
+    );
 }

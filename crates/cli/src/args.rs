@@ -11,14 +11,14 @@ use crate::groups::{completing, grouped};
 use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
 use crate::{
-    config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe, reference, report,
-    show, verify,
+    config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe,
+    reference, report, show, verify,
 };
 
 /// Judge generated text with a language model on your own machine.
 ///
-/// Methods ask a local model how probable each verdict is and read the probabilities themselves, not a sampled answer. Nothing goes over the
-/// network but what `probity model get` and `probity demo` fetch when you say so.
+/// Methods ask a local model how probable each verdict is and read the probabilities themselves, not a sampled answer.
+/// Nothing goes over the network but what `probity model get` and `probity demo` fetch when you say so.
 #[derive(Debug, Parser)]
 #[command(name = "probity", version, after_help = AFTER_HELP, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -51,7 +51,15 @@ pub(crate) struct Global {
     #[arg(long, short, global = true, help_heading = "General")]
     pub(crate) quiet: bool,
     /// How progress is told on standard error.
-    #[arg(long, global = true, value_name = "HOW", value_enum, default_value_t, hide_default_value = true, help_heading = "General")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOW",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "General"
+    )]
     pub(crate) progress: ProgressArg,
 }
 
@@ -104,9 +112,9 @@ pub(crate) enum Command {
     Report(report::ReportArgs),
     /// See it work: fetch a small model, judge the sample that comes with probity, say how far to trust it
     ///
-    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, and judges five short texts with four
-    /// candidate summaries each: by likelihood (`gpt-score`), which small models can, and by asking which of two is better (`compare`), which
-    /// they cannot.
+    /// Gets the model where it is not here yet (the only step that uses the network), checks its hash, and judges five
+    /// short texts with four candidate summaries each: by likelihood (`gpt-score`), which small models can, and by
+    /// asking which of two is better (`compare`), which they cannot.
     Demo(demo::DemoArgs),
     /// Show the defaults that are in force, and where they come from
     #[command(long_about = config::LONG_ABOUT)]
@@ -246,7 +254,11 @@ mod tests {
     #[test]
     fn every_method_is_a_command() {
         for method in methods() {
-            assert!(command().find_subcommand(method.name()).is_some_and(|sub| sub.get_arguments().any(|a| a.get_id() == "model")));
+            assert!(
+                command()
+                    .find_subcommand(method.name())
+                    .is_some_and(|sub| sub.get_arguments().any(|a| a.get_id() == "model"))
+            );
         }
     }
 }

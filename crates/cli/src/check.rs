@@ -116,16 +116,26 @@ impl<'a> Checker<'a> {
 
     /// The models that the method asks besides; `None` where something is wrong with one.
     fn others(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Vec<Other>> {
-        let named = stage.method.other_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
+        let named =
+            stage.method.other_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
         // An adapter belongs to the model that it is given beside.
         let args = |model: String| ModelArgs { model, adapter: None, ..stage.args.model.clone() };
         // All of them are looked for, so that all problems are told.
-        let all: Vec<Option<Other>> =
-            named.into_iter().map(args).map(|args| self.model(stage, &args, None, problems).map(|files| Other { args, files })).collect();
+        let all: Vec<Option<Other>> = named
+            .into_iter()
+            .map(args)
+            .map(|args| self.model(stage, &args, None, problems).map(|files| Other { args, files }))
+            .collect();
         all.into_iter().collect()
     }
 
-    fn model(&mut self, stage: &'a Stage, args: &ModelArgs, option: Option<&str>, problems: &mut Problems) -> Option<Rc<Files>> {
+    fn model(
+        &mut self,
+        stage: &'a Stage,
+        args: &ModelArgs,
+        option: Option<&str>,
+        problems: &mut Problems,
+    ) -> Option<Rc<Files>> {
         if let Some((_, known)) = self.models.iter().find(|(known, _)| known == args) {
             return known.clone();
         }
@@ -164,19 +174,28 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Whether a stage of a recipe that is resumed needs nothing; an error where its folder holds another run. A model's files are hashed
-    /// for it, which is far quicker than loading the model.
+    /// Whether a stage of a recipe that is resumed needs nothing; an error where its folder holds another run. A
+    /// model's files are hashed for it, which is far quicker than loading the model.
     fn finished(&self, ready: &Ready<'_>, earlier: Option<&Manifest>, model: &Files) -> anyhow::Result<bool> {
         let Ready { stage, data, .. } = ready;
-        let (Some(_), Some(earlier), Some(out), true) = (&stage.origin, earlier, &stage.args.out, stage.args.keep.resume) else {
+        let (Some(_), Some(earlier), Some(out), true) =
+            (&stage.origin, earlier, &stage.args.out, stage.args.keep.resume)
+        else {
             return Ok(false);
         };
         let options = stage.args.model.options.load_options();
         let (description, others) = (describe(&stage.args.model, model)?, ready.other_descriptions()?);
         let params = stage.method.params_in_force(&stage.matches)?;
         let command = stage.method.name();
-        let about =
-            About { command, arguments: &self.plan.arguments, params: &params, data, model: &description, others: &others, options };
+        let about = About {
+            command,
+            arguments: &self.plan.arguments,
+            params: &params,
+            data,
+            model: &description,
+            others: &others,
+            options,
+        };
         if let Some(what) = about.info().difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
@@ -187,7 +206,8 @@ impl<'a> Checker<'a> {
 
 /// Looks for the models that metrics are made with; `None` where one is not there.
 fn for_metrics(stage: &Stage, problems: &mut Problems) -> Option<()> {
-    let named = stage.method.metric_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
+    let named =
+        stage.method.metric_models(&stage.matches).map_err(|error| refuse(problems, stage, None, &error)).ok()?;
     let mut found = Some(());
     for (option, name) in [("encoder", named.encoder), ("seq2seq", named.seq2seq)] {
         if let Some(error) = name.and_then(|name| locate(&name).err()) {
@@ -201,7 +221,8 @@ fn for_metrics(stage: &Stage, problems: &mut Problems) -> Option<()> {
 /// Something is among the problems now.
 struct Refused;
 
-/// A stage of a recipe that says nothing of where its results go: a command line has a folder by its time, a recipe is to give the same each time.
+/// A stage of a recipe that says nothing of where its results go: a command line has a folder by its time, a recipe is
+/// to give the same each time.
 #[derive(Debug, thiserror::Error)]
 #[error("`out` is missing\n\nhint: out = \"runs/{{run}}\" in its table, or in [defaults] for all")]
 struct NoFolder;
@@ -209,7 +230,8 @@ struct NoFolder;
 /// Two stages want one folder.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{folder} {how} the folder of `{other}`\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} stand for their names"
+    "{folder} {how} the folder of `{other}`\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} and \
+     {{method}} stand for their names"
 )]
 struct Shared {
     folder: String,
@@ -229,7 +251,8 @@ fn describe(args: &ModelArgs, files: &Files) -> anyhow::Result<ModelDescription>
 
 /// Runs the method up to its first question.
 fn rehearse(stage: &Stage, samples: &[Sample], model: &dyn LanguageModel, others: &[Other]) -> Result<(), MethodError> {
-    let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
+    let others: Vec<&dyn LanguageModel> =
+        others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
     match stage.method.run(&stage.matches, samples, &mut Run::new(model, &mut Nowhere).with_other_models(&others)) {
         Err(MethodError::Output(reached)) if reached.is::<Rehearsed>() => Ok(()),
         ended => ended.map(drop),

@@ -18,12 +18,12 @@ use crate::terminal::thousands;
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name (org/name) that is in the
-    /// local cache
+    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name
+    /// (org/name) that is in the local cache
     #[arg(long, value_name = "NAME|PATH")]
     pub(crate) model: String,
-    /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers that it changes are held
-    /// as 32-bit floats
+    /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers
+    /// that it changes are held as 32-bit floats
     #[arg(long, value_name = "DIR")]
     pub(crate) adapter: Option<PathBuf>,
     #[command(flatten)]
@@ -37,8 +37,9 @@ pub(crate) struct ModelOptions {
     /// The arithmetic in which quantised weights meet activations; recorded in every result
     #[arg(long, value_enum, default_value_t)]
     pub(crate) precision: PrecisionArg,
-    /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor as those do; scores
-    /// are the same bits from run to run on cpu alone, and every result's signature names the device
+    /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
+    /// as those do; scores are the same bits from run to run on cpu alone, and every result's signature names the
+    /// device
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub(crate) device: DeviceChoice,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
@@ -53,8 +54,8 @@ pub(crate) struct ModelOptions {
     /// Tokens that run through the model at once; results do not depend on it
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TOKEN_BUDGET)]
     pub(crate) token_budget: NonZeroUsize,
-    /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is `too_long`
-    /// [default: half of the memory that is available when the model is loaded]
+    /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is
+    /// `too_long` [default: half of the memory that is available when the model is loaded]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache_budget: Option<u64>,
     /// Where tokens of a text are guessed from before the model says them; results do not depend on it
@@ -63,7 +64,8 @@ pub(crate) struct ModelOptions {
     /// Texts that are written side by side, at most; results do not depend on it
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SIDE_BY_SIDE)]
     pub(crate) side_by_side: NonZeroUsize,
-    /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest that the machine has]
+    /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest
+    /// that the machine has]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub(crate) isa: Option<Isa>,
 }
@@ -77,7 +79,8 @@ pub(crate) enum PrecisionArg {
     Exact,
     /// The fastest that this machine has: tiles or dots. Quicker, and probabilities differ visibly
     Fast,
-    /// Activations are rounded to 8 bits (weights that are floats, and activations with them, to bf16), as llama.cpp does
+    /// Activations are rounded to 8 bits (weights that are floats, and activations with them, to bf16), as llama.cpp
+    /// does
     Dots,
     /// Weights and activations are rounded to bf16, for processors with AMX
     Tiles,
@@ -119,7 +122,10 @@ const DEFAULT_SIDE_BY_SIDE: NonZeroUsize = NonZeroUsize::new(128).expect("not ze
 
 /// An instruction set by its name.
 fn isa(text: &str) -> Result<Isa, String> {
-    Isa::ALL.into_iter().find(|isa| isa.name() == text).ok_or_else(|| format!("expected one of {}", Isa::ALL.map(Isa::name).join(", ")))
+    Isa::ALL
+        .into_iter()
+        .find(|isa| isa.name() == text)
+        .ok_or_else(|| format!("expected one of {}", Isa::ALL.map(Isa::name).join(", ")))
 }
 
 /// A number of bytes: `512MiB`, `2GB`, `1.5GiB`, `1000000`.
@@ -167,8 +173,9 @@ impl ModelArgs {
 
     /// Whether a model that was loaded for `other` can be [run](Model::run_with) for this one.
     pub(crate) fn has_weights_of(&self, other: &Self) -> bool {
-        let weights =
-            |args: &Self| (args.model.clone(), args.adapter.clone(), args.options.precision, args.options.device, args.options.isa);
+        let weights = |args: &Self| {
+            (args.model.clone(), args.adapter.clone(), args.options.precision, args.options.device, args.options.isa)
+        };
         weights(self) == weights(other)
     }
 }
@@ -204,14 +211,16 @@ impl ModelOptions {
         reporter.say(&loaded_text(about, started));
         if let Some(context) = about.context_length.filter(|context| model.token_limit() < *context) {
             reporter.warn(&format!(
-                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model could see {}",
+                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model \
+                 could see {}",
                 thousands(model.token_limit() as u64),
                 thousands(context as u64)
             ));
         }
         if let Some(error) = model.encoder().chat_error() {
             let why = error.to_string();
-            reporter.warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
+            reporter
+                .warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
         }
         Ok(model)
     }

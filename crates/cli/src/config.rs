@@ -25,7 +25,10 @@ impl Config {
     /// Of the environment and, behind it, the file.
     pub(crate) fn load() -> anyhow::Result<Self> {
         let file = Self::file_alone()?;
-        Ok(Self { model: var("PROBITY_MODEL").or(file.model), runs: var("PROBITY_RUNS").map(PathBuf::from).or(file.runs) })
+        Ok(Self {
+            model: var("PROBITY_MODEL").or(file.model),
+            runs: var("PROBITY_RUNS").map(PathBuf::from).or(file.runs),
+        })
     }
 
     fn file_alone() -> anyhow::Result<Self> {
@@ -33,7 +36,11 @@ impl Config {
         let text = std::fs::read_to_string(&path).with_context(|| format!("{} could not be read", path.display()))?;
         toml::from_str(&text).map_err(|error| {
             let why = error.to_string();
-            anyhow::anyhow!("{}: {}\n\nhint: it may say model = \"NAME\" and runs = \"DIR\"", path.display(), why.trim_end())
+            anyhow::anyhow!(
+                "{}: {}\n\nhint: it may say model = \"NAME\" and runs = \"DIR\"",
+                path.display(),
+                why.trim_end()
+            )
         })
     }
 

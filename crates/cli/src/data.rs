@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use probity_data::{
-    DataError, Format, Importer, KEPT, LineError, MapEntry, Mapping, Problems, Sample, Source, Survey, importers, write_samples,
+    DataError, Format, Importer, KEPT, LineError, MapEntry, Mapping, Problems, Sample, Source, Survey, importers,
+    write_samples,
 };
 use probity_runtime::weights::sha256_file;
 use probity_store::write_whole;
@@ -23,10 +24,11 @@ use crate::terminal::{print, table, thousands, visible, visible_line};
 pub(crate) struct ReadArgs {
     /// Which column is which field; once for each. `probity help data` has examples
     ///
-    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE, score.CANDIDATE.ATTRIBUTE,
-    /// preference or preference.VALUE. COLUMN is a column's name, or a path to a place in it: input.text, turns[0], turns[-1] (the last),
-    /// responses[].text. FIELD:=VALUE gives every row that value. Without --map, JSON lines have probity's own form or that of preferences
-    /// (prompt, chosen, rejected), and columns of tables that have the names of fields are these fields.
+    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE,
+    /// score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path to a place in
+    /// it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that value.
+    /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
+    /// of tables that have the names of fields are these fields.
     #[arg(long, value_name = "FIELD=COLUMN", help_heading = "Data and output")]
     map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell
@@ -99,7 +101,8 @@ fn public_set(path: &Path) -> Option<String> {
     let name = importers().iter().find(reads)?.name;
     let path = path.display();
     Some(format!(
-        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes samples of it"
+        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes \
+         samples of it"
     ))
 }
 
@@ -111,11 +114,14 @@ fn hash_of_data(path: &Path) -> Option<String> {
 pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
 
-A file is JSON lines in probity's own form (or one JSON array of the same), or a table: CSV, TSV, Parquet or foreign JSON lines, each but Parquet
+A file is JSON lines in probity's own form (or one JSON array of the same), or a table: CSV, TSV, Parquet or foreign \
+JSON lines, each but Parquet
 also packed by gzip or zstd. Every command that takes samples takes them all; --map says which column is which.
 
-Preferences as they are published for training are read as they are: `chosen` and `rejected`, each a text or a list of messages, with `prompt`
-(or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in every other sample.
+Preferences as they are published for training are read as they are: `chosen` and `rejected`, each a text or a list of \
+messages, with `prompt`
+(or `question`, or `instruction` with `input`) or the messages before the answer. The chosen text stands first in \
+every other sample.
 
 One row is one sample; each candidate column is called by its name, or by one that you give:
   --map id=doc_id --map context=article --map candidate=summary_a \\
@@ -137,16 +143,18 @@ A preference is a candidate's id, its column, a letter (A is the first) or `tie`
   --map preference=label --map preference.0=summary_a \\
   --map preference.1=human --map preference.2=tie
 
-Without an id, samples are called by their row's number. Empty cells are empty texts, or no score, no reference, no preference.";
+Without an id, samples are called by their row's number. Empty cells are empty texts, or no score, no reference, no \
+preference.";
 
 /// Subcommands of `data`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// List everything that is wrong with files of samples, and what they hold
     ///
-    /// Problems are lines or rows that cannot be used; each is told with its field. Warnings are samples that can be read but may not be what
-    /// was meant. The exit code is 2 where there are problems, 0 where there are only warnings. Rows that are gathered by their id are held
-    /// in memory; all other files are read in bounded memory but for the samples' ids.
+    /// Problems are lines or rows that cannot be used; each is told with its field. Warnings are samples that can be
+    /// read but may not be what was meant. The exit code is 2 where there are problems, 0 where there are only
+    /// warnings. Rows that are gathered by their id are held in memory; all other files are read in bounded memory but
+    /// for the samples' ids.
     Check(CheckArgs),
     /// Write samples as probity's JSON lines
     Convert(ConvertArgs),
@@ -289,7 +297,11 @@ impl Checked {
         if total == 0 {
             return;
         }
-        let counts = self.survey.warnings.iter().map(|(kind, number)| format!("{} × {}", thousands(*number as u64), kind.as_str()));
+        let counts = self
+            .survey
+            .warnings
+            .iter()
+            .map(|(kind, number)| format!("{} × {}", thousands(*number as u64), kind.as_str()));
         let _ = writeln!(text, "\n{}: {}", counted(total, "warning"), counts.collect::<Vec<_>>().join("; "));
         for warning in &self.survey.kept {
             let _ = writeln!(text, "  {} {}: {}", self.problems.unit, warning.line, visible_line(&warning.to_string()));

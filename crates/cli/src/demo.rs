@@ -57,19 +57,26 @@ impl DemoArgs {
         let reporter = RefCell::new(Reporter::new(global));
         let model = self.options.load(&self.model, &mut reporter.borrow_mut())?;
         interrupt::catch(global.progress);
-        let demo = Demo { out: &self.out, arguments: &typed(arguments), samples: &samples, model: &model, reporter: &reporter };
+        let demo = Demo {
+            out: &self.out,
+            arguments: &typed(arguments),
+            samples: &samples,
+            model: &model,
+            reporter: &reporter,
+        };
         say(&format!(
-            "1. How likely is each summary, given its source? {} texts with four candidates each. The sample was written for probity: a good \
-             summary, one that leaves things out, one that is partly wrong, and the good one with its words shuffled. \"Gold\" says just that.\n",
+            "1. How likely is each summary, given its source? {} texts with four candidates each. The sample was \
+             written for probity: a good \
+             summary, one that leaves things out, one that is partly wrong, and the good one with its words shuffled. \
+             \"Gold\" says just that.\n",
             samples.len()
         ))?;
         let (likely, folder) = demo.judge("gpt-score", &self.out)?;
         print(&verdict_text(&likely.verdict))?;
         print(&ranking(&samples, &rows(&folder, "scores")?))?;
-        say(
-            "Scores are mean log P per token, best first. No label was needed, and a small model can do it: likelihoods tell fluent text from \
-             shuffled. That a text is likely does not make it true or complete.\n",
-        )?;
+        say("Scores are mean log P per token, best first. No label was needed, and a small model can do it: \
+             likelihoods tell fluent text from \
+             shuffled. That a text is likely does not make it true or complete.\n")?;
         say("2. Which of two summaries is better? The same model is asked, every pair in both orders.\n")?;
         let (asked, _) = demo.judge("compare", &self.out.join(PAIRS))?;
         print(&verdict_text(&asked.verdict))?;
@@ -80,15 +87,21 @@ impl DemoArgs {
 
     /// Why a pairwise question to a tiny model says nothing, in three lines.
     fn about_the_judge(&self, prompt: &Value) -> String {
-        let percent = |share: &Value| share.as_f64().map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let percent =
+            |share: &Value| share.as_f64().map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
         let first = percent(&prompt["before"]["p_a"]);
         let same = percent(&prompt["order_agreement"]);
         let judge = if self.model == DEFAULT_MODEL {
-            "It answers with a place, not with a judgement. For a judge that judges: probity demo --model qwen2.5-coder-1.5b-instruct"
+            "It answers with a place, not with a judgement. For a judge that judges: probity demo --model \
+             qwen2.5-coder-1.5b-instruct"
         } else {
-            "A judge that ignores places has 50 % and 100 %. Five texts show that the machinery works; they measure no judge."
+            "A judge that ignores places has 50 % and 100 %. Five texts show that the machinery works; they measure no \
+             judge."
         };
-        format!("The one shown first wins {first} of the questions, and {same} of the pairs have one winner in both orders.\n{judge}")
+        format!(
+            "The one shown first wins {first} of the questions, and {same} of the pairs have one winner in both \
+             orders.\n{judge}"
+        )
     }
 
     fn where_things_are(&self) -> anyhow::Result<()> {

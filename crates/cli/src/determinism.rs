@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use clap::Args;
 use probity_lm::{
-    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Prompt, Sampling, SamplingLimits, ScoreAnswer, ScoreRequest, ScoreResult,
-    Termination, Usage,
+    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Prompt, Sampling, SamplingLimits, ScoreAnswer, ScoreRequest,
+    ScoreResult, Termination, Usage,
 };
 use probity_runtime::hub::{Located, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
@@ -22,17 +22,22 @@ use crate::terminal::{print, thousands, visible};
 pub(crate) const LONG_ABOUT: &str = "\
 Check that scores have the same bits however they are computed.
 
-Runs a small work list (prompts that share their beginnings, labels of several tokens, continuations, generated texts) with every
-instruction set that this machine has, other numbers of threads, other token budgets, with and without sharing, with hardly any memory for
-keys and values, in another order, in pieces, each request by itself, and again, and compares every score bit for bit with the first run.
-Prints what was compared and the first difference where there is one. The plain instruction set is slow: a large model takes minutes.
+Runs a small work list (prompts that share their beginnings, labels of several tokens, continuations, generated texts) \
+with every
+instruction set that this machine has, other numbers of threads, other token budgets, with and without sharing, with \
+hardly any memory for
+keys and values, in another order, in pieces, each request by itself, and again, and compares every score bit for bit \
+with the first run.
+Prints what was compared and the first difference where there is one. The plain instruction set is slow: a large model \
+takes minutes.
 
 Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 
 /// Options of `verify-determinism`.
 #[derive(Debug, Args)]
 pub(crate) struct DeterminismArgs {
-    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name in the local cache
+    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name in
+    /// the local cache
     #[arg(long, value_name = "NAME|PATH")]
     model: String,
     /// The arithmetic in which quantised weights meet activations
@@ -93,8 +98,11 @@ impl DeterminismArgs {
             print(&row(case.what, &case.setting, &seconds(started), difference.as_deref().unwrap_or("ok")))?;
         }
         let numbers: usize = expected.iter().map(Vec::len).sum();
-        let verdict =
-            if differing == 0 { "all bits are the same".to_owned() } else { format!("{differing} of {} runs differ", cases.len()) };
+        let verdict = if differing == 0 {
+            "all bits are the same".to_owned()
+        } else {
+            format!("{differing} of {} runs differ", cases.len())
+        };
         print(&format!(
             "{} numbers of {} requests in {} precision, {} runs: {verdict}",
             thousands(numbers as u64),
@@ -113,7 +121,10 @@ impl DeterminismArgs {
         let all = scores.len();
         let scores: Vec<ScoreRequest> = scores.into_iter().filter(|request| model.check(request).is_ok()).collect();
         if scores.len() < all {
-            reporter.warn(&format!("{} of {all} requests cannot be asked of this model and are left out", all - scores.len()));
+            reporter.warn(&format!(
+                "{} of {all} requests cannot be asked of this model and are left out",
+                all - scores.len()
+            ));
         }
         Ok(WorkList { scores, texts })
     }
@@ -159,7 +170,8 @@ impl Loaded {
 /// The matrix. Other instruction sets come last: the weights are loaded anew for each.
 fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add = |what, setting: &str, options, order| cases.push(Case { what, setting: setting.to_owned(), options, order });
+    let mut add =
+        |what, setting: &str, options, order| cases.push(Case { what, setting: setting.to_owned(), options, order });
     add("nothing", "run again", defaults, Order::AsGiven);
     add("order", "reversed", defaults, Order::Reversed);
     add("order", "shuffled", defaults, Order::Shuffled);
@@ -188,7 +200,13 @@ fn cases(defaults: LoadOptions, model: &Model, list: &WorkList, usage: Usage) ->
         if isa == Isa::Plain && isa != Isa::best() {
             continue;
         }
-        let options = LoadOptions { threads: Some(2), token_budget: 24, share_prefixes: false, cache_budget: Some(tight), ..options };
+        let options = LoadOptions {
+            threads: Some(2),
+            token_budget: 24,
+            share_prefixes: false,
+            cache_budget: Some(tight),
+            ..options
+        };
         add("all of these", &format!("{}, 2 threads, 24 tokens, no sharing", isa.name()), options, Order::Shuffled);
     }
     cases
@@ -199,12 +217,15 @@ impl WorkList {
     fn least_cache(&self, model: &Model) -> u64 {
         let scores = self.scores.iter().filter_map(|request| {
             let answer = match &request.ask {
-                Ask::Labels(set) => set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1,
+                Ask::Labels(set) => {
+                    set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1
+                }
                 Ask::Continuation(text) => text.len(),
             };
             Some(model.encoder().encode_prompt(&request.prompt).ok()?.len() + answer)
         });
-        let texts = self.texts.iter().filter_map(|r| Some(model.encoder().encode_prompt(&r.prompt).ok()?.len() + r.max_tokens));
+        let texts =
+            self.texts.iter().filter_map(|r| Some(model.encoder().encode_prompt(&r.prompt).ok()?.len() + r.max_tokens));
         let context = model.description().context_length.unwrap_or(usize::MAX);
         model.cache_bytes(scores.chain(texts).filter(|tokens| *tokens <= context).max().unwrap_or(0).max(1))
     }
@@ -225,17 +246,20 @@ impl WorkList {
         let (scores, texts) = (places(self.scores.len()), places(self.texts.len()));
         let chunk = if matches!(order, Order::OneByOne) { 1 } else { usize::MAX };
         for places in scores.chunks(chunk) {
-            usage += model.score(&mut places.iter().map(|place| self.scores[*place].clone()), &mut |index, result| {
-                bits[places[index]] = score_bits(&result);
-                Ok(interrupt::check()?)
-            })?;
+            usage +=
+                model.score(&mut places.iter().map(|place| self.scores[*place].clone()), &mut |index, result| {
+                    bits[places[index]] = score_bits(&result);
+                    Ok(interrupt::check()?)
+                })?;
         }
         for places in texts.chunks(chunk) {
-            usage += model.generate(&mut places.iter().map(|place| self.texts[*place].clone()), &mut |index, result| {
-                let verdict = result.verdict.as_ref().map(score_bits).unwrap_or_default();
-                bits[self.scores.len() + places[index]] = result.token_ids.iter().map(|id| u64::from(*id)).chain(verdict).collect();
-                Ok(interrupt::check()?)
-            })?;
+            usage +=
+                model.generate(&mut places.iter().map(|place| self.texts[*place].clone()), &mut |index, result| {
+                    let verdict = result.verdict.as_ref().map(score_bits).unwrap_or_default();
+                    bits[self.scores.len() + places[index]] =
+                        result.token_ids.iter().map(|id| u64::from(*id)).chain(verdict).collect();
+                    Ok(interrupt::check()?)
+                })?;
         }
         Ok((bits, usage))
     }
@@ -243,10 +267,13 @@ impl WorkList {
     /// The first request whose numbers differ, and where.
     fn first_difference(&self, expected: &[Bits], got: &[Bits]) -> Option<String> {
         let place = expected.iter().zip(got).position(|(a, b)| a != b)?;
-        let id = self.scores.get(place).map(|r| &r.id).or_else(|| self.texts.get(place - self.scores.len()).map(|r| &r.id));
+        let id =
+            self.scores.get(place).map(|r| &r.id).or_else(|| self.texts.get(place - self.scores.len()).map(|r| &r.id));
         let (a, b) = (&expected[place], &got[place]);
         let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
-        let shown = |bits: &Bits| bits.get(at).map_or("none".to_owned(), |bits| format!("{bits:016x} ({})", f64::from_bits(*bits)));
+        let shown = |bits: &Bits| {
+            bits.get(at).map_or("none".to_owned(), |bits| format!("{bits:016x} ({})", f64::from_bits(*bits)))
+        };
         Some(format!("`{}`, number {at}: {} is {}", id.map_or("", String::as_str), shown(a), shown(b)))
     }
 }
@@ -259,7 +286,8 @@ fn mix(place: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Every number of a result. One without an answer differs from any with one, and so do two without for different reasons.
+/// Every number of a result. One without an answer differs from any with one, and so do two without for different
+/// reasons.
 fn score_bits(result: &ScoreResult) -> Bits {
     let mut bits: Bits = result.outcome.name().bytes().map(u64::from).collect();
     bits.push(result.prompt_tokens as u64);
@@ -295,11 +323,19 @@ fn built_in_scores() -> Vec<ScoreRequest> {
             for (j, b) in candidates.iter().enumerate().filter(|(j, _)| *j != i && (c == 0 || i + 1 == *j)) {
                 let prompt = Prompt::Text(format!("{context}A: {a}\nB: {b}\nBetter:"));
                 let labels = if j % 2 == 0 { plain.clone() } else { long.clone() };
-                requests.push(ScoreRequest { id: format!("context {c}, {i} and {j}"), prompt, ask: Ask::Labels(labels) });
+                requests.push(ScoreRequest {
+                    id: format!("context {c}, {i} and {j}"),
+                    prompt,
+                    ask: Ask::Labels(labels),
+                });
             }
             if c == 0 {
                 let prompt = Prompt::Text(format!("{context}Summary:"));
-                requests.push(ScoreRequest { id: format!("context {c}, {i} itself"), prompt, ask: Ask::Continuation(format!(" {a}")) });
+                requests.push(ScoreRequest {
+                    id: format!("context {c}, {i} itself"),
+                    prompt,
+                    ask: Ask::Continuation(format!(" {a}")),
+                });
             }
         }
     }
@@ -310,8 +346,11 @@ fn built_in_texts() -> Vec<GenerateRequest> {
     let prompts = ["The ferry did not run until", "The ferry did not", "Bees"];
     let request = |(index, text): (usize, &&str)| {
         let greedy = GenerateRequest::greedy(format!("text {index}"), Prompt::Text((*text).to_owned()), 16 + index);
-        let sampling =
-            if index == 2 { Sampling::Random { temperature: 0.8, limits: SamplingLimits::default(), seed: 7 } } else { Sampling::Greedy };
+        let sampling = if index == 2 {
+            Sampling::Random { temperature: 0.8, limits: SamplingLimits::default(), seed: 7 }
+        } else {
+            Sampling::Greedy
+        };
         GenerateRequest { sampling, ..greedy }
     };
     prompts.iter().enumerate().map(request).collect()
@@ -324,7 +363,8 @@ mod tests {
     #[test]
     fn a_changed_bit_is_found_and_named() {
         let list = WorkList { scores: built_in_scores(), texts: built_in_texts() };
-        let bits: Vec<Bits> = (0..list.scores.len() + list.texts.len()).map(|k| vec![k as u64, 1.5f64.to_bits()]).collect();
+        let bits: Vec<Bits> =
+            (0..list.scores.len() + list.texts.len()).map(|k| vec![k as u64, 1.5f64.to_bits()]).collect();
         assert_eq!(list.first_difference(&bits, &bits), None);
         let mut other = bits.clone();
         other[1][1] ^= 1;

@@ -13,9 +13,11 @@ use crate::show::open_answers;
 use crate::terminal::{print, table, thousands, visible};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Compare two runs: what was set differently, and every question that both asked and whose answers differ, the largest differences first.
+Compare two runs: what was set differently, and every question that both asked and whose answers differ, the largest \
+differences first.
 
-Questions are matched by their ids. Of two label probabilities the difference is the largest over the labels, of two texts' log-probabilities
+Questions are matched by their ids. Of two label probabilities the difference is the largest over the labels, of two \
+texts' log-probabilities
 their difference per token; generated texts differ or do not. Exits with 1 where an answer differs in a bit.";
 
 /// Options of `diff`.
@@ -57,7 +59,8 @@ impl DiffArgs {
         let (first, answers) = open_answers(&self.first)?;
         let (second, _) = open_answers(&self.second)?;
         let mut tally = Tally::default();
-        let overlap = answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top.max(1)))?;
+        let overlap = answers
+            .differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top.max(1)))?;
         let counts = format!(
             "{} questions in both runs, {} in the first alone, {} in the second alone",
             thousands(overlap.both as u64),
@@ -87,7 +90,8 @@ impl DiffArgs {
 /// What the manifests say differently.
 fn settings(first: &Manifest, second: &Manifest) -> String {
     let differences = first.info.differences(&second.info);
-    let rows: Vec<Vec<String>> = differences.into_iter().map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
+    let rows: Vec<Vec<String>> =
+        differences.into_iter().map(|d| vec![d.setting, shown(&d.here), shown(&d.there)]).collect();
     if rows.is_empty() {
         return "both runs have the same settings".to_owned();
     }
@@ -125,7 +129,9 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
         (Some(ScoreAnswer::Labels(a)), Some(ScoreAnswer::Labels(b))) if a.labels.len() == b.labels.len() => {
             a.labels.iter().zip(&b.labels).map(|(a, b)| (a.prob - b.prob).abs()).fold(0.0, f64::max)
         }
-        (Some(ScoreAnswer::Continuation(a)), Some(ScoreAnswer::Continuation(b))) if a.token_ids.len() == b.token_ids.len() => {
+        (Some(ScoreAnswer::Continuation(a)), Some(ScoreAnswer::Continuation(b)))
+            if a.token_ids.len() == b.token_ids.len() =>
+        {
             (a.logprob - b.logprob).abs() / a.token_ids.len().max(1) as f64
         }
         _ => f64::INFINITY,
@@ -135,9 +141,12 @@ fn distance(first: &ScoreResult, second: &ScoreResult) -> f64 {
 fn said(answer: &AnyAnswer) -> String {
     match answer {
         AnyAnswer::Score(result) => match &result.answer {
-            Some(ScoreAnswer::Labels(labels)) => {
-                labels.labels.iter().map(|label| format!("{} {:.6}", label.name, label.prob)).collect::<Vec<_>>().join("  ")
-            }
+            Some(ScoreAnswer::Labels(labels)) => labels
+                .labels
+                .iter()
+                .map(|label| format!("{} {:.6}", label.name, label.prob))
+                .collect::<Vec<_>>()
+                .join("  "),
             Some(ScoreAnswer::Continuation(answer)) => format!("log P {:.6}", answer.logprob),
             None => result.outcome.name().to_owned(),
         },
@@ -162,10 +171,16 @@ impl Tally {
     }
 
     fn text(&self, both: usize, differ: usize, top: usize) -> String {
-        let mut lines =
-            vec![format!("{} answers differ; mean difference over all {:.6}", thousands(differ as u64), self.sum / both as f64)];
+        let mut lines = vec![format!(
+            "{} answers differ; mean difference over all {:.6}",
+            thousands(differ as u64),
+            self.sum / both as f64
+        )];
         if self.turned > 0 {
-            lines.push(format!("{} verdicts are others: another label is the most probable", thousands(self.turned as u64)));
+            lines.push(format!(
+                "{} verdicts are others: another label is the most probable",
+                thousands(self.turned as u64)
+            ));
         }
         for ((first, second), count) in &self.outcomes {
             lines.push(format!("{} were {first} and are {second}", thousands(*count as u64)));
@@ -174,7 +189,8 @@ impl Tally {
         let row = |gap: &Gap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
         let rows: Vec<Vec<String>> = self.top.iter().take(top).map(row).collect();
         if !rows.is_empty() {
-            lines.push(format!("\n{}", table(&["question", "difference", "first", "second"].map(str::to_owned), &rows)));
+            lines
+                .push(format!("\n{}", table(&["question", "difference", "first", "second"].map(str::to_owned), &rows)));
         }
         visible(&lines.join("\n"))
     }
@@ -185,7 +201,10 @@ mod tests {
     use super::*;
 
     fn gap_of(size: f64) -> (Gap, [&'static str; 2]) {
-        (Gap { request: size.to_string(), size, first: String::new(), second: String::new(), turned: size > 0.5 }, ["scored", "low_mass"])
+        (
+            Gap { request: size.to_string(), size, first: String::new(), second: String::new(), turned: size > 0.5 },
+            ["scored", "low_mass"],
+        )
     }
 
     #[test]

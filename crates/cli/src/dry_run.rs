@@ -28,16 +28,28 @@ impl Output for Nowhere {
 }
 
 /// Plans a stage's run and prints what it would cost. Questions to other models are counted as if this one were asked.
-pub(crate) fn method(ready: &Ready<'_>, samples: &[Sample], model: &Model, reporter: &mut Reporter) -> anyhow::Result<()> {
+pub(crate) fn method(
+    ready: &Ready<'_>,
+    samples: &[Sample],
+    model: &Model,
+    reporter: &mut Reporter,
+) -> anyhow::Result<()> {
     let planner = Planner::new(model);
     let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
     let Stage { method, matches, .. } = ready.stage;
     let for_metrics = ready.metric_models(reporter)?;
-    method.run(matches, samples, &mut Run::new(&planner, &mut Nowhere).with_other_models(&others).with_metric_models(for_metrics))?;
+    method.run(
+        matches,
+        samples,
+        &mut Run::new(&planner, &mut Nowhere).with_other_models(&others).with_metric_models(for_metrics),
+    )?;
     show(model, &planner.into_plan(), reporter)?;
     if !ready.others.is_empty() {
         let name = &model.description().name;
-        print(&format!("the questions to {} more are counted as if {name} were asked", thousands(ready.others.len() as u64)))?;
+        print(&format!(
+            "the questions to {} more are counted as if {name} were asked",
+            thousands(ready.others.len() as u64)
+        ))?;
     }
     Ok(())
 }
@@ -54,12 +66,21 @@ pub(crate) fn show(model: &Model, plan: &Plan, reporter: &Reporter) -> anyhow::R
         ("tokens", format!("{} if each question were computed from scratch", thousands(plan.usage.tokens_unshared))),
         ("computed", format!("{} with shared beginnings computed once", thousands(plan.usage.tokens_computed))),
         ("weights", size(model.weight_bytes())),
-        ("cache", format!("{} of keys and values at most, of {} allowed", size(plan.usage.peak_cache_bytes), size(budget))),
-        ("memory", format!("{} for both; activations come on top", size(model.weight_bytes() + plan.usage.peak_cache_bytes))),
+        (
+            "cache",
+            format!("{} of keys and values at most, of {} allowed", size(plan.usage.peak_cache_bytes), size(budget)),
+        ),
+        (
+            "memory",
+            format!("{} for both; activations come on top", size(model.weight_bytes() + plan.usage.peak_cache_bytes)),
+        ),
         ("time", format!("about {}", seconds_text(estimate.seconds))),
     ];
     if plan.generated > 0 {
-        lines.insert(4, ("generated", format!("{} of these tokens at most, if no text ends early", thousands(plan.generated))));
+        lines.insert(
+            4,
+            ("generated", format!("{} of these tokens at most, if no text ends early", thousands(plan.generated))),
+        );
     }
     for (name, value) in lines {
         print(&format!("{name:<10} {value}"))?;
@@ -75,7 +96,10 @@ pub(crate) fn show(model: &Model, plan: &Plan, reporter: &Reporter) -> anyhow::R
     }
     print(&rests)?;
     if plan.lists > 1 || plan.has_verdicts {
-        print("what is asked later depends on earlier answers, which a dry run does not have: it may come to more or to less")?;
+        print(
+            "what is asked later depends on earlier answers, which a dry run does not have: it may come to more or to \
+             less",
+        )?;
     }
     reporter.say(&format!("nothing was asked and nothing was written; the model would run with {}", in_force(options)));
     Ok(())

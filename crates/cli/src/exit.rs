@@ -61,7 +61,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(ERROR) } else { ExitCode::SUCCESS }
 }
 
-/// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters are made visible.
+/// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
+/// are made visible.
 pub(crate) fn message(error: &(dyn Error + 'static)) -> String {
     let mut said = String::new();
     let mut hints: Vec<String> = Vec::new();
@@ -122,7 +123,10 @@ mod tests {
     #[test]
     fn causes_are_told_once_and_hints_come_last() {
         let said = message(&Top(Outer { source: Inner }));
-        assert_eq!(said, "error: the run stopped\n  because cannot read x: it is not there\n\nhint: try y\nhint: look for it");
+        assert_eq!(
+            said,
+            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: try y\nhint: look for it"
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use probity_data::{LineError, Record};
 use probity_lm::{
-    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Message, Outcome, Requests, Sampling, SamplingLimits, Sink, Usage,
+    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Message, Outcome, Requests, Sampling,
+    SamplingLimits, Sink, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -32,11 +33,13 @@ and at most one of
   choice        [\"yes\", \"no\"]: the text is one of these
   regex         a regular expression that matches the whole text
 
-Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; and where there is a text, text, tokens (its
+Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; and where there is a \
+text, text, tokens (its
 ids) and finish (end_of_turn, stop or length). A text that ends at
 its limit (length) may be only a part of what schema, choice or regex ask for.
 
-Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is then 2.";
+Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is \
+then 2.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Example:
@@ -79,7 +82,8 @@ impl Record for GenerateLine {
     fn check(&self) -> Vec<LineError> {
         let (prompt, messages, tokens) = (self.prompt.as_ref(), self.messages.as_ref(), self.tokens.as_ref());
         let mut wrong = check_prompt(prompt, messages, tokens, self.answer_prefix.as_ref());
-        let constraints = [("schema", self.schema.is_some()), ("choice", self.choice.is_some()), ("regex", self.regex.is_some())];
+        let constraints =
+            [("schema", self.schema.is_some()), ("choice", self.choice.is_some()), ("regex", self.regex.is_some())];
         wrong.extend(at_most_one(&constraints));
         let mut must = |field: &str, holds: bool, what: &str| {
             if !holds {
@@ -101,7 +105,11 @@ impl Record for GenerateLine {
         ];
         for (field, given) in draws {
             // A temperature of 0 says that they are meant to mean nothing.
-            must(field, !given || self.temperature.is_some(), "goes with a `temperature` above 0, without which nothing is drawn");
+            must(
+                field,
+                !given || self.temperature.is_some(),
+                "goes with a `temperature` above 0, without which nothing is drawn",
+            );
         }
         wrong
     }
@@ -175,11 +183,19 @@ impl Line for GenerateLine {
             0 => "none drafted".to_owned(),
             drafted => {
                 let share = 100.0 * drafts_accepted as f64 / drafted as f64;
-                format!("{} of {} drafted tokens accepted ({share:.0} %)", thousands(drafts_accepted), thousands(drafted))
+                format!(
+                    "{} of {} drafted tokens accepted ({share:.0} %)",
+                    thousands(drafts_accepted),
+                    thousands(drafted)
+                )
             }
         };
         let rate = tokens_generated as f64 / seconds;
-        Some(format!("{} tokens generated in {}: {rate:.1} tokens/s; {drafts}", thousands(tokens_generated), seconds_text(seconds)))
+        Some(format!(
+            "{} tokens generated in {}: {rate:.1} tokens/s; {drafts}",
+            thousands(tokens_generated),
+            seconds_text(seconds)
+        ))
     }
 }
 
@@ -246,9 +262,17 @@ mod tests {
 
     #[test]
     fn an_answer_has_its_text_and_an_outcome_without_one_its_reason() {
-        let text = GenerateResult { text: "to be".into(), token_ids: vec![5, 6], finish: Some(Finish::Length), ..nothing(Outcome::Scored) };
+        let text = GenerateResult {
+            text: "to be".into(),
+            token_ids: vec![5, 6],
+            finish: Some(Finish::Length),
+            ..nothing(Outcome::Scored)
+        };
         let line = answer::<GenerateLine>("1", &text, Precision::Exact);
-        assert_eq!((&line["text"], &line["tokens"], &line["finish"]), (&json!("to be"), &json!([5, 6]), &json!("length")));
+        assert_eq!(
+            (&line["text"], &line["tokens"], &line["finish"]),
+            (&json!("to be"), &json!([5, 6]), &json!("length"))
+        );
         let too_long = nothing(Outcome::TooLong { tokens_needed: 9, limit: 4 });
         assert_eq!(
             Value::Object(answer::<GenerateLine>("x", &too_long, Precision::Fast)),
@@ -260,7 +284,10 @@ mod tests {
     fn the_cost_of_texts_is_told_with_the_share_of_drafts_that_were_right() {
         let usage = Usage { tokens_generated: 1000, tokens_drafted: 400, drafts_accepted: 300, ..Usage::default() };
         let told = GenerateLine::epilogue(&usage, 4.0).expect("texts were generated");
-        assert!(told.contains("250.0 tokens/s") && told.contains("300 of 400 drafted tokens accepted (75 %)"), "{told}");
+        assert!(
+            told.contains("250.0 tokens/s") && told.contains("300 of 400 drafted tokens accepted (75 %)"),
+            "{told}"
+        );
         assert_eq!(GenerateLine::epilogue(&Usage::default(), 1.0), None);
     }
 }

@@ -8,13 +8,40 @@ use probity_runtime::hub::known_models;
 
 /// Headings with the options below them; options that are in none stay where they are.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Prompt", &["template", "noun", "adjective", "criteria", "rubric", "format", "answer_prefix", "label_words", "prompt_words"]),
+    (
+        "Prompt",
+        &[
+            "template",
+            "noun",
+            "adjective",
+            "criteria",
+            "rubric",
+            "format",
+            "answer_prefix",
+            "label_words",
+            "prompt_words",
+        ],
+    ),
     (
         "Answers",
-        &["decide", "temperature", "max_tokens", "samples", "cycles", "steps", "steps_template", "steps_tokens", "revision_tokens", "seed"],
+        &[
+            "decide",
+            "temperature",
+            "max_tokens",
+            "samples",
+            "cycles",
+            "steps",
+            "steps_template",
+            "steps_tokens",
+            "revision_tokens",
+            "seed",
+        ],
     ),
     ("Reviser", &["aspect", "diversify", "good_draft", "reviser_template", "use_truncated", "export_sets"]),
-    ("Computing (results do not depend on it)", &["threads", "no_sharing", "token_budget", "cache_budget", "draft", "side_by_side", "isa"]),
+    (
+        "Computing (results do not depend on it)",
+        &["threads", "no_sharing", "token_budget", "cache_budget", "draft", "side_by_side", "isa"],
+    ),
 ];
 
 /// What few people change: shown by `--help` alone.
@@ -60,7 +87,8 @@ pub(crate) fn grouped(command: Command) -> Command {
         .mut_args(|argument| {
             let id = argument.get_id().as_str().to_owned();
             let group = GROUPS.iter().find(|(_, ids)| ids.contains(&id.as_str()));
-            let hidden = RARE.contains(&id.as_str()) || group.is_some_and(|(heading, _)| heading.starts_with("Computing"));
+            let hidden =
+                RARE.contains(&id.as_str()) || group.is_some_and(|(heading, _)| heading.starts_with("Computing"));
             let argument = match group {
                 Some((heading, _)) => argument.help_heading(*heading),
                 None => argument,
@@ -77,7 +105,12 @@ struct Suggested(Vec<&'static str>);
 impl TypedValueParser for Suggested {
     type Value = String;
 
-    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &std::ffi::OsStr) -> Result<String, clap::Error> {
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
         StringValueParser::new().parse_ref(command, argument, value)
     }
 
@@ -97,7 +130,8 @@ pub(crate) fn completing(command: Command) -> Command {
             _ => None,
         }
     };
-    let is_text = |argument: &Arg| argument.get_value_parser().type_id() == clap::builder::ValueParser::string().type_id();
+    let is_text =
+        |argument: &Arg| argument.get_value_parser().type_id() == clap::builder::ValueParser::string().type_id();
     command.mut_args(|argument| match of(argument.get_id().as_str()).filter(|_| is_text(&argument)) {
         Some(values) => argument.value_parser(Suggested(values)).hide_possible_values(true),
         None => argument,

@@ -24,7 +24,8 @@ pub(crate) struct ImportArgs {
 /// The importers, for the help.
 pub(crate) fn after_help() -> String {
     let width = importers().iter().map(|importer| importer.name.len()).max().unwrap_or(0);
-    let lines: Vec<String> = importers().iter().map(|importer| format!("  {:width$}  {}", importer.name, importer.summary)).collect();
+    let lines: Vec<String> =
+        importers().iter().map(|importer| format!("  {:width$}  {}", importer.name, importer.summary)).collect();
     format!("Data sets:\n{}", lines.join("\n"))
 }
 

@@ -89,13 +89,18 @@ fn inspect_gguf(path: &Path) -> anyhow::Result<Inspection> {
 
 fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
     let files = SafetensorsFiles::open(folder)?;
-    let tensors = files.tensors().into_iter().map(|(name, shape, type_name, bytes)| Tensor { name, shape, type_name, bytes });
+    let tensors =
+        files.tensors().into_iter().map(|(name, shape, type_name, bytes)| Tensor { name, shape, type_name, bytes });
     let tokenizer = match json_file(&folder.join("tokenizer.json"))? {
         Some(tokenizer) => {
             let kind = tokenizer["model"]["type"].as_str().unwrap_or("of unknown kind").to_owned();
             // A map of pieces, or a list of them with their scores.
             let vocabulary = &tokenizer["model"]["vocab"];
-            let words = vocabulary.as_object().map(serde_json::Map::len).or_else(|| vocabulary.as_array().map(Vec::len)).unwrap_or(0);
+            let words = vocabulary
+                .as_object()
+                .map(serde_json::Map::len)
+                .or_else(|| vocabulary.as_array().map(Vec::len))
+                .unwrap_or(0);
             format!("{kind}, {} tokens, from tokenizer.json", thousands(words as u64))
         }
         None => "none (no tokenizer.json)".to_owned(),
@@ -117,7 +122,9 @@ fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
 
 fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
     match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not JSON", path.display())),
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not JSON", path.display()))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -142,7 +149,13 @@ impl Inspection {
         }
         if let Some(adapter) = adapter {
             let (rank, scale) = adapter.rank_and_scale();
-            line("adapter", format!("of rank {rank} times {scale}, changes {} tensors, which are then F32", adapter.changed().count()));
+            line(
+                "adapter",
+                format!(
+                    "of rank {rank} times {scale}, changes {} tensors, which are then F32",
+                    adapter.changed().count()
+                ),
+            );
             adapter.files().iter().for_each(|path| line("file", path.display().to_string()));
         }
         line("architecture", self.architecture());
@@ -156,7 +169,10 @@ impl Inspection {
         line("tokenizer", self.tokenizer.clone());
         line("memory", self.memory(runs.is_ok()));
         let without_hint = |why: &str| why.split("\n\n").next().unwrap_or_default().to_owned();
-        line("can be asked", runs.as_ref().map_or_else(|why| format!("no: {}", without_hint(why)), |_| "yes".to_owned()));
+        line(
+            "can be asked",
+            runs.as_ref().map_or_else(|why| format!("no: {}", without_hint(why)), |_| "yes".to_owned()),
+        );
         let template = match (&self.chat_template, runs) {
             (None, _) => "none: prompts are plain text".to_owned(),
             (Some(_), Ok(Some(wrong))) => format!("broken, see below; prompts are plain text: {}", without_hint(wrong)),
@@ -183,12 +199,15 @@ impl Inspection {
         let per_thousand = || {
             let heads = number("num_attention_heads")?;
             let head_dim = number("head_dim").or_else(|| number("hidden_size")?.checked_div(heads))?;
-            let factors = [1000, 2 * 4, number("num_hidden_layers")?, number("num_key_value_heads").unwrap_or(heads), head_dim];
+            let factors =
+                [1000, 2 * 4, number("num_hidden_layers")?, number("num_key_value_heads").unwrap_or(heads), head_dim];
             factors.into_iter().try_fold(1, u64::checked_mul)
         };
         let weights = format!("{} of weights", size(weights as u64));
         match per_thousand() {
-            Some(bytes) if has_cache => format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes)),
+            Some(bytes) if has_cache => {
+                format!("{weights}; {} of keys and values per 1,000 tokens of context", size(bytes))
+            }
             _ => weights,
         }
     }
@@ -208,7 +227,9 @@ impl Inspection {
             *count += 1;
             *bytes += tensor.bytes;
         }
-        let row = |(name, (count, bytes)): (&&str, &(usize, usize))| vec![(*name).to_owned(), count.to_string(), size(*bytes as u64)];
+        let row = |(name, (count, bytes)): (&&str, &(usize, usize))| {
+            vec![(*name).to_owned(), count.to_string(), size(*bytes as u64)]
+        };
         table(&["type", "tensors", "size"].map(str::to_owned), &types.iter().map(row).collect::<Vec<_>>())
     }
 }

@@ -1,4 +1,5 @@
-//! Ctrl-C, and the signals by which systems end a program: the first ends the run at the next finished result, the second at once.
+//! Ctrl-C, and the signals by which systems end a program: the first ends the run at the next finished result, the
+//! second at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,9 +15,11 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Catches Ctrl-C, SIGTERM and SIGHUP from here on. Where that cannot be had, Ctrl-C ends the process as it always does: finished rows are in the files anyway.
+/// Catches Ctrl-C, SIGTERM and SIGHUP from here on. Where that cannot be had, Ctrl-C ends the process as it always
+/// does: finished rows are in the files anyway.
 ///
-/// What the process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a background job of a script.
+/// What the process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a background job of a
+/// script.
 pub(crate) fn catch(progress: ProgressArg) {
     #[cfg(unix)]
     let ignored = ignored();
@@ -51,9 +54,11 @@ pub(crate) fn survive_file_limits() {
 fn ignored() -> Vec<libc::c_int> {
     let is_ignored = |signal: &libc::c_int| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: with no new action the call only writes the old one to the place that it is given, and says whether it did.
+        // SAFETY: with no new action the call only writes the old one to the place that it is given, and says whether
+        // it did.
         unsafe {
-            libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0 && action.assume_init().sa_sigaction == libc::SIG_IGN
+            libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) == 0
+                && action.assume_init().sa_sigaction == libc::SIG_IGN
         }
     };
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(is_ignored).collect()

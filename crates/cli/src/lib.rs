@@ -1,7 +1,8 @@
 //! The probity command line: arguments, progress, files and exit codes around the library crates.
 //!
-//! Standard output carries data, standard error everything else. Exit codes: 0 done, 1 done but something was left unscored and
-//! `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early ends the program with 0.
+//! Standard output carries data, standard error everything else. Exit codes: 0 done, 1 done but something was left
+//! unscored and `--strict` was given, 2 an error, 130 interrupted. A reader that closes the pipe early ends the program
+//! with 0.
 
 mod args;
 mod check;
@@ -55,13 +56,14 @@ pub fn main() -> ExitCode {
     run(&std::env::args_os().collect::<Vec<_>>())
 }
 
-/// Makes the pool that metrics and checks of weights run on. Where the system has no threads for it, the process does their work itself; made at its
-/// first use, the pool would end the process.
+/// Makes the pool that metrics and checks of weights run on. Where the system has no threads for it, the process does
+/// their work itself; made at its first use, the pool would end the process.
 fn make_pool() {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A pool that could not be made is never tried again, so whether there are threads is tried before.
-    let tried =
-        std::thread::scope(|scope| (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop)));
+    let tried = std::thread::scope(|scope| {
+        (0..processors).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, || ()).map(drop))
+    });
     let pool = rayon::ThreadPoolBuilder::new();
     let pool = if tried.is_ok() { pool } else { pool.num_threads(1).use_current_thread() };
     // An error here is one at its first use.

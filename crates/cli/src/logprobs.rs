@@ -5,8 +5,8 @@ use std::path::Path;
 
 use probity_data::{DataError, LineError, Record, read_strict};
 use probity_lm::{
-    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Termination,
-    Usage,
+    Ask, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Requests, ScoreAnswer, ScoreRequest, ScoreResult,
+    Sink, Termination, Usage,
 };
 use probity_runtime::Model;
 use serde::Deserialize;
@@ -28,13 +28,18 @@ and
   continuation  a text whose tokens' log-probabilities are wanted
 and, where wanted,
   answer_prefix with messages: what the answer begins with, such as \"Answer:\"
-  termination   with labels: \"open\" (the answer starts with the label; the default) or \"end_of_turn\" (the answer is the label)
+  termination   with labels: \"open\" (the answer starts with the label; the default) or \"end_of_turn\" (the answer \
+  is the label)
 
-Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; for labels `labels` with the log-probability
-under the full vocabulary (logprob) and the probability among the labels (prob) of each, and their mass under the full vocabulary; for a
-continuation logprob, token_logprobs, tokens, token_ids and is_greedy. Logarithms are natural. A log-probability of minus infinity is null.
+Each answer is a JSON line, in the order of the input: id, outcome, precision and prompt_tokens; for labels `labels` \
+with the log-probability
+under the full vocabulary (logprob) and the probability among the labels (prob) of each, and their mass under the full \
+vocabulary; for a
+continuation logprob, token_logprobs, tokens, token_ids and is_greedy. Logarithms are natural. A log-probability of \
+minus infinity is null.
 
-Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is then 2.";
+Lines that cannot be used are told on standard error with file and line, the others are answered, and the exit code is \
+then 2.";
 
 /// An input line.
 #[derive(Debug, Deserialize)]
@@ -81,7 +86,8 @@ impl<'de> Deserialize<'de> for Labels {
 
 impl Record for RequestLine {
     const KIND: &'static str = "request";
-    const EXAMPLE: &'static str = r#"{"id": "1", "prompt": "Is water wet? Answer:", "labels": {"yes": [" yes"], "no": [" no"]}}"#;
+    const EXAMPLE: &'static str =
+        r#"{"id": "1", "prompt": "Is water wet? Answer:", "labels": {"yes": [" yes"], "no": [" no"]}}"#;
 
     fn id(&self) -> &str {
         &self.id
@@ -145,7 +151,9 @@ impl Line for RequestLine {
         let mut fields = Map::new();
         match &result.answer {
             Some(ScoreAnswer::Labels(answer)) => {
-                let label = |label: &probity_lm::LabelScore| (label.name.clone(), json!({"logprob": label.logprob, "prob": label.prob}));
+                let label = |label: &probity_lm::LabelScore| {
+                    (label.name.clone(), json!({"logprob": label.logprob, "prob": label.prob}))
+                };
                 fields.insert("labels".into(), Value::Object(answer.labels.iter().map(label).collect()));
                 fields.insert("mass".into(), answer.mass.into());
             }
@@ -186,15 +194,25 @@ mod tests {
 
     #[test]
     fn alternatives_are_exclusive_and_one_is_needed() {
-        assert!(problem(r#"{"id":"1","prompt":"x","tokens":[1],"continuation":"y"}"#).contains("field `tokens`: only one of"));
+        assert!(
+            problem(r#"{"id":"1","prompt":"x","tokens":[1],"continuation":"y"}"#)
+                .contains("field `tokens`: only one of")
+        );
         assert!(problem(r#"{"id":"1","prompt":"x"}"#).contains("one of `labels`, `continuation` is needed"));
-        assert!(problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed"));
+        assert!(
+            problem(r#"{"id":"1","labels":{"A":["A"]}}"#).contains("one of `prompt`, `messages`, `tokens` is needed")
+        );
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["A"]},"continuation":"y"}"#).contains("only one of"));
         assert!(problem(r#"{"id":"1","prompt":"x","continuation":""}"#).contains("field `continuation`: empty"));
-        assert!(problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("nearest known name is `continuation`"));
+        assert!(
+            problem(r#"{"id":"1","prompt":"x","continuaton":"y"}"#).contains("nearest known name is `continuation`")
+        );
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":["a"],"A":["b"]}}"#).contains("given twice"));
         assert!(problem(r#"{"id":"1","prompt":"x","labels":{"A":[]}}"#).contains("has no variants"));
-        assert!(problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#).contains("goes with `messages` only"));
+        assert!(
+            problem(r#"{"id":"1","prompt":"x","answer_prefix":"A","continuation":"y"}"#)
+                .contains("goes with `messages` only")
+        );
     }
 
     fn answered(text: &str) -> (Vec<Value>, Tally) {
@@ -243,14 +261,22 @@ mod tests {
             self.0.description()
         }
 
-        fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+        fn score(
+            &self,
+            requests: &mut Requests<'_, ScoreRequest>,
+            sink: &mut Sink<'_, ScoreResult>,
+        ) -> Result<Usage, LmError> {
             for (index, request) in requests.enumerate() {
                 self.0.score(&mut std::iter::once(request), &mut |_, result| sink(index, result))?;
             }
             Ok(Usage::default())
         }
 
-        fn generate(&self, _: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+        fn generate(
+            &self,
+            _: &mut Requests<'_, GenerateRequest>,
+            _: &mut Sink<'_, GenerateResult>,
+        ) -> Result<Usage, LmError> {
             panic!("nothing is generated")
         }
     }
@@ -277,7 +303,11 @@ mod tests {
 
     #[test]
     fn an_outcome_without_an_answer_keeps_its_reason() {
-        let result = ScoreResult { outcome: probity_lm::Outcome::TooLong { tokens_needed: 9, limit: 4 }, prompt_tokens: 9, answer: None };
+        let result = ScoreResult {
+            outcome: probity_lm::Outcome::TooLong { tokens_needed: 9, limit: 4 },
+            prompt_tokens: 9,
+            answer: None,
+        };
         assert_eq!(
             Value::Object(answer::<RequestLine>("x", &result, Precision::Fast)),
             json!({"id":"x","outcome":"too_long","tokens_needed":9,"limit":4,"precision":"fast","prompt_tokens":9})

@@ -32,13 +32,18 @@ use metrics::Metrics;
 pub(crate) const LONG_ABOUT: &str = "\
 Hold scores against gold: correlations, accuracy of pairs, tests between metrics
 
-Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the columns item, candidate and either
-metric and score or one column for each metric. Gold comes from samples (their candidates' scores and preferences) or from another such table.
+Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
+columns item, candidate and either
+metric and score or one column for each metric. Gold comes from samples (their candidates' scores and preferences) or \
+from another such table.
 Both are matched by item and candidate.
 
-For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems (candidate ids) and over all scores,
-with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best taken for equal. What cannot be
-computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of the largest) are equal: in ranks,
+For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
+(candidate ids) and over all scores,
+with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best \
+taken for equal. What cannot be
+computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of \
+the largest) are equal: in ranks,
 correlations and accuracy alike.";
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -48,7 +53,8 @@ Examples:
   probity meta --scores compare-run --json
   probity meta --scores bleu-run --scores judge-run --gold data.jsonl --out meta-run
 
-p-values: of the mean over contexts by Student's t over contexts; between systems and over all scores as scipy's defaults. Over all scores they take
+p-values: of the mean over contexts by Student's t over contexts; between systems and over all scores as scipy's \
+defaults. Over all scores they take
 scores of one context for independent. Intervals leave out whole contexts by turns, tests of differences swap them.";
 
 /// Options of `meta`.
@@ -58,7 +64,8 @@ pub(crate) struct MetaArgs {
     /// Scores: a run's folder, or a table (JSON lines, CSV, TSV or Parquet); once for each
     #[arg(long, value_name = "FILE|DIR", required = true)]
     scores: Vec<PathBuf>,
-    /// Gold: samples, or a table of scores (whatever has a column `item`). Without it, the samples that the first run kept
+    /// Gold: samples, or a table of scores (whatever has a column `item`). Without it, the samples that the first run
+    /// kept
     #[arg(long, value_name = "FILE")]
     gold: Option<PathBuf>,
     #[command(flatten)]
@@ -141,8 +148,8 @@ impl MetaArgs {
     /// What was given, or the samples of the first run that kept any.
     fn gold_path(&self) -> anyhow::Result<PathBuf> {
         let kept = || self.scores.iter().map(|path| path.join(SAMPLES)).find(|path| path.is_file());
-        let missing =
-            "there is no gold to compare with\n\nhint: give the samples with the people's scores, or a table of them: --gold FILE";
+        let missing = "there is no gold to compare with\n\nhint: give the samples with the people's scores, or a table \
+                       of them: --gold FILE";
         self.gold.clone().or_else(kept).ok_or_else(|| anyhow::anyhow!(missing))
     }
 
@@ -182,7 +189,10 @@ fn summary_of(metrics: &Metrics, evaluation: &Evaluation, resampling: &Resamplin
 fn signature_line(metrics: &Metrics, resampling: &Resampling) -> String {
     let Resampling { rounds, confidence, seed } = resampling;
     let version = env!("CARGO_PKG_VERSION");
-    format!("meta|version:{version}|metrics:{}|rounds:{rounds}|confidence:{confidence}|seed:{seed}", metrics.names().join(","))
+    format!(
+        "meta|version:{version}|metrics:{}|rounds:{rounds}|confidence:{confidence}|seed:{seed}",
+        metrics.names().join(",")
+    )
 }
 
 fn write(mut folder: RunFolder, summary: &Value) -> anyhow::Result<()> {

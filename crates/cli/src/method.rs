@@ -33,7 +33,8 @@ pub(crate) struct RunArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out: runs/METHOD-DATE-TIME
+    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
+    /// runs/METHOD-DATE-TIME
     #[arg(long, value_name = "DIR", help_heading = "Data and output")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
@@ -46,7 +47,8 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data and output")]
 pub(crate) struct AskArgs {
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
+    /// memory and time
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Exit with 1 where a sample could not be scored
@@ -102,13 +104,23 @@ pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
 }
 
 /// A command line as a plan of one stage, run.
-pub(crate) fn run(method: &'static dyn DynMethod, matches: &ArgMatches, arguments: &[OsString]) -> anyhow::Result<Done> {
+pub(crate) fn run(
+    method: &'static dyn DynMethod,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> anyhow::Result<Done> {
     let mut stage = Stage::new(method, matches.clone(), None)?;
     if !stage.args.ask.dry_run {
         let config = Config::load()?;
         stage.args.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
-    let plan = Plan { stages: vec![stage], report: None, found: Problems::default(), recipe: None, arguments: typed(arguments) };
+    let plan = Plan {
+        stages: vec![stage],
+        report: None,
+        found: Problems::default(),
+        recipe: None,
+        arguments: typed(arguments),
+    };
     plan.run(Global::from_arg_matches(matches)?)
 }
 
@@ -200,7 +212,8 @@ pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::
         Err(error) => {
             let text = error.to_string();
             let why = text.split("\n\nhint: ").next().unwrap_or_default();
-            // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
+            // The error that ended the run is what the user must see, not that it could not be noted (on a full disk,
+            // say).
             let _ = if was_interrupted(&error) { folder.interrupt() } else { folder.fail(why) };
             Err(error)
         }
@@ -236,7 +249,9 @@ pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
     let mut text = String::new();
     for one in verdict {
         let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
-        for line in [format!("{about}{}", one.says), format!("{}: {}", one.trust.to_string().to_uppercase(), one.because)] {
+        for line in
+            [format!("{about}{}", one.says), format!("{}: {}", one.trust.to_string().to_uppercase(), one.because)]
+        {
             text.push_str(&wrapped(&visible_line(&line), 2));
             text.push('\n');
         }

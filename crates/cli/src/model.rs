@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use probity_runtime::hub::{
-    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed, nearest_model,
+    self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed,
+    nearest_model,
 };
 use probity_runtime::machine_memory;
 use serde_json::json;
@@ -22,19 +23,19 @@ pub(crate) enum ModelCommand {
     List(ListArgs),
     /// Fetch a known model or any model of the hub, check its hashes and put it in place
     ///
-    /// A model of the hub is named as ORG/NAME, or ORG/NAME:FILE where it has several GGUF files; FILE is one of them or its quantisation, such as
-    /// `Q4_K_M`. Only what is needed to run it is fetched. It comes to the Hugging Face cache at the commit that its branch points to now, is run by
-    /// the same name, and manifests state that commit.
+    /// A model of the hub is named as ORG/NAME, or ORG/NAME:FILE where it has several GGUF files; FILE is one of them
+    /// or its quantisation, such as `Q4_K_M`. Only what is needed to run it is fetched. It comes to the Hugging Face
+    /// cache at the commit that its branch points to now, is run by the same name, and manifests state that commit.
     ///
-    /// An interrupted fetch goes on where it stopped when it is run again, and a file appears under its name only when its hash is right. The
-    /// path of what was fetched goes to standard output.
+    /// An interrupted fetch goes on where it stopped when it is run again, and a file appears under its name only when
+    /// its hash is right. The path of what was fetched goes to standard output.
     Get(GetArgs),
     /// Show what a model is made of: files, architecture, tensors, context, chat template, memory
     Inspect(inspect::InspectArgs),
     /// Hash the files of a known model again and compare, or hash any file
     ///
-    /// The SHA-256 of each file goes to standard output. A file that is given by its path is looked up among the files of the known models;
-    /// that it is none of them is no error.
+    /// The SHA-256 of each file goes to standard output. A file that is given by its path is looked up among the files
+    /// of the known models; that it is none of them is no error.
     Verify(VerifyArgs),
 }
 
@@ -86,11 +87,14 @@ impl ModelCommand {
             Self::List(args) => list(&args)?,
             Self::Get(args) => {
                 for name in &args.names {
-                    let of_hub = HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
+                    let of_hub =
+                        HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
                     let path = match of_hub {
                         Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
-                            anyhow::bail!("`{name}` has one revision\n\nhint: --revision is for models of the hub, ORG/NAME")
+                            anyhow::bail!(
+                                "`{name}` has one revision\n\nhint: --revision is for models of the hub, ORG/NAME"
+                            )
                         }
                         None => get(known(name)?, args.source, global)?,
                     };
@@ -112,7 +116,10 @@ pub(crate) fn known(name: &str) -> anyhow::Result<&'static KnownModel> {
     let nearest = nearest_model(name);
     let suggestion = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     let names = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
-    anyhow::bail!("`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity model list")
+    anyhow::bail!(
+        "`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity \
+         model list"
+    )
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<()> {
@@ -190,7 +197,8 @@ fn listing(model: &KnownModel, here: Option<&Path>) -> String {
 }
 
 fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
-    let files: Vec<_> = model.files.iter().map(|file| json!({"path": file.path, "bytes": file.bytes, "sha256": file.sha256})).collect();
+    let files: Vec<_> =
+        model.files.iter().map(|file| json!({"path": file.path, "bytes": file.bytes, "sha256": file.sha256})).collect();
     json!({
         "name": model.name,
         "about": model.about,
@@ -232,13 +240,15 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyh
 fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyhow::Result<PathBuf> {
     use hub::fetch::Fetcher;
     let shown = name.to_string();
-    let name = name.clone().at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
+    let name =
+        name.clone().at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
     let mut reporter = Reporter::new(global);
     let places = Places::from_env()?;
     let fetcher = Fetcher::from_env(places.clone());
     let plan = fetcher.plan_from_hub(&name)?;
     let licence = plan.licence.as_deref().unwrap_or("no licence stated");
-    let files = plan.files.iter().map(|file| format!("{} ({})", file.path, size(file.bytes))).collect::<Vec<_>>().join(", ");
+    let files =
+        plan.files.iter().map(|file| format!("{} ({})", file.path, size(file.bytes))).collect::<Vec<_>>().join(", ");
     reporter.say(&format!("{shown} at {}: {files}; {licence}", plan.commit));
     let needed = memory_needed(plan.weight_bytes());
     if machine_memory().is_some_and(|memory| memory < needed) {
@@ -255,7 +265,8 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyho
 #[cfg(not(feature = "hub"))]
 fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> anyhow::Result<PathBuf> {
     anyhow::bail!(
-        "this build of probity has no network code and cannot fetch `{name}`\n\nhint: fetch it elsewhere and give its path, or build with the \
+        "this build of probity has no network code and cannot fetch `{name}`\n\nhint: fetch it elsewhere and give its \
+         path, or build with the \
          default features"
     )
 }
@@ -269,7 +280,8 @@ pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result
     }
     let files = model.files.iter().map(|file| file.path).collect::<Vec<_>>().join(", ");
     anyhow::bail!(
-        "this build of probity has no network code and cannot fetch `{}`\n\nhint: put {files} into {} yourself, or build with the default \
+        "this build of probity has no network code and cannot fetch `{}`\n\nhint: put {files} into {} yourself, or \
+         build with the default \
          features",
         model.name,
         places.folder(model).display()
@@ -289,7 +301,8 @@ fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
         }
     }
     if names.is_empty() {
-        let here: Vec<&KnownModel> = known_models().iter().filter(|model| locate_in(&places, model.name).is_ok()).collect();
+        let here: Vec<&KnownModel> =
+            known_models().iter().filter(|model| locate_in(&places, model.name).is_ok()).collect();
         if here.is_empty() {
             anyhow::bail!("no known model is on this machine\n\nhint: probity model get {}", known_models()[0].name);
         }
@@ -315,13 +328,17 @@ fn verify_file(path: &Path, reporter: &mut Reporter) -> anyhow::Result<()> {
     let shown = path.display();
     let found = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
     if found.is_dir() {
-        anyhow::bail!("{shown} is a folder\n\nhint: give the files in it, such as {}", path.join("*.safetensors").display());
+        anyhow::bail!(
+            "{shown} is a folder\n\nhint: give the files in it, such as {}",
+            path.join("*.safetensors").display()
+        );
     }
     hub::Progress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
     let sha256 = hub::hash_file(path, reporter).with_context(|| format!("cannot read {shown}"))?;
     reporter.finish();
     print(&format!("{sha256}  {shown}"))?;
-    let owners: Vec<String> = hub::known_files(&sha256).map(|(model, file)| format!("{} of {}", file.path, model.name)).collect();
+    let owners: Vec<String> =
+        hub::known_files(&sha256).map(|(model, file)| format!("{} of {}", file.path, model.name)).collect();
     reporter.say(&match owners.as_slice() {
         [] => format!("{shown}: not a file of a known model; compare the hash with the publisher's"),
         owners => format!("{shown}: {}", owners.join(", ")),

@@ -29,7 +29,9 @@ impl<P: Options> clap::Args for Typed<P> {
 
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let told = |error: probity_options::OptionError| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n"));
+        let told = |error: probity_options::OptionError| {
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n"))
+        };
         read(&given(matches, &specs::<P>())).map(Self).map_err(told)
     }
 
@@ -68,7 +70,8 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> Given {
 fn argument(spec: &OptionSpec) -> Arg {
     let argument = Arg::new(spec.field.clone()).long(spec.name()).required(spec.is_required);
     let argument = help(argument, &spec.help);
-    let conflicts = spec.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let conflicts =
+        spec.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let argument = argument.conflicts_with_all(conflicts.map(str::to_owned).collect::<Vec<_>>());
     if spec.kind == Kind::Flag {
         return argument.action(ArgAction::SetTrue);
@@ -113,7 +116,9 @@ fn defaults(spec: &OptionSpec) -> Vec<String> {
         Value::Null => None,
         Value::String(text) if text.is_empty() => None,
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |n| n.to_string())),
+        Value::Number(number) => {
+            Some(number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |n| n.to_string()))
+        }
         other => Some(other.to_string()),
     };
     match &spec.default {

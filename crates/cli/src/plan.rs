@@ -1,4 +1,5 @@
-//! What is to be run: a method, data, a model and a folder, once for a command line and once for each stage of a recipe.
+//! What is to be run: a method, data, a model and a folder, once for a command line and once for each stage of a
+//! recipe.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,11 @@ pub(crate) struct Origin {
 
 impl Stage {
     /// A stage of options that clap has read.
-    pub(crate) fn new(method: &'static dyn DynMethod, matches: ArgMatches, origin: Option<Origin>) -> Result<Self, clap::Error> {
+    pub(crate) fn new(
+        method: &'static dyn DynMethod,
+        matches: ArgMatches,
+        origin: Option<Origin>,
+    ) -> Result<Self, clap::Error> {
         let args = RunArgs::from_arg_matches(&matches)?;
         Ok(Self { method, matches, args, origin })
     }
@@ -140,7 +145,8 @@ impl Plan {
     pub(crate) fn check(&self) -> anyhow::Result<Vec<Ready<'_>>> {
         let mut problems = self.found.clone();
         let mut checker = Checker::new(self);
-        let ready: Vec<Ready<'_>> = self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
+        let ready: Vec<Ready<'_>> =
+            self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
         problems.into_result(self.recipe.as_deref())?;
         if let Some(report) = &self.report {
             report.spare_other_files()?;
@@ -148,7 +154,8 @@ impl Plan {
         Ok(ready)
     }
 
-    /// Checks all stages, then runs them, those of one model one after another. A stage of a recipe that fails does not stop the others.
+    /// Checks all stages, then runs them, those of one model one after another. A stage of a recipe that fails does not
+    /// stop the others.
     pub(crate) fn run(&self, global: Global) -> anyhow::Result<Done> {
         let reporter = &RefCell::new(Reporter::new(global));
         let mut ready = self.check()?;
@@ -161,7 +168,11 @@ impl Plan {
             let end = match self.run_stage(&ready, &shelf, reporter) {
                 Err(error) if self.recipe.is_some() && !was_interrupted(&error) && !error.chain().any(closed_pipe) => {
                     let told = message(error.as_ref());
-                    reporter.borrow().error(&format!("error: run `{}`: {}", stage.name(), told.strip_prefix("error: ").unwrap_or(&told)));
+                    reporter.borrow().error(&format!(
+                        "error: run `{}`: {}",
+                        stage.name(),
+                        told.strip_prefix("error: ").unwrap_or(&told)
+                    ));
                     Ended::Failed
                 }
                 end => end.inspect_err(|error| {
@@ -227,13 +238,25 @@ impl Plan {
         let params = method.params_in_force(matches)?;
         let others = ready.other_descriptions()?;
         let command = method.name();
-        let about = About { command, arguments: &self.arguments, params: &params, data, model: &description, others: &others, options };
+        let about = About {
+            command,
+            arguments: &self.arguments,
+            params: &params,
+            data,
+            model: &description,
+            others: &others,
+            options,
+        };
         let info = RunInfo { recipe: ready.stage.mark(), ..about.info() };
         let out = args.out.as_ref().expect("a run that is no dry one has a folder");
         let mut folder = RunFolder::create(out, args.keep.existing(), info)?;
         let model = Shelved::new(shelf, args.model.clone(), description);
-        let others: Vec<Shelved<'_>> =
-            ready.others.iter().zip(others).map(|(other, about)| Shelved::new(shelf, other.args.clone(), about)).collect();
+        let others: Vec<Shelved<'_>> = ready
+            .others
+            .iter()
+            .zip(others)
+            .map(|(other, about)| Shelved::new(shelf, other.args.clone(), about))
+            .collect();
         let mut judge = || {
             let own = if args.keep.no_store { None } else { Some(folder.answers()?) };
             let shared = shared_answers(args.keep.cache.as_deref())?;
@@ -287,9 +310,13 @@ pub(crate) fn tell_damaged(damaged: &[String], reporter: &Reporter) {
     let named: Vec<&str> = damaged.iter().take(NAMED).map(String::as_str).collect();
     let more = damaged.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let what =
-        if damaged.len() == 1 { "1 kept answer was".to_owned() } else { format!("{} kept answers were", thousands(damaged.len() as u64)) };
-    reporter.warn(&format!("{what} damaged and asked again: {}{more}; look whether the disk is failing", named.join(", ")));
+    let what = if damaged.len() == 1 {
+        "1 kept answer was".to_owned()
+    } else {
+        format!("{} kept answers were", thousands(damaged.len() as u64))
+    };
+    reporter
+        .warn(&format!("{what} damaged and asked again: {}{more}; look whether the disk is failing", named.join(", ")));
 }
 
 /// Puts stages of one model together, in the order in which each model comes first.

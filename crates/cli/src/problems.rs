@@ -49,8 +49,15 @@ impl Problems {
         self.push(Some(line), what.into());
     }
 
-    /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a recipe.
-    pub(crate) fn of(&mut self, lines: Option<&Lines>, stage: &str, option: Option<&str>, error: &(dyn std::error::Error + 'static)) {
+    /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
+    /// recipe.
+    pub(crate) fn of(
+        &mut self,
+        lines: Option<&Lines>,
+        stage: &str,
+        option: Option<&str>,
+        error: &(dyn std::error::Error + 'static),
+    ) {
         let told = message(error);
         let what = told.strip_prefix("error: ").unwrap_or(&told);
         let Some(lines) = lines else { return self.anywhere(what) };
@@ -81,7 +88,9 @@ impl Problems {
         match self.list.as_slice() {
             [] => Ok(()),
             [Problem { line: None, what }] => Err(anyhow::anyhow!("{what}")),
-            [Problem { line: Some(line), what }] => Err(anyhow::anyhow!("line {line}{}: {what}", place.replace(" in ", " of "))),
+            [Problem { line: Some(line), what }] => {
+                Err(anyhow::anyhow!("line {line}{}: {what}", place.replace(" in ", " of ")))
+            }
             several => {
                 let mut told = BTreeSet::new();
                 let lines: Vec<String> = several.iter().map(|problem| problem.told(&mut told)).collect();

@@ -1,4 +1,5 @@
-//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs; with `--quiet` only these.
+//! Progress on standard error: a bar on a terminal, now and then a line elsewhere, lines of JSON for other programs;
+//! with `--quiet` only these.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,7 +128,13 @@ struct Tokens {
 
 impl Tokens {
     fn new(progress: &Arc<Progress>) -> Self {
-        Self { progress: progress.clone(), computed: progress.computed(), seen: progress.seen(), found: 0, since: Instant::now() }
+        Self {
+            progress: progress.clone(),
+            computed: progress.computed(),
+            seen: progress.seen(),
+            found: 0,
+            since: Instant::now(),
+        }
     }
 
     /// Tokens per second, and the seconds that are left of `total` questions; `None` before anything was computed.
@@ -202,7 +209,8 @@ impl Reporter {
         }
     }
 
-    /// An answer ended so: what leaves a question open is counted beside the progress, and many answers of low mass are told once.
+    /// An answer ended so: what leaves a question open is counted beside the progress, and many answers of low mass are
+    /// told once.
     pub(crate) fn outcome(&mut self, name: &str) {
         let Some(step) = &mut self.step else { return };
         if matches!(name, "scored" | "tie") {
@@ -216,7 +224,8 @@ impl Reporter {
         if !step.warned && low >= ENOUGH && low * 2 > step.done {
             step.warned = true;
             self.warn(
-                "more than half of the answers so far have little mass on their labels: the model would say something else; look at what it \
+                "more than half of the answers so far have little mass on their labels: the model would say something \
+                 else; look at what it \
                  sees with `probity show`, or try other label words or another --format",
             );
         }
@@ -374,7 +383,11 @@ impl Step {
         if self.noted.is_empty() {
             return self.what.clone();
         }
-        format!("{} ({})", self.what, self.noted.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", "))
+        format!(
+            "{} ({})",
+            self.what,
+            self.noted.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+        )
     }
 
     /// The same for programs; what is not known is null.
@@ -409,7 +422,9 @@ impl Step {
         let time = match (self.total, by_tokens) {
             (Some(total), Some((_, left))) if self.done < total => left_text(left),
             // Of questions only the model's tokens tell: answers that were there come at once.
-            (Some(total), None) if self.done < total && self.done > self.here_before && self.unit != Unit::Questions => {
+            (Some(total), None)
+                if self.done < total && self.done > self.here_before && self.unit != Unit::Questions =>
+            {
                 left_text((total - self.done) as f64 / rate)
             }
             _ => seconds_text(seconds),

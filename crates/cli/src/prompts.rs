@@ -18,10 +18,13 @@ use crate::terminal::print;
 pub(crate) const LONG_ABOUT: &str = "\
 List, show and export the prompts that ship with probity
 
-A prompt is a Jinja template. Its slots are settings (noun, attribute …), which come from the command line, or data (context, candidates …), \
-which come from the samples. Each has the name of its method and its own: judge/pairwise. The hash is in the signature of every score.
+A prompt is a Jinja template. Its slots are settings (noun, attribute …), which come from the command line, or data \
+(context, candidates …), \
+which come from the samples. Each has the name of its method and its own: judge/pairwise. The hash is in the signature \
+of every score.
 
-To make one your own, export it, change the copy, and give its path in the place of the name: --template my/judge/pairwise.j2. Lines of data that \
+To make one your own, export it, change the copy, and give its path in the place of the name: --template \
+my/judge/pairwise.j2. Lines of data that \
 read like lines of a prompt are quoted whichever prompt it is.";
 
 #[derive(Debug, Subcommand)]
@@ -129,19 +132,28 @@ fn of_method(method: Option<&str>) -> anyhow::Result<Vec<Shipped>> {
     if of_method.is_empty() {
         let mut names: Vec<&str> = all().iter().map(|shipped| shipped.method).collect();
         names.dedup();
-        return Err(unknown("method with prompts", method, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()));
+        return Err(unknown(
+            "method with prompts",
+            method,
+            &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
+        ));
     }
     Ok(of_method)
 }
 
 /// The prompt of that name; without its method where no other has the name.
 fn known(name: &str) -> anyhow::Result<Shipped> {
-    let mut named: Vec<Shipped> = all().into_iter().filter(|shipped| shipped.id() == name || shipped.prompt.name() == name).collect();
+    let mut named: Vec<Shipped> =
+        all().into_iter().filter(|shipped| shipped.id() == name || shipped.prompt.name() == name).collect();
     match (named.pop(), named.is_empty()) {
         (Some(shipped), true) => Ok(shipped),
         (Some(last), false) => {
             let ids: Vec<String> = named.iter().chain([&last]).map(Shipped::id).collect();
-            anyhow::bail!("several methods have a prompt `{name}`: {}\n\nhint: probity prompts show {}", ids.join(", "), ids[0])
+            anyhow::bail!(
+                "several methods have a prompt `{name}`: {}\n\nhint: probity prompts show {}",
+                ids.join(", "),
+                ids[0]
+            )
         }
         (None, _) => Err(unknown("prompt", name, &all().iter().map(Shipped::id).collect::<Vec<_>>())),
     }
@@ -150,7 +162,10 @@ fn known(name: &str) -> anyhow::Result<Shipped> {
 fn unknown(what: &str, name: &str, known: &[String]) -> anyhow::Error {
     let nearest = probity_lm::nearest(name, known.iter().map(String::as_str));
     let suggestion = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    anyhow::anyhow!("`{name}` is no {what}{suggestion}\n  there are: {}\n\nhint: probity prompts list", known.join(", "))
+    anyhow::anyhow!(
+        "`{name}` is no {what}{suggestion}\n  there are: {}\n\nhint: probity prompts list",
+        known.join(", ")
+    )
 }
 
 impl ExportArgs {
@@ -160,12 +175,17 @@ impl ExportArgs {
             .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
             .collect();
         // Nothing is written where something is in the way.
-        let in_the_way = files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
+        let in_the_way =
+            files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
         if let Some(path) = in_the_way {
-            anyhow::bail!("{} is there already\n\nhint: choose another folder, or replace what is there with --overwrite", path.display());
+            anyhow::bail!(
+                "{} is there already\n\nhint: choose another folder, or replace what is there with --overwrite",
+                path.display()
+            );
         }
         for (path, shipped) in &files {
-            write(path, shipped.prompt.source(), self.overwrite).with_context(|| format!("cannot write {}", path.display()))?;
+            write(path, shipped.prompt.source(), self.overwrite)
+                .with_context(|| format!("cannot write {}", path.display()))?;
             print(&path.display().to_string())?;
         }
         let reporter = Reporter::new(global);
@@ -178,6 +198,10 @@ fn write(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().ok_or(ErrorKind::InvalidInput)?)?;
     let mut options = OpenOptions::new();
     options.write(true);
-    let mut file = if overwrite { options.create(true).truncate(true).open(path)? } else { options.create_new(true).open(path)? };
+    let mut file = if overwrite {
+        options.create(true).truncate(true).open(path)?
+    } else {
+        options.create_new(true).open(path)?
+    };
     file.write_all(text.as_bytes())
 }

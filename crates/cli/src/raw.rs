@@ -1,4 +1,5 @@
-//! The raw interfaces to a model: a file's requests, line by line, and each answer as a line in the order of the requests.
+//! The raw interfaces to a model: a file's requests, line by line, and each answer as a line in the order of the
+//! requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -80,7 +81,8 @@ pub(crate) struct RawArgs {
     /// Take answers that are kept in this folder, and keep new ones there too: what was interrupted is not asked again
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of memory and time
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
+    /// memory and time
     #[arg(long)]
     dry_run: bool,
     /// Write a JSON description of the model, the arguments and the cost here
@@ -145,7 +147,8 @@ impl RawArgs {
     /// Asks what the file's lines say.
     pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let reporter = Reporter::new(global);
-        let mut reporter = if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
+        let mut reporter =
+            if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
         let mut records = Records::<L>::open(&self.input, self.limit)?;
         if self.dry_run {
             return self.dry_run(records, &mut reporter);
@@ -157,7 +160,8 @@ impl RawArgs {
         // What cannot be written is told before a model is loaded.
         let shared = shared_answers(self.cache.as_deref())?;
         if let Some(path) = &self.manifest {
-            let begun = json!({"probity": env!("CARGO_PKG_VERSION"), "arguments_given": typed(arguments), "answered": null});
+            let begun =
+                json!({"probity": env!("CARGO_PKG_VERSION"), "arguments_given": typed(arguments), "answered": null});
             write_whole(path, |writer| writeln!(writer, "{begun:#}").context("cannot write the manifest"))?;
         }
         let model = self.model.load(&mut reporter)?;
@@ -189,7 +193,8 @@ impl RawArgs {
     fn dry_run<L: Line>(&self, mut records: Records<'_, L>, reporter: &mut Reporter) -> anyhow::Result<Done> {
         let model = self.model.load(reporter)?;
         let planner = Planner::new(&model);
-        let mut requests = records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
+        let mut requests =
+            records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
         dry_run::show(&model, &planner.into_plan(), reporter)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
@@ -215,7 +220,8 @@ pub(crate) struct Tally {
     pub(crate) refused: Vec<(usize, LineError)>,
 }
 
-/// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model holds of it.
+/// Asks a model and writes each answer as soon as those before it are there. What is held of a file is what the model
+/// holds of it.
 pub(crate) struct Answers<'a> {
     table: TableWriter,
     precision: Precision,
@@ -235,7 +241,8 @@ impl<'a> Answers<'a> {
         Self { table, precision, reporter, tally, read: 0, at_end: false, asked, next_asked: 0 }
     }
 
-    /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end the list for it.
+    /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end
+    /// the list for it.
     pub(crate) fn ask<L: Line>(
         self,
         model: &dyn LanguageModel,

@@ -18,8 +18,10 @@ use crate::terminal::{print, size, table, visible};
 pub(crate) const LONG_ABOUT: &str = "\
 Make a report of runs: one HTML file, tables, plots
 
-The HTML file is complete in itself: figures, tables and samples, which can be searched, filtered and opened to their prompts and probabilities.
-It asks the network for nothing and can be sent or archived. With several runs it has them side by side and tests their differences over the
+The HTML file is complete in itself: figures, tables and samples, which can be searched, filtered and opened to their \
+prompts and probabilities.
+It asks the network for nothing and can be sent or archived. With several runs it has them side by side and tests \
+their differences over the
 samples that they share. Without any output the tables are printed.";
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -48,7 +50,8 @@ pub(crate) struct ReportOptions {
     /// Write each table into this folder as comma-separated values
     #[arg(long, value_name = "DIR", help_heading = "Outputs")]
     csv: Option<PathBuf>,
-    /// Write all tables here as JSON; figures are unrounded, tables of the method itself as they are printed (summary.json has them unrounded)
+    /// Write all tables here as JSON; figures are unrounded, tables of the method itself as they are printed
+    /// (summary.json has them unrounded)
     #[arg(long, value_name = "FILE", help_heading = "Outputs")]
     json: Option<PathBuf>,
     /// Write all tables here as Markdown
@@ -108,12 +111,14 @@ impl ReportOptions {
         Ok(())
     }
 
-    /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run has written.
+    /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run
+    /// has written.
     pub(crate) fn spare_other_files(&self) -> anyhow::Result<()> {
         for path in [&self.html, &self.json, &self.markdown, &self.latex].into_iter().flatten() {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().unwrap_or_default();
-            let of_a_run = Manifest::read(folder).is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
+            let of_a_run = Manifest::read(folder)
+                .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
             anyhow::ensure!(!of_a_run, "{} is a file of a run\n\nhint: give another name", path.display());
         }
         let Some(path) = self.html.as_ref().filter(|path| path.is_file()) else { return Ok(()) };
@@ -122,7 +127,11 @@ impl ReportOptions {
             .and_then(|file| file.take(64).read_to_end(&mut start))
             .with_context(|| format!("{} could not be read", path.display()))?;
         let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
-        anyhow::ensure!(is_page, "{} is there already and is no page\n\nhint: give another name, such as report.html", path.display());
+        anyhow::ensure!(
+            is_page,
+            "{} is there already and is no page\n\nhint: give another name, such as report.html",
+            path.display()
+        );
         Ok(())
     }
 
@@ -137,7 +146,8 @@ impl ReportOptions {
             }
         }
         let joined = |form: fn(&Table) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
-        let write = |path: &Path, text: &str| write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?));
+        let write =
+            |path: &Path, text: &str| write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?));
         if let Some(path) = &self.json {
             let tables: Vec<&Table> = report.tables().collect();
             write(path, &(serde_json::to_string_pretty(&tables)? + "\n"))?;
@@ -159,7 +169,8 @@ fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> anyhow:
 }
 
 fn print_table(shown: &Table) -> anyhow::Result<()> {
-    let rows: Vec<Vec<String>> = shown.rows.iter().map(|row| row.iter().map(probity_report::Cell::shown).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        shown.rows.iter().map(|row| row.iter().map(probity_report::Cell::shown).collect()).collect();
     print(&visible(&shown.title))?;
     if !shown.columns.is_empty() {
         print(&table(&shown.columns, &rows))?;

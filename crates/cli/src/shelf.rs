@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
+    Sink, Usage,
 };
 use probity_runtime::Model;
 
@@ -28,7 +29,8 @@ impl<'r> Shelf<'r> {
         Self { reporter, loaded: RefCell::default() }
     }
 
-    /// Does something with the model of these arguments, which is loaded unless it is the one that is here; the other is let go first.
+    /// Does something with the model of these arguments, which is loaded unless it is the one that is here; the other
+    /// is let go first.
     pub(crate) fn with<T>(&self, args: &ModelArgs, work: impl FnOnce(&Model) -> T) -> anyhow::Result<T> {
         let mut loaded = self.loaded.borrow_mut();
         if loaded.as_ref().is_none_or(|loaded| !loaded.args.has_weights_of(args)) {
@@ -82,11 +84,19 @@ impl LanguageModel for Shelved<'_> {
         &self.description
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         self.ask(requests, sink, |model, requests, sink| model.score(requests, sink))
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         self.ask(requests, sink, |model, requests, sink| model.generate(requests, sink))
     }
 }

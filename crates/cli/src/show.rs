@@ -8,7 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use probity_data::{Sample, Source};
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, nearest,
+    Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest,
+    ScoreResult, nearest,
 };
 use probity_runtime::encoder::Encoder;
 use probity_runtime::hub::{LocateError, Located, locate};
@@ -20,11 +21,15 @@ use crate::exit::Done;
 use crate::terminal::{print, table, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the answer token by token.
+Print a sample of a run: its texts, each question that was put about it, the prompt as the model saw it, and the \
+answer token by token.
 
-Without an id, the samples are listed. With a sample's id, its texts and its questions follow, and the first of these whole; with a question's id,
-that question: the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that was asked about. The prompt
-is laid out by the model's own template, so the model must be on this machine, though it is not loaded; where it is not, the messages are shown.
+Without an id, the samples are listed. With a sample's id, its texts and its questions follow, and the first of these \
+whole; with a question's id,
+that question: the prompt as the model saw it, special tokens between ⟦ and ⟧, and the probability of every token that \
+was asked about. The prompt
+is laid out by the model's own template, so the model must be on this machine, though it is not loaded; where it is \
+not, the messages are shown.
 
 --recompute loads the model, asks again, and says whether the answer has the same bits.
 
@@ -55,7 +60,9 @@ pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
     let path = run.join(ANSWERS);
     if !path.exists() {
         let hint = match (manifest.info.command.as_str(), manifest.info.model.is_null()) {
-            (command, true) => format!("`{command}` asks no model, so there are no questions; probity report shows its figures"),
+            (command, true) => {
+                format!("`{command}` asks no model, so there are no questions; probity report shows its figures")
+            }
             _ => "it was run with --no-store or by an older version; run it again with --overwrite".to_owned(),
         };
         anyhow::bail!("{} holds no answers\n\nhint: {hint}", run.display());
@@ -88,7 +95,10 @@ impl ShowArgs {
         let open = || -> anyhow::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
             let found = fingerprint(&checkpoint.files)?;
-            anyhow::ensure!(manifest.info.model["fingerprint"] == found.as_str(), "`{name}` is another model now than that of the run");
+            anyhow::ensure!(
+                manifest.info.model["fingerprint"] == found.as_str(),
+                "`{name}` is another model now than that of the run"
+            );
             Ok(checkpoint)
         };
         let prompt = match open() {
@@ -96,7 +106,11 @@ impl ShowArgs {
             Err(error) => {
                 let why = error.to_string();
                 let why = why.split("\n\n").next().unwrap_or_default();
-                format!("{}\n\n(messages as they were given: {}; --model says where the model is)", messages(&asked.prompt), visible(why))
+                format!(
+                    "{}\n\n(messages as they were given: {}; --model says where the model is)",
+                    messages(&asked.prompt),
+                    visible(why)
+                )
             }
         };
         let outcome = json_line(asked.answer.outcome())?;
@@ -141,7 +155,10 @@ fn samples(run: &Path) -> anyhow::Result<Vec<Sample>> {
 fn unknown(id: &str, samples: &[Sample], run: &Path) -> anyhow::Error {
     let near = nearest(id, samples.iter().map(|sample| sample.id.as_str()));
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    anyhow::anyhow!("no sample and no question is called `{id}`{near}\n\nhint: probity show {} lists the samples", run.display())
+    anyhow::anyhow!(
+        "no sample and no question is called `{id}`{near}\n\nhint: probity show {} lists the samples",
+        run.display()
+    )
 }
 
 /// Every sample with its questions and how they ended, in the order of the run.
@@ -158,8 +175,11 @@ fn list(answers: &Answers, samples: &[Sample]) -> anyhow::Result<Done> {
             *outcomes.entry(outcome.to_owned()).or_default() += 1;
         }
     })?;
-    let outcomes = |counts: BTreeMap<String, usize>| counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(id, n, counts)| vec![id, n.to_string(), outcomes(counts)]).collect();
+    let outcomes = |counts: BTreeMap<String, usize>| {
+        counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
+    };
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(id, n, counts)| vec![id, n.to_string(), outcomes(counts)]).collect();
     print(&table(&["sample", "questions", "outcomes"].map(str::to_owned), &rows))?;
     Ok(Done::Success)
 }
@@ -200,7 +220,11 @@ fn questions(asked: &[Asked]) -> String {
         let (said, mass) = match &one.answer {
             AnyAnswer::Score(result) => match &result.answer {
                 Some(ScoreAnswer::Labels(labels)) => {
-                    let said = labels.labels.iter().map(|label| format!("{} {:.4}", label.name, label.prob)).collect::<Vec<_>>();
+                    let said = labels
+                        .labels
+                        .iter()
+                        .map(|label| format!("{} {:.4}", label.name, label.prob))
+                        .collect::<Vec<_>>();
                     (said.join("  "), format!("{:.4}", labels.mass))
                 }
                 Some(ScoreAnswer::Continuation(answer)) => (format!("log P = {:.4}", answer.logprob), String::new()),
@@ -224,15 +248,18 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
         Prompt::Tokens(ids) => format!("{ids:?}"),
         Prompt::Pair { source, answer } => format!("{source:?}\n\n[assistant]\n{answer:?}"),
         Prompt::Chat { messages, answer_prefix } => {
-            let mut text: Vec<String> =
-                messages.iter().map(|message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content))).collect();
+            let mut text: Vec<String> = messages
+                .iter()
+                .map(|message| format!("[{}]\n{}", message.role.as_str(), visible(&message.content)))
+                .collect();
             text.push(format!("[assistant]\n{}", visible(answer_prefix)));
             text.join("\n\n")
         }
     }
 }
 
-/// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are escaped.
+/// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are
+/// escaped.
 fn seen(encoder: &Encoder, asked: &Asked) -> anyhow::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
@@ -258,7 +285,11 @@ fn answer(answer: &AnyAnswer) -> String {
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Labels(labels)), .. }) => label_tables(labels),
         AnyAnswer::Score(ScoreResult { answer: Some(ScoreAnswer::Continuation(answer)), .. }) => {
             let rows: Vec<Vec<String>> = tokens(answer).collect();
-            let greedy = if answer.is_greedy { "this is what greedy decoding gives" } else { "greedy decoding gives another text" };
+            let greedy = if answer.is_greedy {
+                "this is what greedy decoding gives"
+            } else {
+                "greedy decoding gives another text"
+            };
             format!("{}\nlog P = {}; {greedy}", table(&TOKENS.map(str::to_owned), &rows), answer.logprob)
         }
         AnyAnswer::Generate(result) => generated(result),
@@ -269,7 +300,9 @@ const TOKENS: [&str; 4] = ["token", "id", "log P", "P"];
 
 fn tokens(answer: &ContinuationAnswer) -> impl Iterator<Item = Vec<String>> {
     let parts = answer.tokens.iter().zip(&answer.token_ids).zip(&answer.token_logprobs);
-    parts.map(|((token, id), logprob)| vec![format!("{token:?}"), id.to_string(), format!("{logprob:.6}"), percent(*logprob)])
+    parts.map(|((token, id), logprob)| {
+        vec![format!("{token:?}"), id.to_string(), format!("{logprob:.6}"), percent(*logprob)]
+    })
 }
 
 fn percent(logprob: f64) -> String {
@@ -283,7 +316,9 @@ fn label_tables(answer: &LabelAnswer) -> String {
     let labels: Vec<Vec<String>> = answer.labels.iter().map(label).collect();
     let of_label = |label: &probity_lm::LabelScore| -> Vec<Vec<String>> {
         let variant = |(index, variant)| {
-            tokens(variant).map(move |cells| [vec![format!("{} {}", label.name, index + 1)], cells].concat()).collect::<Vec<_>>()
+            tokens(variant)
+                .map(move |cells| [vec![format!("{} {}", label.name, index + 1)], cells].concat())
+                .collect::<Vec<_>>()
         };
         label.variants.iter().enumerate().flat_map(variant).collect()
     };

@@ -37,7 +37,8 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A line under the head and none between rows.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// How many characters a line of standard output has: those of the terminal, else of `$COLUMNS` where that is set; elsewhere a line has no end.
+/// How many characters a line of standard output has: those of the terminal, else of `$COLUMNS` where that is set;
+/// elsewhere a line has no end.
 fn width() -> Option<usize> {
     let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
     let told = || std::env::var("COLUMNS").ok()?.parse().ok();
@@ -75,8 +76,8 @@ fn wrapped_to(line: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the columns that name its rows; where that
-/// would take many, each row is a list of its cells.
+/// A table with a head, as wide as there is room: what does not fit stands in further tables below, each with the
+/// columns that name its rows; where that would take many, each row is a list of its cells.
 pub(crate) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
     table_to(columns, rows, width())
 }
@@ -87,12 +88,16 @@ const MOST_PARTS: usize = 3;
 fn table_to(columns: &[String], rows: &[Vec<String>], width: Option<usize>) -> String {
     let columns: Vec<String> = columns.iter().map(|cell| visible_line(cell)).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible_line(cell)).collect()).collect();
-    let is_number = |cell: &String| matches!(cell.as_str(), "–" | "-" | "") || cell.trim_end_matches('%').parse::<f64>().is_ok();
-    let numeric: Vec<bool> = (0..columns.len()).map(|k| rows.iter().all(|row| row.get(k).is_none_or(is_number))).collect();
+    let is_number =
+        |cell: &String| matches!(cell.as_str(), "–" | "-" | "") || cell.trim_end_matches('%').parse::<f64>().is_ok();
+    let numeric: Vec<bool> =
+        (0..columns.len()).map(|k| rows.iter().all(|row| row.get(k).is_none_or(is_number))).collect();
     let all: Vec<usize> = (0..columns.len()).collect();
     let Some(width) = width else { return part(&columns, &rows, &numeric, &all) };
     // A column is set with a space on either side, and one between.
-    let wide = |k: usize| 3 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0);
+    let wide = |k: usize| {
+        3 + rows.iter().filter_map(|row| row.get(k)).chain([&columns[k]]).map(|cell| cell.width()).max().unwrap_or(0)
+    };
     let named = naming(&rows, &numeric, columns.len());
     let names: usize = (0..named).map(wide).sum();
     let mut parts: Vec<(Vec<usize>, usize)> = Vec::new();
@@ -191,7 +196,10 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
-        assert_eq!((thousands(0).as_str(), thousands(999).as_str(), thousands(1_234_567).as_str()), ("0", "999", "1,234,567"));
+        assert_eq!(
+            (thousands(0).as_str(), thousands(999).as_str(), thousands(1_234_567).as_str()),
+            ("0", "999", "1,234,567")
+        );
         assert_eq!((size(98_362_432), size(1_117_320_768)), ("98.4 MB".to_owned(), "1.12 GB".to_owned()));
     }
 
@@ -202,7 +210,8 @@ mod tests {
     }
 
     fn wide_table() -> (Vec<String>, Vec<Vec<String>>) {
-        let columns = ["attribute", "template", "P(A)", "P(B)", "order gap", "same verdict"].map(str::to_owned).to_vec();
+        let columns =
+            ["attribute", "template", "P(A)", "P(B)", "order gap", "same verdict"].map(str::to_owned).to_vec();
         let row = |name: &str| [name, "1", "0.501", "0.499", "0.120", "0.870"].map(str::to_owned).to_vec();
         (columns, vec![row("coherence"), row("consistency")])
     }

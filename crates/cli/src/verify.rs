@@ -11,12 +11,16 @@ use crate::exit::{Done, message};
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
-Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and SHA-256, and the answers row by row and
+Check that a run's folder is as it was written: the manifest by its seal, the files that it lists by length and \
+SHA-256, and the answers row by row and
 all together.
 
-Of a run that is not finished there are answers alone to check: its other files follow from them. A folder of shared answers (--cache) is checked too.
-Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with --resume, which is printed:
-answers that fail their check are asked again, and all other files are written anew. Where the manifest is lost, or the database cannot be opened, a new
+Of a run that is not finished there are answers alone to check: its other files follow from them. A folder of shared \
+answers (--cache) is checked too.
+Everything that is wrong is named, and the exit code is 1. What is damaged is mended by the command of that run with \
+--resume, which is printed:
+answers that fail their check are asked again, and all other files are written anew. Where the manifest is lost, or \
+the database cannot be opened, a new
 folder is needed; answers that can be read are taken over with --cache and the old one.";
 
 /// Options of `check`.
@@ -32,15 +36,21 @@ impl CheckArgs {
         let mut whole = true;
         for folder in &self.folder {
             let checked = Checked::of(folder);
-            let Checked { said, wrong } =
-                checked.unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(error.as_ref())] });
+            let Checked { said, wrong } = checked
+                .unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(error.as_ref())] });
             whole &= wrong.is_empty();
-            let state = if wrong.is_empty() { "as it was written".to_owned() } else { format!("{} wrong", thousands(wrong.len() as u64)) };
+            let state = if wrong.is_empty() {
+                "as it was written".to_owned()
+            } else {
+                format!("{} wrong", thousands(wrong.len() as u64))
+            };
             print(&format!("{}: {state}; {said}", visible_line(&folder.display().to_string())))?;
             for one in &wrong {
                 print(&format!("  {}", visible(one).replace('\n', "\n  ")))?;
             }
-            if let Some(command) = Manifest::read(folder).ok().filter(|_| !wrong.is_empty()).and_then(|run| again(&run, folder)) {
+            if let Some(command) =
+                Manifest::read(folder).ok().filter(|_| !wrong.is_empty()).and_then(|run| again(&run, folder))
+            {
                 print(&format!("  hint: what is damaged is written again by: {}", visible_line(&command)))?;
             }
         }
@@ -56,7 +66,11 @@ fn again(run: &Manifest, folder: &Path) -> Option<String> {
     let mut words: Vec<String> = kept.map(|argument| quoted(argument)).collect();
     // The demo replaces what it did before, and a recipe knows its folders.
     let is_demo = given.first().is_some_and(|command| command == "demo");
-    if !is_demo && run.info.recipe.is_none() && !is("--out") && !given.iter().any(|argument| argument.starts_with("--out=")) {
+    if !is_demo
+        && run.info.recipe.is_none()
+        && !is("--out")
+        && !given.iter().any(|argument| argument.starts_with("--out="))
+    {
         // Its folder was called by the time.
         words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
     }
@@ -95,9 +109,9 @@ impl Checked {
                 wrong.push(format!("{name}: {why}"));
             }
         }
-        if let Some(name) =
-            finished.and_then(|run| run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name)))
-        {
+        if let Some(name) = finished.and_then(|run| {
+            run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))
+        }) {
             wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
         }
         let answers = folder.join(ANSWERS);
@@ -135,7 +149,9 @@ fn manifest(folder: &Path, wrong: &mut Vec<String>) -> anyhow::Result<Option<Man
         Err(error) if has_answers => error.to_string(),
         Err(error) => return Err(error.into()),
     };
-    wrong.push(format!("{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"));
+    wrong.push(format!(
+        "{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"
+    ));
     Ok(None)
 }
 

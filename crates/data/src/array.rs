@@ -1,4 +1,5 @@
-//! A JSON array as JSON lines: each item on a line, so that a file of either form is read in the same way and in bounded memory.
+//! A JSON array as JSON lines: each item on a line, so that a file of either form is read in the same way and in
+//! bounded memory.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -46,9 +47,12 @@ struct Items<R> {
 }
 
 impl<R: BufRead> Items<R> {
-    /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of them.
+    /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of
+    /// them.
     fn check(&mut self, byte: u8) -> io::Result<()> {
-        if byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == Place::Before {
+        if byte.is_ascii_whitespace()
+            || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == Place::Before
+        {
             return Ok(());
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -65,7 +69,8 @@ impl<R: BufRead> Items<R> {
         Ok(())
     }
 
-    /// What stands for a byte: the array's own brackets and commas become ends of lines, and what breaks a line inside an item a space.
+    /// What stands for a byte: the array's own brackets and commas become ends of lines, and what breaks a line inside
+    /// an item a space.
     fn turned(&mut self, byte: u8) -> u8 {
         match (self.text, byte) {
             (Text::Inside, b'\\') => self.text = Text::Escaped,
@@ -115,16 +120,19 @@ mod tests {
 
     fn read(text: &str) -> (Vec<String>, Unit) {
         let (reader, unit) = items_as_lines(text.as_bytes());
-        let lines = reader.lines().map(|line| line.expect("read").trim().to_owned()).filter(|line| !line.is_empty()).collect();
+        let lines =
+            reader.lines().map(|line| line.expect("read").trim().to_owned()).filter(|line| !line.is_empty()).collect();
         (lines, unit)
     }
 
     #[test]
     fn each_item_is_a_line_whatever_stands_in_its_texts() {
-        let (lines, unit) = read("\u{feff}[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
+        let (lines, unit) =
+            read("\u{feff}[\n {\"a\": [1, 2],\r\n \"b\": \"x, ]} \\\" y\"},\n {\"a\": {\"c\": []}} ]\n");
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert_eq!(unit, Unit::Item);
-        let first: serde_json::Value = serde_json::from_str(lines[0].trim_start_matches('\u{feff}').trim()).expect("JSON");
+        let first: serde_json::Value =
+            serde_json::from_str(lines[0].trim_start_matches('\u{feff}').trim()).expect("JSON");
         assert_eq!(first["b"], "x, ]} \" y");
         assert_eq!(read("{\"a\": 1}\n{\"a\": 2}\n").0.len(), 2);
         assert_eq!(read("[]").0.len(), 0);
@@ -140,7 +148,9 @@ mod tests {
             assert!(error(cut).contains("cut off"), "{cut}: {}", error(cut));
         }
         assert!(error("[1][2]").contains("behind the list") && error("[1] x").contains("behind the list"));
-        assert!(error("[1,]").contains("comma") && error("[1,,2]").contains("comma") && error("[,1]").contains("comma"));
+        assert!(
+            error("[1,]").contains("comma") && error("[1,,2]").contains("comma") && error("[,1]").contains("comma")
+        );
         for whole in ["[]", " [ ] \n", "[\"],\", [1, [2]], {\"a\": [3]}]\n"] {
             assert_eq!(error(whole), "", "{whole}");
         }

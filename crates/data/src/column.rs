@@ -22,7 +22,8 @@ pub(crate) fn repeated(columns: &[String]) -> Option<&str> {
     columns.iter().map(String::as_str).find(|name| !name.is_empty() && !seen.insert(*name))
 }
 
-/// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`, `responses[].text`).
+/// Where a value stands in a row: a column by its very name, or else a path (`input.text`, `turns[0].content`,
+/// `responses[].text`).
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     /// As it was written.

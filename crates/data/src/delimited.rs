@@ -12,9 +12,9 @@ use crate::rows::Row;
 
 /// Rows of a CSV or TSV file, one at a time, numbered by the line on which each begins.
 ///
-/// Quotes are as in RFC 4180. What the parser would take silently is a problem here: a quote that is never closed, and text after a closing
-/// quote. A row with another number of cells than the head is a problem, and the rows after it are read. Never holds more than a row, and
-/// never more of it than the limit of a line.
+/// Quotes are as in RFC 4180. What the parser would take silently is a problem here: a quote that is never closed, and
+/// text after a closing quote. A row with another number of cells than the head is a problem, and the rows after it are
+/// read. Never holds more than a row, and never more of it than the limit of a line.
 pub(crate) struct Delimited<R> {
     reader: csv::Reader<Quotes<R>>,
     columns: Vec<String>,
@@ -34,7 +34,8 @@ impl<R: BufRead> Delimited<R> {
             reader.consume(3);
         }
         let reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(Quotes::new(reader, delimiter, limit));
-        let mut table = Self { reader, columns: Vec::new(), wanted: Vec::new(), record: csv::StringRecord::new(), finished: false };
+        let mut table =
+            Self { reader, columns: Vec::new(), wanted: Vec::new(), record: csv::StringRecord::new(), finished: false };
         match table.reader.headers() {
             Ok(head) => table.columns = head.iter().map(|name| name.trim().to_owned()).collect(),
             Err(e) => {
@@ -43,7 +44,10 @@ impl<R: BufRead> Delimited<R> {
             }
         }
         if let Some(name) = repeated(&table.columns) {
-            return Err((1, LineError::content("", format!("two columns are called `{}`", crate::line_error::shown(name)))));
+            return Err((
+                1,
+                LineError::content("", format!("two columns are called `{}`", crate::line_error::shown(name))),
+            ));
         }
         if let Some(Start { line, wrong: Some(wrong) }) = table.reader.get_mut().starts.pop_front() {
             return Err((line, wrong.told()));
@@ -85,7 +89,10 @@ impl<R: BufRead> Delimited<R> {
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                 let cells = if *len == 1 { "cell" } else { "cells" };
                 let hint = "a cell that holds the delimiter or a line break stands between double quotes";
-                LineError::content("", format!("{len} {cells}, where the first line names {expected_len} columns\n\nhint: {hint}"))
+                LineError::content(
+                    "",
+                    format!("{len} {cells}, where the first line names {expected_len} columns\n\nhint: {hint}"),
+                )
             }
             _ => LineError::Read(io::Error::other(error.to_string())),
         }
@@ -120,7 +127,10 @@ impl<R: BufRead> Iterator for Delimited<R> {
 impl<R> Delimited<R> {
     fn row(&self, record: &csv::StringRecord) -> Row {
         let cells = self.columns.iter().zip(record).zip(&self.wanted);
-        cells.filter(|(_, wanted)| **wanted).map(|((name, cell), _)| (name.clone(), Value::String(cell.to_owned()))).collect()
+        cells
+            .filter(|(_, wanted)| **wanted)
+            .map(|((name, cell), _)| (name.clone(), Value::String(cell.to_owned())))
+            .collect()
     }
 }
 
@@ -152,9 +162,10 @@ enum WrongQuotes {
 impl WrongQuotes {
     fn told(&self) -> LineError {
         let (why, hint) = match self {
-            Self::TextAfter => {
-                ("there is text after a closing quote".to_owned(), "write a quote inside a quoted cell as two: \"a 5\"\" nail\"")
-            }
+            Self::TextAfter => (
+                "there is text after a closing quote".to_owned(),
+                "write a quote inside a quoted cell as two: \"a 5\"\" nail\"",
+            ),
             Self::NeverClosed(line) => (
                 format!("the quote that is opened on line {line} is never closed"),
                 "close it, or write a quote inside a cell as two: \"\"",
@@ -180,7 +191,16 @@ enum State {
 
 impl<R> Quotes<R> {
     fn new(inner: R, delimiter: u8, limit: usize) -> Self {
-        Self { inner, delimiter, limit, state: State::Between, line: 1, opened: 0, row_bytes: 0, starts: VecDeque::new() }
+        Self {
+            inner,
+            delimiter,
+            limit,
+            state: State::Between,
+            line: 1,
+            opened: 0,
+            row_bytes: 0,
+            starts: VecDeque::new(),
+        }
     }
 
     fn step(&mut self, byte: u8) {
@@ -227,7 +247,8 @@ impl<R> Quotes<R> {
     fn too_long(&self) -> LineError {
         match self.open_since() {
             Some(opened) => {
-                let why = format!("the quote that is opened on line {opened} is not closed within {} bytes", self.limit);
+                let why =
+                    format!("the quote that is opened on line {opened} is not closed within {} bytes", self.limit);
                 LineError::content("", format!("{why}\n\nhint: close it, or write a quote inside a cell as two: \"\""))
             }
             None => LineError::TooLong { limit: self.limit },
@@ -268,7 +289,8 @@ mod tests {
     #[test]
     fn rows_are_numbered_by_the_line_on_which_they_begin() {
         let rows = read("\u{feff}\"id\", text\r\n1,\"a\r\nb \"\"c\"\"\"\r\n\r\n\n2,\n3,x");
-        let rows: Vec<_> = rows.into_iter().map(|(n, row)| (n, serde_json::to_string(&row.expect("good")).expect("JSON"))).collect();
+        let rows: Vec<_> =
+            rows.into_iter().map(|(n, row)| (n, serde_json::to_string(&row.expect("good")).expect("JSON"))).collect();
         assert_eq!(rows[0], (2, r#"{"id":"1","text":"a\r\nb \"c\""}"#.to_owned()));
         assert_eq!(rows[1], (6, r#"{"id":"2","text":""}"#.to_owned()));
         assert_eq!(rows[2].0, 7);
@@ -297,8 +319,12 @@ mod tests {
 
     #[test]
     fn a_cell_that_is_not_utf8_is_named() {
-        let rows: Vec<_> = Delimited::new(&b"a,b\n1,x\xff\n2,y\n"[..], b',').map_err(|(_, e)| e).expect("a head").collect();
-        assert_eq!(rows[0].1.as_ref().expect_err("not UTF-8").to_string(), "column `b`: byte 2 of the cell is not valid UTF-8");
+        let rows: Vec<_> =
+            Delimited::new(&b"a,b\n1,x\xff\n2,y\n"[..], b',').map_err(|(_, e)| e).expect("a head").collect();
+        assert_eq!(
+            rows[0].1.as_ref().expect_err("not UTF-8").to_string(),
+            "column `b`: byte 2 of the cell is not valid UTF-8"
+        );
         assert!(rows[0].0 == 2 && rows[1].1.is_ok());
     }
 
@@ -313,7 +339,10 @@ mod tests {
 
     #[test]
     fn two_columns_of_one_name_are_refused() {
-        assert!(Delimited::new(&b"a,b,a\n"[..], b',').is_err_and(|(_, e)| e.to_string().contains("two columns are called `a`")));
+        assert!(
+            Delimited::new(&b"a,b,a\n"[..], b',')
+                .is_err_and(|(_, e)| e.to_string().contains("two columns are called `a`"))
+        );
         assert!(Delimited::new(&b",a,\n1,2,3\n"[..], b',').is_ok());
     }
 }

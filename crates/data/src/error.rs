@@ -118,7 +118,8 @@ struct Cause {
     count: usize,
 }
 
-/// What is wrong; with a cell of a table without its value, which stands in backquotes: a column may be wrong throughout.
+/// What is wrong; with a cell of a table without its value, which stands in backquotes: a column may be wrong
+/// throughout.
 fn cause_of(error: &LineError) -> (Option<String>, String) {
     let text = error.to_string();
     if !matches!(error, LineError::Cell { .. }) {
@@ -245,7 +246,8 @@ pub enum DataError {
         fits: Option<&'static str>,
     },
     /// No importer has that name.
-    #[error("there is no importer `{name}`\n\nhint: {}the importers are {known}", nearest.map(|n| format!("did you mean `{n}`? ")).unwrap_or_default())]
+    #[error("there is no importer `{name}`\n\nhint: {}the importers are {known}", nearest.map(|n| format!("did you \
+        mean `{n}`? ")).unwrap_or_default())]
     UnknownImporter {
         /// The name asked for.
         name: String,
@@ -286,7 +288,12 @@ mod tests {
         let mut problems = Problems::new("demo.jsonl");
         problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
         let text = problems.to_string();
-        assert!(text.starts_with("broken line 17 of demo.jsonl: expected `,` or `}` at column 34\n\nhint: each line must be"), "{text}");
+        assert!(
+            text.starts_with(
+                "broken line 17 of demo.jsonl: expected `,` or `}` at column 34\n\nhint: each line must be"
+            ),
+            "{text}"
+        );
     }
 
     #[test]
@@ -297,7 +304,12 @@ mod tests {
         }
         let text = problems.to_string();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].starts_with("  line 4:") && lines[2].starts_with("  line 9:") && lines[3].starts_with("  line 11:"), "{text}");
+        assert!(
+            lines[1].starts_with("  line 4:")
+                && lines[2].starts_with("  line 9:")
+                && lines[3].starts_with("  line 11:"),
+            "{text}"
+        );
         assert!(text.ends_with("wrong 11\n\nhint: choose others") && text.matches("hint:").count() == 1, "{text}");
     }
 

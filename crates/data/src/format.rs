@@ -70,7 +70,10 @@ fn named(path: &Path) -> Option<Format> {
 pub(crate) fn foreign(start: &[u8]) -> Option<&'static str> {
     const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
     if start.starts_with(b"PK\x03\x04") {
-        return Some("an Excel workbook (.xlsx) or another zip archive\n\nhint: save the sheet as CSV (UTF-8), or unpack the archive");
+        return Some(
+            "an Excel workbook (.xlsx) or another zip archive\n\nhint: save the sheet as CSV (UTF-8), or unpack the \
+             archive",
+        );
     }
     if start.starts_with(OLE) {
         return Some("an Excel workbook of the old kind (.xls)\n\nhint: save the sheet as CSV (UTF-8)");
@@ -88,10 +91,9 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.as_str() == name)
-            .ok_or_else(|| format!("there is no format `{name}`; the formats are {}", Self::ALL.map(Self::as_str).join(", ")))
+        Self::ALL.into_iter().find(|format| format.as_str() == name).ok_or_else(|| {
+            format!("there is no format `{name}`; the formats are {}", Self::ALL.map(Self::as_str).join(", "))
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Samples, readers and importers of public data sets.
 //!
-//! A [`Source`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON lines) whose columns a
-//! [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`Source::samples`] refuses a file with anything wrong in it and
-//! lists all of it; [`Source::open`] gives the good samples one at a time and the problems. [`Records`] and [`JsonLines`] stream lines of
-//! any other kind. [`importers`] turn public data sets into samples.
+//! A [`Source`] is a file of samples: JSON lines, one [`Sample`] a line, or a table (CSV, TSV, Parquet, foreign JSON
+//! lines) whose columns a [`Mapping`] turns into samples; gzip and zstd are unpacked on the way. [`Source::samples`]
+//! refuses a file with anything wrong in it and lists all of it; [`Source::open`] gives the good samples one at a time
+//! and the problems. [`Records`] and [`JsonLines`] stream lines of any other kind. [`importers`] turn public data sets
+//! into samples.
 
 mod array;
 mod column;

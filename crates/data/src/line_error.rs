@@ -82,7 +82,9 @@ impl LineError {
     /// The field, or the column of a table; none where the whole line is meant.
     pub fn field(&self) -> Option<&str> {
         match self {
-            Self::Shape { field, .. } | Self::Content { field, .. } => Some(field.as_str()).filter(|field| !matches!(*field, "" | ".")),
+            Self::Shape { field, .. } | Self::Content { field, .. } => {
+                Some(field.as_str()).filter(|field| !matches!(*field, "" | "."))
+            }
             Self::Cell { column, .. } => Some(column),
             Self::Syntax { .. } | Self::Utf8 { .. } | Self::TooLong { .. } | Self::Read(_) => None,
         }
@@ -91,7 +93,9 @@ impl LineError {
     /// What to do about it, where there is something to say.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Syntax { .. } => Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into()),
+            Self::Syntax { .. } => {
+                Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into())
+            }
             Self::Shape { nearest: Some(name), .. } => Some(format!("the nearest known name is `{name}`")),
             Self::Content { hint, .. } | Self::Cell { hint, .. } => hint.clone(),
             Self::Shape { .. } | Self::Read(_) => None,

@@ -14,8 +14,8 @@ pub const MAX_LINE: usize = 64 << 20;
 
 /// Reads a value of `T` from each line: yields the line's number (from 1) and the value or what is wrong with the line.
 ///
-/// Blank lines, a byte order mark at the start and CRLF line ends are passed over. A line that is wrong does not end the reading, but a
-/// reader that fails does. Never holds more than one line, and never more of it than the limit.
+/// Blank lines, a byte order mark at the start and CRLF line ends are passed over. A line that is wrong does not end
+/// the reading, but a reader that fails does. Never holds more than one line, and never more of it than the limit.
 pub struct JsonLines<T, R> {
     reader: R,
     max_line: usize,
@@ -76,7 +76,9 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         }
         match any {
             false => None,
-            true if too_long || self.buffer.len() > self.max_line => Some(Err(LineError::TooLong { limit: self.max_line })),
+            true if too_long || self.buffer.len() > self.max_line => {
+                Some(Err(LineError::TooLong { limit: self.max_line }))
+            }
             true => Some(Ok(())),
         }
     }
@@ -145,8 +147,10 @@ fn shown_message(why: &str) -> String {
 
 /// The nearest of the names that serde lists after an unknown one: ``unknown field `x`, expected one of `a`, `b` ``.
 fn unknown_name(why: &str) -> Option<String> {
-    let (unknown, known) =
-        why.strip_prefix("unknown field `").or_else(|| why.strip_prefix("unknown variant `"))?.rsplit_once("`, expected ")?;
+    let (unknown, known) = why
+        .strip_prefix("unknown field `")
+        .or_else(|| why.strip_prefix("unknown variant `"))?
+        .rsplit_once("`, expected ")?;
     nearest(unknown, known.split('`').skip(1).step_by(2)).map(str::to_owned)
 }
 
@@ -208,12 +212,16 @@ mod tests {
     #[test]
     fn a_wrong_type_names_the_path() {
         let error = only_error(b"{\"id\":\"a\",\"numbers\":[1,\"x\"]}");
-        assert!(error.to_string().starts_with("field `numbers[1]`: invalid type: string \"x\", expected a number"), "{error}");
+        assert!(
+            error.to_string().starts_with("field `numbers[1]`: invalid type: string \"x\", expected a number"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_long_text_in_a_message_is_cut_but_what_was_expected_is_not() {
-        let error = only_error(format!("{{\"id\":\"a\",\"numbers\":\"{}\"}}", "so long ".repeat(10_000)).as_bytes()).to_string();
+        let error = only_error(format!("{{\"id\":\"a\",\"numbers\":\"{}\"}}", "so long ".repeat(10_000)).as_bytes())
+            .to_string();
         assert!(error.len() < 400 && error.contains("expected a sequence"), "{error}");
     }
 
@@ -243,7 +251,8 @@ mod tests {
 
     #[test]
     fn no_more_of_a_long_line_is_held_than_the_limit() {
-        let mut lines = JsonLines::<Row, _>::new(BufReader::with_capacity(16, io::repeat(b'x').take(1 << 20))).with_max_line(1000);
+        let mut lines =
+            JsonLines::<Row, _>::new(BufReader::with_capacity(16, io::repeat(b'x').take(1 << 20))).with_max_line(1000);
         assert!(matches!(lines.next(), Some((1, Err(LineError::TooLong { limit: 1000 })))));
         assert!(lines.buffer.capacity() < 4096, "{}", lines.buffer.capacity());
         assert!(lines.next().is_none());

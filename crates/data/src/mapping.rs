@@ -37,7 +37,8 @@ pub enum Field {
 }
 
 impl Field {
-    const FORMS: &'static str = "id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE, \
+    const FORMS: &'static str = "id, context, instruction, candidate, candidate.NAME, candidate-id, reference, \
+                                 score.ATTRIBUTE, \
         score.CANDIDATE.ATTRIBUTE, preference, preference.VALUE";
 
     /// Whether several columns can stand for it.
@@ -103,7 +104,8 @@ pub enum MappingError {
     #[error("`{0}` is not of the form FIELD=COLUMN, such as context=article")]
     Form(String),
     /// There is no such field.
-    #[error("there is no field `{field}`{}; the fields are {}", nearest.as_ref().map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(), Field::FORMS)]
+    #[error("there is no field `{field}`{}; the fields are {}", nearest.as_ref().map(|n| format!(" (did you mean \
+        `{n}`?)")).unwrap_or_default(), Field::FORMS)]
     UnknownField {
         /// What was written.
         field: String,
@@ -132,8 +134,8 @@ pub struct MapEntry {
     pub field: Field,
     /// Whether `column` is the value itself, the same for every row: `FIELD:=VALUE`.
     pub constant: bool,
-    /// The column's name, or a path to a value in it (`input.text`, `turns[0]`, `responses[].text`). For [`Field::PreferenceValue`] a
-    /// candidate.
+    /// The column's name, or a path to a value in it (`input.text`, `turns[0]`, `responses[].text`). For
+    /// [`Field::PreferenceValue`] a candidate.
     pub column: String,
 }
 
@@ -149,7 +151,9 @@ impl FromStr for MapEntry {
             return Err(MappingError::Form(shown(text)));
         }
         let entry = Self { field: field.trim().parse()?, constant, column: column.to_owned() };
-        if constant && !matches!(entry.field, Field::Context | Field::Instruction | Field::Preference | Field::CandidateId) {
+        if constant
+            && !matches!(entry.field, Field::Context | Field::Instruction | Field::Preference | Field::CandidateId)
+        {
             return Err(MappingError::Constant(shown(&entry.field.to_string())));
         }
         Ok(entry)
@@ -190,7 +194,8 @@ impl Mapping {
         &self.entries
     }
 
-    /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`, `preference`.
+    /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`,
+    /// `preference`.
     pub(crate) fn of_columns(columns: &[String]) -> Self {
         if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name), false) {
             return pairs;
@@ -199,11 +204,15 @@ impl Mapping {
         let mut seen = HashSet::new();
         let fields = columns.iter().filter_map(|column| Some((own_field(column)?, column)));
         let first = fields.filter(|(field, _)| field.takes_several() || seen.insert(field.to_string()));
-        Self { entries: first.map(|(field, column)| MapEntry { field, constant: false, column: column.clone() }).collect() }
+        Self {
+            entries: first.map(|(field, column)| MapEntry { field, constant: false, column: column.clone() }).collect(),
+        }
     }
 
     fn add(&mut self, entry: MapEntry) -> Result<(), MappingError> {
-        let twice = |known: &&MapEntry| known.field == entry.field && (!entry.field.takes_several() || known.column == entry.column);
+        let twice = |known: &&MapEntry| {
+            known.field == entry.field && (!entry.field.takes_several() || known.column == entry.column)
+        };
         if let Some(known) = self.entries.iter().find(twice) {
             let (field, first, second) = (entry.field.to_string(), shown(&known.column), shown(&entry.column));
             return Err(MappingError::Twice { field: shown(&field), first, second });
@@ -329,7 +338,10 @@ mod tests {
     #[test]
     fn an_unknown_field_suggests_the_nearest() {
         let message = |entry: &str| entry.parse::<MapEntry>().expect_err("wrong").to_string();
-        assert!(message("contxt=a").contains("there is no field `contxt` (did you mean `context`?); the fields are id, context"));
+        assert!(
+            message("contxt=a")
+                .contains("there is no field `contxt` (did you mean `context`?); the fields are id, context")
+        );
         assert!(message("scores.fluency=a").contains("did you mean `score.fluency`?"));
         assert!(message("score=a").contains("did you mean `score.ATTRIBUTE`?"));
         assert!(message("article").contains("not of the form FIELD=COLUMN"));
@@ -347,7 +359,18 @@ mod tests {
 
     #[test]
     fn columns_with_our_names_map_by_themselves() {
-        let columns = ["", "id", "context", "candidate_a", "candidate2", "candidate.x", "candidature", "reference 1", "references", "gold"];
+        let columns = [
+            "",
+            "id",
+            "context",
+            "candidate_a",
+            "candidate2",
+            "candidate.x",
+            "candidature",
+            "reference 1",
+            "references",
+            "gold",
+        ];
         let mapping = Mapping::of_columns(&columns.map(str::to_owned));
         let written: Vec<String> = mapping.entries().iter().map(|e| format!("{}={}", e.field, e.column)).collect();
         assert_eq!(

@@ -9,8 +9,8 @@ use crate::DataError;
 /// How much is looked at to tell what a stream is.
 const BUFFER: usize = 64 << 10;
 
-/// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its first bytes tell,
-/// whatever the name.
+/// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its
+/// first bytes tell, whatever the name.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
     unpacked(open_packed(path)?, &file_name(path))
 }
@@ -106,6 +106,9 @@ mod tests {
     fn a_whole_file_is_bounded_after_unpacking() {
         let bomb = gzip(&vec![b' '; 1 << 20]);
         let bounded = unpacked(BufReader::new(io::Cursor::new(bomb)), "f").expect("opened");
-        assert_eq!(read_all(bounded, 1000).expect_err("too long").to_string(), "it holds more than 1000 bytes, unpacked");
+        assert_eq!(
+            read_all(bounded, 1000).expect_err("too long").to_string(),
+            "it holds more than 1000 bytes, unpacked"
+        );
     }
 }

@@ -21,8 +21,8 @@ const BATCH: usize = 64;
 
 /// The rows of a Parquet file, one at a time, numbered from 1. Nulls are left out.
 ///
-/// What cannot be decoded ends the reading: the rest of a row group rests on what came before. The library may panic over a damaged file;
-/// that is caught and told as damage.
+/// What cannot be decoded ends the reading: the rest of a row group rests on what came before. The library may panic
+/// over a damaged file; that is caught and told as damage.
 pub(crate) struct ParquetRows {
     file: Box<dyn FileReader>,
     columns: Vec<String>,
@@ -134,7 +134,12 @@ impl Iterator for ParquetRows {
 fn row(record: Record) -> Result<Row, LineError> {
     let mut row = Row::new();
     for (name, field) in record.into_columns() {
-        let value = value(field).map_err(|why| LineError::Cell { column: name.clone(), field: String::new(), why, hint: None })?;
+        let value = value(field).map_err(|why| LineError::Cell {
+            column: name.clone(),
+            field: String::new(),
+            why,
+            hint: None,
+        })?;
         if !value.is_null() {
             row.insert(name, value);
         }
@@ -167,7 +172,9 @@ fn value(field: Field) -> Result<Value, String> {
             Err(e) => return Err(format!("bytes that are not UTF-8 from byte {} on", e.valid_up_to() + 1)),
         },
         Field::Group(record) => Value::Object(row(record).map_err(|e| e.to_string())?),
-        Field::ListInternal(list) => list.elements().iter().map(|item| value(item.clone())).collect::<Result<_, _>>()?,
+        Field::ListInternal(list) => {
+            list.elements().iter().map(|item| value(item.clone())).collect::<Result<_, _>>()?
+        }
         Field::MapInternal(map) => {
             let entry = |(key, item): &(Field, Field)| match value(key.clone())? {
                 Value::String(key) => Ok((key, value(item.clone())?)),

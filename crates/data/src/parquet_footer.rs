@@ -1,8 +1,8 @@
 //! A look at a Parquet file's footer before the library reads it.
 //!
-//! The library walks the schema by recursion, so a small file that nests its columns deeply enough would overflow the stack and end the
-//! process. The footer is a Thrift struct in the compact protocol; its field 2 is the schema, a list of nodes in depth-first order, each with
-//! the number of its children in field 5.
+//! The library walks the schema by recursion, so a small file that nests its columns deeply enough would overflow the
+//! stack and end the process. The footer is a Thrift struct in the compact protocol; its field 2 is the schema, a list
+//! of nodes in depth-first order, each with the number of its children in field 5.
 
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::ChunkReader;
@@ -23,7 +23,11 @@ pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     let start = end.checked_sub(size).ok_or_else(|| damaged("its footer is longer than the file"))?;
     let footer = source.get_bytes(start, size as usize)?;
     let depth = Walk(&footer).schema_depth().ok_or_else(|| damaged("its footer cannot be read"))?;
-    if depth > DEEPEST { Err(damaged(&format!("its columns are nested more than {DEEPEST} levels deep"))) } else { Ok(()) }
+    if depth > DEEPEST {
+        Err(damaged(&format!("its columns are nested more than {DEEPEST} levels deep")))
+    } else {
+        Ok(())
+    }
 }
 
 /// What is left of a compact Thrift message.
@@ -66,7 +70,9 @@ impl Walk<'_> {
         let (mut id, mut children) = (0, 0);
         while let kind @ 1.. = self.field(&mut id)? {
             match (id, kind) {
-                (5, I16..=I64) => children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?,
+                (5, I16..=I64) => {
+                    children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?
+                }
                 _ => self.skip(kind, 0)?,
             }
         }

@@ -29,7 +29,10 @@ impl Partial {
         let mut wrong = Vec::new();
         let (first, id) = (self.place, shown(&self.id));
         let mut differs = |field: &str| {
-            let column = plan.columns().find(|(name, _)| name == field).map_or(field.to_owned(), |(_, column)| column.name.clone());
+            let column = plan
+                .columns()
+                .find(|(name, _)| name == field)
+                .map_or(field.to_owned(), |(_, column)| column.name.clone());
             let why = format!("another than on line {first}, which has the same id `{id}`");
             wrong.push(LineError::cell(&column, field, why));
         };
@@ -38,9 +41,10 @@ impl Partial {
             (None, Some(new)) => self.context = Some(new),
             _ => {}
         }
-        for (field, known, new) in
-            [("instruction", &mut self.instruction, row.instruction), ("preference", &mut self.preference, row.preference)]
-        {
+        for (field, known, new) in [
+            ("instruction", &mut self.instruction, row.instruction),
+            ("preference", &mut self.preference, row.preference),
+        ] {
             match (&known, new) {
                 (Some(known), Some(new)) if *known != new => differs(field),
                 (None, Some(new)) => *known = Some(new),
@@ -67,33 +71,48 @@ impl Partial {
     /// The sample.
     pub(crate) fn finish(self, plan: &Plan) -> Result<Sample, Vec<LineError>> {
         let candidates: Vec<Candidate> = self.candidates.into_iter().map(|(_, candidate)| candidate).collect();
-        let preference = self.preference.map(|value| preferred(&value, &candidates, plan)).transpose().map_err(|e| vec![e])?;
+        let preference =
+            self.preference.map(|value| preferred(&value, &candidates, plan)).transpose().map_err(|e| vec![e])?;
         let context = self.context.map(|(_, text)| text).unwrap_or_default();
-        Ok(Sample { id: self.id, context, instruction: self.instruction, candidates, references: self.references, preference })
+        Ok(Sample {
+            id: self.id,
+            context,
+            instruction: self.instruction,
+            candidates,
+            references: self.references,
+            preference,
+        })
     }
 }
 
-/// Who is preferred: a value that was explained, a candidate's id or column, `tie`, or a letter where the candidates are columns or a list.
+/// Who is preferred: a value that was explained, a candidate's id or column, `tie`, or a letter where the candidates
+/// are columns or a list.
 fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Preference, LineError> {
     let has = |id: &str| candidates.iter().any(|candidate| candidate.id == id);
     let direct = |text: &str| match text {
         id if has(id) => Some(Preference::Candidate(id.to_owned())),
-        column if plan.of_column(column).is_some_and(has) => plan.of_column(column).map(|id| Preference::Candidate(id.to_owned())),
+        column if plan.of_column(column).is_some_and(has) => {
+            plan.of_column(column).map(|id| Preference::Candidate(id.to_owned()))
+        }
         tie if tie.eq_ignore_ascii_case(TIE) => Some(Preference::Tie),
         _ => None,
     };
     let wrong = |why: String| {
-        let column = plan.columns().find(|(field, _)| field == "preference").map_or("preference".to_owned(), |(_, c)| c.name.clone());
+        let column = plan
+            .columns()
+            .find(|(field, _)| field == "preference")
+            .map_or("preference".to_owned(), |(_, c)| c.name.clone());
         LineError::cell(&column, "preference", why)
     };
-    let ids = || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
+    let ids =
+        || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
     if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
         // Where candidates have names of their own, their places do for what a value means.
         let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
         let placed = || place().map(|candidate| Preference::Candidate(candidate.id.clone()));
-        return direct(meaning)
-            .or_else(placed)
-            .ok_or_else(|| wrong(format!("`{}` means `{}`, but the candidates are {}", shown(value), shown(meaning), ids())));
+        return direct(meaning).or_else(placed).ok_or_else(|| {
+            wrong(format!("`{}` means `{}`, but the candidates are {}", shown(value), shown(meaning), ids()))
+        });
     }
     if let Some(found) = direct(value) {
         return Ok(found);
@@ -105,7 +124,9 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
         return Ok(Preference::Candidate(candidate.id.clone()));
     }
     let counted = |from: usize| {
-        let example = |(index, candidate): (usize, &Candidate)| format!("--map preference.{}={}", from + index, shown(&candidate.id));
+        let example = |(index, candidate): (usize, &Candidate)| {
+            format!("--map preference.{}={}", from + index, shown(&candidate.id))
+        };
         candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
     };
     let value = shown(value);

@@ -101,7 +101,9 @@ impl Plan {
     /// Whether the fields that are there go together.
     fn check(&mut self, columns: Option<&[String]>) -> Result<(), String> {
         let known = columns.map(|columns| format!("; the columns are {}", listed(columns))).unwrap_or_default();
-        let missing = |field: &str, what: &str| Err(format!("no column is {what}\n\nhint: say which one is: --map {field}=COLUMN{known}"));
+        let missing = |field: &str, what: &str| {
+            Err(format!("no column is {what}\n\nhint: say which one is: --map {field}=COLUMN{known}"))
+        };
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
@@ -114,7 +116,9 @@ impl Plan {
         if self.candidate_id.is_some() {
             let [slot] = &self.slots[..] else {
                 return Err(
-                    "`candidate-id` goes with one candidate column\n\nhint: leave `candidate-id` out, or map one `candidate`".into()
+                    "`candidate-id` goes with one candidate column\n\nhint: leave `candidate-id` out, or map one \
+                     `candidate`"
+                        .into(),
                 );
             };
             self.gathers = !slot.column.is_each();
@@ -136,8 +140,13 @@ impl Plan {
             (None, [_]) => Ok((0, of.to_owned())),
             (None, slots) => {
                 let attribute = of.rsplit('.').next().unwrap_or(of);
-                let forms: Vec<_> = slots.iter().map(|slot| shown(&format!("score.{}.{attribute}", slot.called()))).collect();
-                Err(format!("`score.{}` does not say whose score it is\n\nhint: write {}", shown(of), forms.join(" or ")))
+                let forms: Vec<_> =
+                    slots.iter().map(|slot| shown(&format!("score.{}.{attribute}", slot.called()))).collect();
+                Err(format!(
+                    "`score.{}` does not say whose score it is\n\nhint: write {}",
+                    shown(of),
+                    forms.join(" or ")
+                ))
             }
         }
     }
@@ -145,7 +154,8 @@ impl Plan {
     /// The columns that are used, of these.
     pub(crate) fn used(&self, columns: &[String]) -> Vec<String> {
         let known = names(columns);
-        let mut used: Vec<String> = self.columns().filter_map(|(_, column)| column.root(&known)).map(str::to_owned).collect();
+        let mut used: Vec<String> =
+            self.columns().filter_map(|(_, column)| column.root(&known)).map(str::to_owned).collect();
         used.sort_unstable();
         used.dedup();
         used
@@ -173,7 +183,8 @@ impl Plan {
         self.slots.iter().find(|slot| slot.column.name == column).map(Slot::called)
     }
 
-    /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place among the rows.
+    /// What a row says of its sample, and all that is wrong with it. `place` is the row's line, `ordinal` its place
+    /// among the rows.
     pub(crate) fn read(&self, row: &Row, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
         let mut keep = |result: Result<Option<String>, LineError>| {
@@ -182,17 +193,26 @@ impl Plan {
                 None
             })
         };
-        let required = |field: Field, column: &Column| name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row));
+        let required = |field: Field, column: &Column| {
+            name(&field, column, row)?.map(Some).ok_or_else(|| absent(&field, column, row))
+        };
         let id = match &self.id {
             Some(column) => keep(required(Field::Id, column)),
             None => Some(ordinal.to_string()),
         };
         let context = self.context.as_ref().and_then(|column| {
-            keep(text(&Field::Context, column, row).and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))))
+            keep(
+                text(&Field::Context, column, row)
+                    .and_then(|text| text.map(Some).ok_or_else(|| absent(&Field::Context, column, row))),
+            )
         });
         let instruction = self.instruction.as_ref().and_then(|column| keep(text(&Field::Instruction, column, row)));
         let preference = self.preference.as_ref().and_then(|column| keep(name(&Field::Preference, column, row)));
-        let called = self.candidate_id.as_ref().filter(|_| self.gathers).and_then(|column| keep(required(Field::CandidateId, column)));
+        let called = self
+            .candidate_id
+            .as_ref()
+            .filter(|_| self.gathers)
+            .and_then(|column| keep(required(Field::CandidateId, column)));
         let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
         let instruction = instruction.filter(|text| !text.is_empty());
         match self.asked(row, instruction) {
@@ -222,18 +242,26 @@ impl Plan {
         if wrong.is_empty() { Ok(partial) } else { Err(wrong) }
     }
 
-    /// What the candidates answer: where they are conversations, what was said before their last messages, all of it; else the column's text.
+    /// What the candidates answer: where they are conversations, what was said before their last messages, all of it;
+    /// else the column's text.
     fn asked(&self, row: &Row, given: Option<String>) -> Result<Option<String>, LineError> {
         let mut before: Option<(&Slot, String)> = None;
         for slot in &self.slots {
             let Some(value) = slot.column.value(row) else { continue };
             if last_is_no_answer(value.as_ref()) {
-                return Err(cell(&slot.field(), &slot.column, "its last message is by the user, so it holds no answer"));
+                return Err(cell(
+                    &slot.field(),
+                    &slot.column,
+                    "its last message is by the user, so it holds no answer",
+                ));
             }
             let Some(said) = before_the_answer(value.as_ref()) else { continue };
             match &before {
                 Some((first, other)) if *other != said => {
-                    let why = format!("what was said before its answer is not what was said in `{}`", shown(&first.column.name));
+                    let why = format!(
+                        "what was said before its answer is not what was said in `{}`",
+                        shown(&first.column.name)
+                    );
                     return Err(cell(&slot.field(), &slot.column, why));
                 }
                 Some(_) => {}
@@ -249,7 +277,8 @@ impl Plan {
         }
     }
 
-    /// Whether the mapping itself says which candidate is the better one, as of preferences that were published for training.
+    /// Whether the mapping itself says which candidate is the better one, as of preferences that were published for
+    /// training.
     fn has_known_answer(&self) -> bool {
         self.preference.as_ref().is_some_and(Column::is_constant)
     }
@@ -261,12 +290,16 @@ impl Plan {
         let said = conversation(&value, true).map(Value::String);
         let (items, is_list) = match value.as_ref() {
             Value::Array(_) if said.is_some() => (said.iter().collect(), false),
-            Value::Array(_) if slot.name.is_some() => return Err(wrong("a list, where one text has a name of its own".into())),
+            Value::Array(_) if slot.name.is_some() => {
+                return Err(wrong("a list, where one text has a name of its own".into()));
+            }
             Value::Array(items) => (items.iter().collect(), true),
             one => (vec![one], false),
         };
         let ids = match (&self.candidate_id, is_list) {
-            (Some(column), true) if !self.gathers => Some(list(column, row, items.len(), "candidate-id").map_err(|e| vec![e])?),
+            (Some(column), true) if !self.gathers => {
+                Some(list(column, row, items.len(), "candidate-id").map_err(|e| vec![e])?)
+            }
             _ => None,
         };
         let mut errors = Vec::new();
@@ -287,7 +320,8 @@ impl Plan {
                 (None, None) if self.slots.len() == 1 => (index + 1).to_string(),
                 (None, None) => format!("{}.{}", slot.called(), index + 1),
             };
-            let given = columns.iter().filter_map(|(attribute, values)| Some(((*attribute).clone(), (*values.get(index)?)?)));
+            let given =
+                columns.iter().filter_map(|(attribute, values)| Some(((*attribute).clone(), (*values.get(index)?)?)));
             match candidate(item, id, given.collect()) {
                 Ok(candidate) => candidates.extend(candidate),
                 Err(why) if is_list => errors.push(cell(&slot.field(), &slot.column, format!("item {index}: {why}"))),
@@ -304,7 +338,8 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(Candidate { id, text: text.clone(), scores })),
         Value::Object(fields) if fields.contains_key("text") => {
-            let text = fields["text"].as_str().ok_or_else(|| format!("`text` is {}, not a text", kind(&fields["text"])))?;
+            let text =
+                fields["text"].as_str().ok_or_else(|| format!("`text` is {}, not a text", kind(&fields["text"])))?;
             let id = match fields.get("id").filter(|id| !id.is_null()) {
                 Some(own) => plain(own).ok_or_else(|| format!("`id` is {}, not a text", kind(own)))?,
                 None => id,
@@ -318,14 +353,22 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
         }
         Value::Object(fields) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
-            Err(format!("an object without `text`\n\nhint: say where its text is: COLUMN[].KEY; its keys are {}", listed(&keys)))
+            Err(format!(
+                "an object without `text`\n\nhint: say where its text is: COLUMN[].KEY; its keys are {}",
+                listed(&keys)
+            ))
         }
         other => Err(format!("{}, not a text", kind(other))),
     }
 }
 
 /// The scores of one attribute, by candidate.
-fn scores(attribute: &str, column: &Column, row: &Row, items: Option<usize>) -> Result<Vec<Option<f64>>, Vec<LineError>> {
+fn scores(
+    attribute: &str,
+    column: &Column,
+    row: &Row,
+    items: Option<usize>,
+) -> Result<Vec<Option<f64>>, Vec<LineError>> {
     let field = format!("score.{attribute}");
     let Some(value) = column.value(row) else { return Ok(Vec::new()) };
     let values: Vec<&Value> = match (value.as_ref(), items) {
@@ -333,7 +376,9 @@ fn scores(attribute: &str, column: &Column, row: &Row, items: Option<usize>) -> 
         (Value::Array(values), Some(items)) => {
             return Err(vec![cell(&field, column, format!("{} scores for {items} candidates", values.len()))]);
         }
-        (one, Some(items)) if items != 1 => return Err(vec![cell(&field, column, format!("{} for {items} candidates", kind(one)))]),
+        (one, Some(items)) if items != 1 => {
+            return Err(vec![cell(&field, column, format!("{} for {items} candidates", kind(one)))]);
+        }
         (one, _) => vec![one],
     };
     let mut errors = Vec::new();
@@ -367,7 +412,11 @@ fn not_a_text(field: &str, column: &Column, value: &Value) -> LineError {
         Value::Array(_) => format!("\n\nhint: say which item: --map {field}='{}[0]'", shown(&column.name)),
         Value::Object(keys) => {
             let keys: Vec<String> = keys.keys().cloned().collect();
-            format!("\n\nhint: say which of its values: --map {field}={}.KEY; the keys are {}", shown(&column.name), listed(&keys))
+            format!(
+                "\n\nhint: say which of its values: --map {field}={}.KEY; the keys are {}",
+                shown(&column.name),
+                listed(&keys)
+            )
         }
         _ => String::new(),
     };
@@ -410,14 +459,16 @@ fn absent(field: &Field, column: &Column, row: &Row) -> LineError {
     if column.root(&names(&keys)).is_some() {
         return cell(&field.to_string(), column, "there is no value");
     }
-    let near = nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
+    let near =
+        nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
     let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
     cell(&field.to_string(), column, format!("there is no such column\n\nhint: {hint}"))
 }
 
 /// That a file has no such column.
 pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> String {
-    let near = nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
+    let near =
+        nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
     let (field, column, near) = (shown(&field.to_string()), shown(column), near.unwrap_or_default());
     format!("there is no column `{column}` to be `{field}`\n\nhint: {near}the columns are {}", listed(columns))
 }

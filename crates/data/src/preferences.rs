@@ -10,8 +10,8 @@ use crate::mapping::{Field, MapEntry, Mapping};
 /// What the prompt may be called; the first that is there is it.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
 
-/// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form; why they are none where it has answers
-/// without their question. `start` holds that row, or as much of it as there is room for.
+/// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form; why they
+/// are none where it has answers without their question. `start` holds that row, or as much of it as there is room for.
 pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, String> {
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     let mut first = FirstRow::default();
@@ -22,21 +22,25 @@ pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, String> {
         return Ok(None);
     }
     let of_pairs = mapping(has, first.chosen_is_a_conversation).ok_or_else(|| {
-        "its rows have `chosen` and `rejected` without the prompt that they answer\n\nhint: say where that is: --map instruction=COLUMN --map \
-         candidate.chosen=chosen --map candidate.rejected=rejected --map preference:=chosen; where there is none, --map context:="
+        "its rows have `chosen` and `rejected` without the prompt that they answer\n\nhint: say where that is: --map \
+         instruction=COLUMN --map \
+         candidate.chosen=chosen --map candidate.rejected=rejected --map preference:=chosen; where there is none, \
+         --map context:="
             .to_owned()
     });
     of_pairs.map(Some)
 }
 
-/// The same of columns. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be judged without its question.
+/// The same of columns. Where no column is the prompt, it has to be a part of the conversations: an answer cannot be
+/// judged without its question.
 pub(crate) fn mapping(has: impl Fn(&str) -> bool, holds_conversations: bool) -> Option<Mapping> {
     let prompt = PROMPTS.into_iter().find(|name| has(name));
     if !has("chosen") || !has("rejected") || (prompt.is_none() && !holds_conversations) {
         return None;
     }
     let context = ["context", "input"].into_iter().find(|name| has(name));
-    let context = MapEntry { field: Field::Context, constant: context.is_none(), column: context.unwrap_or_default().to_owned() };
+    let context =
+        MapEntry { field: Field::Context, constant: context.is_none(), column: context.unwrap_or_default().to_owned() };
     let id = has("id").then(|| "id=id".to_owned());
     let prompt = prompt.map(|name| format!("instruction={name}"));
     let answers = ["candidate.chosen=chosen", "candidate.rejected=rejected", "preference:=chosen"].map(str::to_owned);
@@ -85,7 +89,8 @@ impl<'de> serde::de::DeserializeSeed<'de> for &mut FirstRow {
     }
 }
 
-/// Messages as one text: of one, or of an answer, its content; else every turn with who says it. `None` of what is no list of messages.
+/// Messages as one text: of one, or of an answer, its content; else every turn with who says it. `None` of what is no
+/// list of messages.
 pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<String> {
     let messages = value.as_array().filter(|messages| !messages.is_empty())?;
     let turn = |message: &Value| Some((message["role"].as_str()?.to_owned(), message["content"].as_str()?.to_owned()));
@@ -98,7 +103,10 @@ pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<String> {
 
 /// Whether a list of messages ends in one that the user has written.
 pub(crate) fn last_is_no_answer(value: &Value) -> bool {
-    value.as_array().and_then(|messages| messages.last()).is_some_and(|last| last["role"] == "user" && last["content"].is_string())
+    value
+        .as_array()
+        .and_then(|messages| messages.last())
+        .is_some_and(|last| last["role"] == "user" && last["content"].is_string())
 }
 
 /// What was said before the answer that a list of messages ends in.
@@ -139,7 +147,11 @@ mod tests {
                 (Some("Why?"), "Because.", "No."),
                 "{name}"
             );
-            assert_eq!((&one.preference, one.context.as_str()), (&Some(Preference::Candidate("chosen".into())), ""), "{name}");
+            assert_eq!(
+                (&one.preference, one.context.as_str()),
+                (&Some(Preference::Candidate("chosen".into())), ""),
+                "{name}"
+            );
         }
         assert_eq!(samples("a.json", &array).len(), 2);
     }
@@ -150,14 +162,21 @@ mod tests {
         let path = folder.path().join("p.jsonl");
         std::fs::write(&path, r#"{"chosen": "Because.", "rejected": "No."}"#).expect("written");
         let told = Source::new(&path).samples().expect_err("refused").to_string();
-        assert!(told.contains("`chosen` and `rejected` without the prompt") && told.contains("--map instruction=COLUMN"), "{told}");
+        assert!(
+            told.contains("`chosen` and `rejected` without the prompt") && told.contains("--map instruction=COLUMN"),
+            "{told}"
+        );
         let columns = samples("t.csv", "id,question,chosen,rejected\nq-7,Why?,Because.,No.\n");
         assert_eq!((columns[0].id.as_str(), columns[0].instruction.as_deref()), ("q-7", Some("Why?")));
         let named = r#"{"id": "q-7", "instruction": "Sum up", "input": "A text.", "chosen": "a", "rejected": "b"}"#;
         let one = &samples("n.jsonl", named)[0];
-        assert_eq!((one.id.as_str(), one.instruction.as_deref(), one.context.as_str()), ("q-7", Some("Sum up"), "A text."));
+        assert_eq!(
+            (one.id.as_str(), one.instruction.as_deref(), one.context.as_str()),
+            ("q-7", Some("Sum up"), "A text.")
+        );
         // A text that says "chosen" is no such file.
-        let own = r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;
+        let own =
+            r#"{"id": "1", "context": "\"chosen\" \"rejected\" \"prompt\"", "candidates": [{"id": "a", "text": "b"}]}"#;
         assert_eq!(samples("o.jsonl", own)[0].candidates.len(), 1);
     }
 
@@ -184,14 +203,21 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("p.jsonl");
         let turn = |role: &str, content: &str| format!("{{\"role\": \"{role}\", \"content\": \"{content}\"}}");
-        let talk = |turns: &[(&str, &str)]| format!("[{}]", turns.iter().map(|(r, c)| turn(r, c)).collect::<Vec<_>>().join(", "));
+        let talk = |turns: &[(&str, &str)]| {
+            format!("[{}]", turns.iter().map(|(r, c)| turn(r, c)).collect::<Vec<_>>().join(", "))
+        };
         let read = |prompt: &str, chosen: &[(&str, &str)], rejected: &[(&str, &str)]| {
             let prompt = if prompt.is_empty() { String::new() } else { format!("\"prompt\": \"{prompt}\", ") };
-            std::fs::write(&path, format!("{{{prompt}\"chosen\": {}, \"rejected\": {}}}", talk(chosen), talk(rejected))).expect("written");
+            std::fs::write(
+                &path,
+                format!("{{{prompt}\"chosen\": {}, \"rejected\": {}}}", talk(chosen), talk(rejected)),
+            )
+            .expect("written");
             Source::new(&path).samples().map_err(|error| error.to_string())
         };
         let (u, a) = ("user", "assistant");
-        let whole = read("q", &[(u, "q"), (a, "a1"), (u, "q2"), (a, "x")], &[(u, "q"), (a, "a1"), (u, "q2"), (a, "y")]).expect("read");
+        let whole = read("q", &[(u, "q"), (a, "a1"), (u, "q2"), (a, "x")], &[(u, "q"), (a, "a1"), (u, "q2"), (a, "y")])
+            .expect("read");
         assert_eq!(whole[0].instruction.as_deref(), Some("user: q\n\nassistant: a1\n\nuser: q2"), "no turn is lost");
         let told = read("q", &[(u, "q"), (a, "x"), (u, "more?")], &[(u, "q"), (a, "y")]).expect_err("refused");
         assert!(told.contains("its last message is by the user"), "{told}");
@@ -224,10 +250,14 @@ mod tests {
     fn a_path_that_leads_to_nothing_in_any_row_is_told() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("r.jsonl");
-        std::fs::write(&path, "{\"q\": \"a\", \"t\": [\"x\"], \"o\": \"y\"}\n{\"q\": \"a\", \"t\": [\"x\", \"z\"], \"o\": \"y\"}\n")
-            .expect("written");
+        std::fs::write(
+            &path,
+            "{\"q\": \"a\", \"t\": [\"x\"], \"o\": \"y\"}\n{\"q\": \"a\", \"t\": [\"x\", \"z\"], \"o\": \"y\"}\n",
+        )
+        .expect("written");
         let read = |second: &str| {
-            let map = ["context=q", &format!("candidate.first={second}"), "candidate=o"].map(|entry| entry.parse().expect("an entry"));
+            let map = ["context=q", &format!("candidate.first={second}"), "candidate=o"]
+                .map(|entry| entry.parse().expect("an entry"));
             Source { map: crate::Mapping::new(map).expect("a mapping"), ..Source::new(&path) }.samples()
         };
         let told = read("t[-9]").expect_err("refused").to_string();

@@ -34,7 +34,8 @@ pub trait Record: DeserializeOwned {
 
 impl Record for Sample {
     const KIND: &'static str = "sample";
-    const EXAMPLE: &'static str = r#"{"id": "1", "context": "…", "candidates": [{"id": "a", "text": "…"}, {"id": "b", "text": "…"}]}"#;
+    const EXAMPLE: &'static str =
+        r#"{"id": "1", "context": "…", "candidates": [{"id": "a", "text": "…"}, {"id": "b", "text": "…"}]}"#;
 
     fn id(&self) -> &str {
         &self.id
@@ -76,12 +77,16 @@ pub fn read_strict<T: Record>(path: &Path) -> Result<Vec<T>, DataError> {
     read_from(open(path)?, file_name(path), None)?.strict()
 }
 
-/// The good records of JSON lines (all or the first `limit`), and what is wrong with the other lines up to there; `file` is the name in
-/// messages.
+/// The good records of JSON lines (all or the first `limit`), and what is wrong with the other lines up to there;
+/// `file` is the name in messages.
 ///
-/// Of two records with one id the second is the problem. A file that is empty or that is a JSON array is an error here too; one whose
-/// reading fails half-way gives what came before and the failure as the last problem.
-pub fn read_from<T: Record>(reader: impl BufRead, file: String, limit: Option<usize>) -> Result<ReadReport<T>, DataError> {
+/// Of two records with one id the second is the problem. A file that is empty or that is a JSON array is an error here
+/// too; one whose reading fails half-way gives what came before and the failure as the last problem.
+pub fn read_from<T: Record>(
+    reader: impl BufRead,
+    file: String,
+    limit: Option<usize>,
+) -> Result<ReadReport<T>, DataError> {
     let mut records = Records::new(reader, file, limit)?;
     let good = records.by_ref().collect();
     Ok(ReadReport { records: good, problems: records.into_problems() })
@@ -90,8 +95,8 @@ pub fn read_from<T: Record>(reader: impl BufRead, file: String, limit: Option<us
 /// Numbered records, or all that is wrong with each.
 pub(crate) type Items<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + 'a>;
 
-/// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are longer than
-/// memory. What is kept of those that were read is their ids.
+/// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are
+/// longer than memory. What is kept of those that were read is their ids.
 pub struct Records<'a, T> {
     items: Items<'a, T>,
     /// Read ahead, to tell an empty file.
@@ -115,7 +120,11 @@ impl<'a, T: Record + 'a> Records<'a, T> {
     }
 
     /// As [`Records::new`], with problems added to those.
-    pub(crate) fn lines(reader: impl BufRead + 'a, problems: Problems, limit: Option<usize>) -> Result<Self, DataError> {
+    pub(crate) fn lines(
+        reader: impl BufRead + 'a,
+        problems: Problems,
+        limit: Option<usize>,
+    ) -> Result<Self, DataError> {
         let (reader, unit) = items_as_lines(reader);
         let problems = Problems { unit, ..problems };
         let mut lines = JsonLines::<T, _>::new(reader);
@@ -218,7 +227,8 @@ mod tests {
 
     #[test]
     fn empty_text_and_a_single_candidate_are_offered() {
-        let report = lenient(r#"{"id":"s1","context":"","candidates":[{"id":"a","text":""}]}"#, None).expect("readable");
+        let report =
+            lenient(r#"{"id":"s1","context":"","candidates":[{"id":"a","text":""}]}"#, None).expect("readable");
         assert_eq!(report.records.len(), 1);
     }
 
@@ -226,13 +236,20 @@ mod tests {
     fn a_second_use_of_an_id_is_the_problem_and_names_both_lines() {
         let report = lenient(&format!("{GOOD}\n\n{GOOD}\n"), None).expect("readable");
         assert_eq!(report.records.len(), 1);
-        assert_eq!(report.problems.to_string(), "broken line 3 of demo.jsonl: field `id`: sample `s1` was already on line 1");
+        assert_eq!(
+            report.problems.to_string(),
+            "broken line 3 of demo.jsonl: field `id`: sample `s1` was already on line 1"
+        );
     }
 
     #[test]
     fn a_field_of_another_type_is_told_with_a_good_line() {
         let text = problem(r#"{"id":7,"context":"c","candidates":[]}"#);
-        assert!(text.contains("field `id`: invalid type: integer `7`") && text.contains("hint: a good line: {\"id\": \"1\""), "{text}");
+        assert!(
+            text.contains("field `id`: invalid type: integer `7`")
+                && text.contains("hint: a good line: {\"id\": \"1\""),
+            "{text}"
+        );
         assert!(!problem("{").contains("a good line"));
     }
 
@@ -277,7 +294,10 @@ mod tests {
                 r#"{"id":"s","context":"c","candidates":[{"id":"a","text":"x","scores":{"":1}}]}"#,
                 "field `candidates[0].scores`: an attribute",
             ),
-            (r#"{"id":"s","context":"c","candidates":[{"id":"a","text":"x","scores":{"f":null}}]}"#, "invalid type: null"),
+            (
+                r#"{"id":"s","context":"c","candidates":[{"id":"a","text":"x","scores":{"f":null}}]}"#,
+                "invalid type: null",
+            ),
             (r#"{"id":"s","context":"c","canddates":[]}"#, "unknown field `canddates`"),
             (r#"{"id":"s","context":"c"}"#, "missing field `candidates`"),
         ];
@@ -296,10 +316,19 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_refused_with_a_hint_and_an_array_is_read_by_its_items() {
-        assert!(lenient(" \n\n", None).expect_err("empty").to_string().contains("hint: each line is one JSON object: {\"id\""));
+        assert!(
+            lenient(" \n\n", None)
+                .expect_err("empty")
+                .to_string()
+                .contains("hint: each line is one JSON object: {\"id\"")
+        );
         let read = lenient(&format!("\n [\n{GOOD},\n {{\"id\": 7}}]"), None).expect("readable");
         assert_eq!(read.records.len(), 1);
-        assert!(read.problems.to_string().contains("item 2: field `id`: invalid type: integer `7`"), "{}", read.problems);
+        assert!(
+            read.problems.to_string().contains("item 2: field `id`: invalid type: integer `7`"),
+            "{}",
+            read.problems
+        );
     }
 
     #[test]

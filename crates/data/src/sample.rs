@@ -48,7 +48,8 @@ pub struct Candidate {
     pub scores: BTreeMap<String, f64>,
 }
 
-/// What people preferred. In JSON the id of the better candidate, or `"tie"`: no candidate can be called `tie` where there is a preference.
+/// What people preferred. In JSON the id of the better candidate, or `"tie"`: no candidate can be called `tie` where
+/// there is a preference.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Preference {
     /// The candidate of this id is better than all others.
@@ -82,8 +83,9 @@ impl Sample {
         self.candidates.iter().find(|c| c.id == id)
     }
 
-    /// All that a reader refuses beyond the shape and the sample's own id: no candidates; an empty or repeated candidate id, or one that a
-    /// preference could not tell from a tie; a score without a name or that is not finite; a preference for nobody.
+    /// All that a reader refuses beyond the shape and the sample's own id: no candidates; an empty or repeated
+    /// candidate id, or one that a preference could not tell from a tie; a score without a name or that is not finite;
+    /// a preference for nobody.
     pub fn check(&self) -> Vec<LineError> {
         let mut wrong = Vec::new();
         if self.candidates.is_empty() {
@@ -98,7 +100,8 @@ impl Sample {
                 let why = format!("candidate `{}` was already at candidates[{first}]", shown(&candidate.id));
                 wrong.push(LineError::content(id, why));
             } else if candidate.id == TIE && self.preference.is_some() {
-                wrong.push(LineError::content(id, "a candidate called `tie` cannot be told from a preference for none"));
+                wrong
+                    .push(LineError::content(id, "a candidate called `tie` cannot be told from a preference for none"));
             } else {
                 seen.insert(&candidate.id, i);
             }
@@ -123,7 +126,10 @@ impl Candidate {
             } else if score.is_finite() {
                 None
             } else {
-                Some(LineError::content(format!("candidates[{index}].scores.{attribute}"), "the score is not a finite number"))
+                Some(LineError::content(
+                    format!("candidates[{index}].scores.{attribute}"),
+                    "the score is not a finite number",
+                ))
             }
         })
     }
@@ -135,7 +141,9 @@ pub(crate) fn unique_scores<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 }
 
 /// The entries of a map in the order of the file; a key that comes twice is an error.
-pub(crate) fn unique_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<(String, T)>, D::Error> {
+pub(crate) fn unique_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, T)>, D::Error> {
     struct Entries<T>(std::marker::PhantomData<T>);
 
     impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Entries<T> {

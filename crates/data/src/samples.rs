@@ -46,7 +46,11 @@ impl<R: BufRead> MappedSamples<R> {
             seen.borrow_mut().extend(columns.iter().cloned());
         }
         let gathered = Vec::new().into_iter();
-        let unmet = plan.columns().filter(|(_, column)| column.is_path()).map(|(field, column)| (field, column.clone())).collect();
+        let unmet = plan
+            .columns()
+            .filter(|(_, column)| column.is_path())
+            .map(|(field, column)| (field, column.clone()))
+            .collect();
         Ok(Self { rows, plan, mapping: mapping.clone(), seen, place: 0, ordinal: 0, at_end: false, gathered, unmet })
     }
 
@@ -91,18 +95,22 @@ impl<R: BufRead> MappedSamples<R> {
         items
     }
 
-    /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be said at its end only.
+    /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be
+    /// said at its end only.
     fn never_seen(&self) -> Option<Item> {
         let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
         let known = names(&seen);
         let wrong = |entry: &MapEntry| {
             let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());
-            let missing = missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&known).is_none());
+            let missing =
+                missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&known).is_none());
             missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());
-        wrong.extend(leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")));
+        wrong.extend(
+            leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")),
+        );
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
     }
 }

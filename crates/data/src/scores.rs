@@ -52,18 +52,22 @@ pub struct ScoreTable {
     pub passed_over: Vec<String>,
 }
 
-/// Whether a file's first row has a column `item`: then it is a table of scores, else one of samples. A file that cannot be read is none.
+/// Whether a file's first row has a column `item`: then it is a table of scores, else one of samples. A file that
+/// cannot be read is none.
 pub fn is_score_table(path: &Path) -> bool {
     let seen = Rc::new(RefCell::new(BTreeSet::new()));
     let opened = Source::new(path).rows(&seen, EXAMPLE);
-    opened.is_ok_and(|mut opened| opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item"))))
+    opened.is_ok_and(|mut opened| {
+        opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item")))
+    })
 }
 
 /// Reads a table of scores of any [`Format`](crate::Format), `-` for standard input.
 ///
-/// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for each metric. Columns without any
-/// number, finite or not, are passed over beside others. Null and empty cells are scores that are not defined. Anything else that is no finite number is a problem, as is a score
-/// that was there already; a file with problems is refused with all of them.
+/// A row has an `item`, mostly a `candidate`, and either a `score` with its `metric` or `attribute`, or a column for
+/// each metric. Columns without any number, finite or not, are passed over beside others. Null and empty cells are
+/// scores that are not defined. Anything else that is no finite number is a problem, as is a score that was there
+/// already; a file with problems is refused with all of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
     let seen = Rc::new(RefCell::new(BTreeSet::new()));
     let opened = Source::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
@@ -126,7 +130,8 @@ impl Reading {
                 .map(|text| Some(text).filter(|text| !text.is_empty()))
                 .ok_or_else(|| LineError::cell(name, "", format!("{}, not a name", kind(value)))),
         };
-        let missing = "there is no `item`\n\nhint: a row of scores has the columns item, candidate, metric and score, or item, candidate and one column for each metric";
+        let missing = "there is no `item`\n\nhint: a row of scores has the columns item, candidate, metric and score, \
+                       or item, candidate and one column for each metric";
         let item = text("item")?.ok_or_else(|| LineError::content("", missing))?;
         let candidate = text("candidate")?;
         if let Some(preference) = text("preference")? {
@@ -136,7 +141,8 @@ impl Reading {
                 return Err(LineError::cell("preference", "", why));
             }
         }
-        let base = ScoreRow { line, item, candidate, metric: text("metric")?, attribute: text("attribute")?, score: None };
+        let base =
+            ScoreRow { line, item, candidate, metric: text("metric")?, attribute: text("attribute")?, score: None };
         if let Some(score) = row.get("score") {
             let score = number(score).map_err(|why| LineError::cell("score", "", why))?;
             self.rows.push(ScoreRow { score, ..base });
@@ -166,13 +172,16 @@ impl Reading {
         let mut first: BTreeMap<[&str; 4], usize> = BTreeMap::new();
         let mut repeated = Vec::new();
         for row in &self.rows {
-            let [candidate, metric, attribute] = [&row.candidate, &row.metric, &row.attribute].map(|value| value.as_deref().unwrap_or(""));
+            let [candidate, metric, attribute] =
+                [&row.candidate, &row.metric, &row.attribute].map(|value| value.as_deref().unwrap_or(""));
             let key = [row.item.as_str(), candidate, metric, attribute];
             if let Some(line) = first.get(&key) {
                 let what = [metric, attribute].into_iter().find(|name| !name.is_empty()).unwrap_or("score");
-                let candidate = row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
+                let candidate =
+                    row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
                 let why = format!(
-                    "`{}` of item `{}`{candidate} was already on {} {line}\n\nhint: each candidate has one score of a metric; \
+                    "`{}` of item `{}`{candidate} was already on {} {line}\n\nhint: each candidate has one score of a \
+                     metric; \
                      give several runs as several --scores",
                     shown(what),
                     shown(&row.item),
@@ -201,7 +210,14 @@ mod tests {
     }
 
     fn row(line: usize, candidate: &str, metric: &str, score: Option<f64>) -> ScoreRow {
-        ScoreRow { line, item: "1".into(), candidate: Some(candidate.into()), metric: Some(metric.into()), attribute: None, score }
+        ScoreRow {
+            line,
+            item: "1".into(),
+            candidate: Some(candidate.into()),
+            metric: Some(metric.into()),
+            attribute: None,
+            score,
+        }
     }
 
     #[test]
@@ -213,24 +229,35 @@ mod tests {
         let long = read("s.jsonl", long).expect("read");
         assert_eq!(long.rows, [row(1, "a", "bleu", Some(0.5)), row(2, "a", "ter", None)]);
         let wide = read("s.csv", wide).expect("read");
-        let expected = [row(2, "a", "bleu", Some(0.5)), row(2, "a", "ter", None), row(3, "b", "bleu", None), row(3, "b", "ter", Some(2.0))];
+        let expected = [
+            row(2, "a", "bleu", Some(0.5)),
+            row(2, "a", "ter", None),
+            row(3, "b", "bleu", None),
+            row(3, "b", "ter", Some(2.0)),
+        ];
         assert_eq!((wide.rows.as_slice(), wide.passed_over.as_slice()), (&expected[..], &["note".to_owned()][..]));
     }
 
     #[test]
     fn attributes_numbers_as_names_and_missing_candidates_are_kept() {
-        let table = read("s.jsonl", "{\"item\": 7, \"attribute\": \"tone\", \"score\": 1, \"preference\": \"a\"}\n").expect("read");
+        let table = read("s.jsonl", "{\"item\": 7, \"attribute\": \"tone\", \"score\": 1, \"preference\": \"a\"}\n")
+            .expect("read");
         let only = &table.rows[0];
-        assert_eq!((only.item.as_str(), &only.candidate, only.attribute.as_deref(), only.score), ("7", &None, Some("tone"), Some(1.0)));
+        assert_eq!(
+            (only.item.as_str(), &only.candidate, only.attribute.as_deref(), only.score),
+            ("7", &None, Some("tone"), Some(1.0))
+        );
         assert_eq!(table.preferences["7"], "a");
     }
 
     #[test]
     fn what_is_no_number_is_told_with_line_and_column() {
         let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n1,b,nan\n1,c,much\n").expect_err("refused");
-        for part in
-            ["2 problems in", "lines 3, 4: column `bleu` (score): `nan` is not a finite number, and the like", "leave the cell empty"]
-        {
+        for part in [
+            "2 problems in",
+            "lines 3, 4: column `bleu` (score): `nan` is not a finite number, and the like",
+            "leave the cell empty",
+        ] {
             assert!(told.contains(part), "{part}: {told}");
         }
         // A metric that gave nothing but such, and a table without any number.
@@ -247,7 +274,10 @@ mod tests {
     #[test]
     fn a_score_twice_is_a_problem_that_names_both_lines() {
         let told = read("s.csv", "item,candidate,bleu\n1,a,0.5\n2,a,0.5\n1,a,0.7\n").expect_err("refused");
-        assert!(told.contains("line 4 of") && told.contains("`bleu` of item `1`, candidate `a` was already on line 2"), "{told}");
+        assert!(
+            told.contains("line 4 of") && told.contains("`bleu` of item `1`, candidate `a` was already on line 2"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::line_error::{LineError, in_words, shown};
 const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
-const OTHER_FORM: &str = "\n\nhint: where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
+const OTHER_FORM: &str =
+    "\n\nhint: where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
 
 /// Every field of a sample that is missing, unknown or of another type.
 pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
@@ -58,8 +59,12 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
         return false;
     };
     for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
-        let hint = nearest(key, known.iter().copied()).map(|near| format!("\n\nhint: the nearest known name is `{near}`"));
-        wrong.push(LineError::content(below(path, key), format!("unknown field `{}`{}", shown(key), hint.unwrap_or_default())));
+        let hint =
+            nearest(key, known.iter().copied()).map(|near| format!("\n\nhint: the nearest known name is `{near}`"));
+        wrong.push(LineError::content(
+            below(path, key),
+            format!("unknown field `{}`{}", shown(key), hint.unwrap_or_default()),
+        ));
     }
     for missing in needed.iter().filter(|name| !fields.contains_key(**name)) {
         // A line without candidates is likely of another form altogether.
@@ -108,6 +113,9 @@ mod tests {
                 "field `candidates[2]`: missing field `id`",
             ]
         );
-        assert_eq!(wrong_with_sample(&json!({"id": "a", "context": "", "candidates": [{"id": "a", "text": ""}]})).len(), 0);
+        assert_eq!(
+            wrong_with_sample(&json!({"id": "a", "context": "", "candidates": [{"id": "a", "text": ""}]})).len(),
+            0
+        );
     }
 }

@@ -34,7 +34,8 @@ pub struct Source {
     /// What it is, where its content and name should not decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// Which column is which. Empty for JSON lines in our own form, and for tables whose columns have our fields' names.
+    /// Which column is which. Empty for JSON lines in our own form, and for tables whose columns have our fields'
+    /// names.
     #[serde(default, skip_serializing_if = "Mapping::is_empty")]
     pub map: Mapping,
     /// Only the first so many samples.
@@ -120,7 +121,11 @@ impl Source {
         if format == Format::Jsonl && self.map.is_empty() {
             let pairs = preferences::mapping_of(start).map_err(|why| DataError::Mapping { file: file.clone(), why })?;
             let Some(pairs) = pairs else {
-                return Ok(SampleFile { records: Records::lines(reader, problems(Unit::Line), self.limit)?, format, columns: None });
+                return Ok(SampleFile {
+                    records: Records::lines(reader, problems(Unit::Line), self.limit)?,
+                    format,
+                    columns: None,
+                });
             };
             map = Cow::Owned(pairs);
         }
@@ -169,10 +174,12 @@ impl Source {
                 }
                 Rows::Cells(Box::new(cells))
             }
-            Format::Parquet => Rows::Parquet(Box::new(parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
-                LineError::Read(source) => DataError::Open { file: file.clone(), source },
-                other => wrong(Unit::Row, 0, other),
-            })?)),
+            Format::Parquet => {
+                Rows::Parquet(Box::new(parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
+                    LineError::Read(source) => DataError::Open { file: file.clone(), source },
+                    other => wrong(Unit::Row, 0, other),
+                })?))
+            }
         };
         let unit = if format == Format::Parquet { Unit::Row } else { Unit::Line };
         Ok(OpenRows { rows, unit })
@@ -202,7 +209,8 @@ fn with_first_row(mut reader: Box<dyn BufRead>) -> Box<dyn BufRead> {
 
 /// What is no table at all is told as what it is.
 fn refuse_foreign(start: &[u8], file: &str) -> Result<(), DataError> {
-    foreign(start).map_or(Ok(()), |what| Err(DataError::Mapping { file: file.to_owned(), why: format!("it is {what}") }))
+    foreign(start)
+        .map_or(Ok(()), |what| Err(DataError::Mapping { file: file.to_owned(), why: format!("it is {what}") }))
 }
 
 fn delimiter(format: Format, start: &[u8]) -> u8 {

@@ -175,8 +175,10 @@ impl Survey {
 }
 
 fn is_odd(c: char) -> bool {
-    let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let invisible = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    let bidirectional =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let invisible =
+        matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || bidirectional || invisible || c == '\u{fffd}'
 }
 
@@ -206,7 +208,10 @@ mod tests {
         let mut survey = Survey::keeping(KEPT);
         survey.add(1, &sample("good", &["a", "b"]));
         survey.add(2, &sample("good", &["a", "b", "longest"]));
-        assert_eq!((survey.samples, survey.candidates, survey.references, survey.ties, survey.longest_text), (2, 5, 2, 2, 7));
+        assert_eq!(
+            (survey.samples, survey.candidates, survey.references, survey.ties, survey.longest_text),
+            (2, 5, 2, 2, 7)
+        );
         let scores = survey.attributes["f"];
         assert_eq!((scores.candidates, scores.lowest, scores.highest), (5, 0.0, 2.0));
         assert!(survey.warnings.is_empty());

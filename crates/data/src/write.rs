@@ -54,22 +54,36 @@ mod tests {
     fn sample() -> impl Strategy<Value = Sample> {
         let candidates = prop::collection::vec((".{0,20}", scores()), 1..5);
         let references = prop::collection::vec(any::<String>(), 0..3);
-        (any::<String>(), any::<String>(), prop::option::of(any::<String>()), candidates, references, any::<Option<u8>>()).prop_map(
-            |(id, context, instruction, candidates, references, preferred)| {
+        (
+            any::<String>(),
+            any::<String>(),
+            prop::option::of(any::<String>()),
+            candidates,
+            references,
+            any::<Option<u8>>(),
+        )
+            .prop_map(|(id, context, instruction, candidates, references, preferred)| {
                 let named = candidates.into_iter().enumerate();
-                let candidates: Vec<_> = named.map(|(i, (text, scores))| Candidate { id: format!("{i}{text}"), text, scores }).collect();
+                let candidates: Vec<_> =
+                    named.map(|(i, (text, scores))| Candidate { id: format!("{i}{text}"), text, scores }).collect();
                 let preference = preferred.map(|p| match usize::from(p) % (candidates.len() + 1) {
                     0 => Preference::Tie,
                     i => Preference::Candidate(candidates[i - 1].id.clone()),
                 });
                 Sample { id, context, instruction, candidates, references, preference }
-            },
-        )
+            })
     }
 
     fn one(id: &str) -> Sample {
         let candidates = vec![Candidate { id: "a".into(), text: "x".into(), scores: BTreeMap::new() }];
-        Sample { id: id.into(), context: String::new(), instruction: None, candidates, references: vec![], preference: None }
+        Sample {
+            id: id.into(),
+            context: String::new(),
+            instruction: None,
+            candidates,
+            references: vec![],
+            preference: None,
+        }
     }
 
     #[test]

@@ -35,7 +35,8 @@ fn sample(
 /// Samples whose candidates have the same ids in all of them, so that they can be columns.
 fn samples() -> impl Strategy<Value = Vec<Sample>> {
     let score = || prop::option::of(any::<f64>().prop_filter("finite", |x| x.is_finite()));
-    let texts = (any::<String>(), [any::<String>(), any::<String>()], prop::option::of(".{1,9}"), prop::option::of(".{1,9}"));
+    let texts =
+        (any::<String>(), [any::<String>(), any::<String>()], prop::option::of(".{1,9}"), prop::option::of(".{1,9}"));
     let rows = prop::collection::vec((texts, [score(), score()], prop::option::of(0..3_usize)), 1..6);
     ([".{0,6}", ".{0,6}"], rows).prop_map(|([one, two], rows)| {
         let ids = [format!("1{one}"), format!("2{two}")];
@@ -67,7 +68,11 @@ fn score(candidate: &Candidate) -> String {
 }
 
 fn read(bytes: Vec<u8>, format: Format, map: &[(Field, &str)]) -> Result<Vec<Sample>, String> {
-    let entry = |(field, column): &(Field, &str)| MapEntry { field: field.clone(), constant: false, column: (*column).to_owned() };
+    let entry = |(field, column): &(Field, &str)| MapEntry {
+        field: field.clone(),
+        constant: false,
+        column: (*column).to_owned(),
+    };
     let map = Mapping::new(map.iter().map(entry)).expect("a mapping");
     let source = Source { format: Some(format), map, ..Source::new("memory") };
     let mut file = source.open_from(Cursor::new(bytes)).map_err(|e| e.to_string())?;
@@ -93,7 +98,8 @@ proptest! {
         let id = |place: usize| samples[0].candidates[place].id.clone();
         let map = [
             (Field::Id, "id"), (Field::Context, "context"), (Field::Instruction, "instruction"), (Field::Reference, "reference"),
-            (Field::Preference, "preference"), (Field::Candidate(Some(id(0))), "t 0"), (Field::Candidate(Some(id(1))), "t 1"),
+            (Field::Preference, "preference"), (Field::Candidate(Some(id(0))), "t \
+                0"), (Field::Candidate(Some(id(1))), "t 1"),
             (Field::Score(format!("{}.f.g", id(0))), "f 0"), (Field::Score(format!("{}.f.g", id(1))), "f 1"),
         ];
         prop_assert_eq!(read(bytes, format, &map), Ok(samples));

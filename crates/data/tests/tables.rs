@@ -84,8 +84,12 @@ const WIDE: [&str; 11] = [
 
 #[test]
 fn a_row_a_sample_is_read_from_every_kind_of_table() {
-    let kinds =
-        [("wide.parquet", Format::Parquet), ("wide.csv", Format::Csv), ("wide-semicolon.csv", Format::Csv), ("wide.tsv", Format::Tsv)];
+    let kinds = [
+        ("wide.parquet", Format::Parquet),
+        ("wide.csv", Format::Csv),
+        ("wide-semicolon.csv", Format::Csv),
+        ("wide.tsv", Format::Tsv),
+    ];
     for (name, format) in kinds {
         let (samples, found, _) = read(name, &WIDE);
         assert_eq!((samples, found), (expected(), format), "{name}");

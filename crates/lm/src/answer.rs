@@ -10,7 +10,8 @@ use crate::normalise;
 pub enum Outcome {
     /// The answer stands.
     Scored,
-    /// The answer stands, but the labels together are less probable than the threshold: the model wanted to say something else.
+    /// The answer stands, but the labels together are less probable than the threshold: the model wanted to say
+    /// something else.
     LowMass,
     /// Two or more answers are exactly as good.
     Tie,
@@ -19,8 +20,8 @@ pub enum Outcome {
         /// What was missing.
         why: String,
     },
-    /// The prompt with its longest answer does not fit the model's context, or the memory that the model was given for keys and values.
-    /// Nothing was truncated or computed.
+    /// The prompt with its longest answer does not fit the model's context, or the memory that the model was given for
+    /// keys and values. Nothing was truncated or computed.
     TooLong {
         /// Tokens needed: of the prompt and its longest answer.
         tokens_needed: usize,
@@ -100,12 +101,15 @@ impl LabelAnswer {
         let mass = logprobs.iter().map(|l| libm::exp(*l)).sum();
         let labels = names.into_iter().zip(logprobs).zip(probs);
         Some(Self {
-            labels: labels.map(|((name, logprob), prob)| LabelScore { name, logprob, prob, variants: Vec::new() }).collect(),
+            labels: labels
+                .map(|((name, logprob), prob)| LabelScore { name, logprob, prob, variants: Vec::new() })
+                .collect(),
             mass,
         })
     }
 
-    /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else [`Outcome::Scored`].
+    /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else
+    /// [`Outcome::Scored`].
     pub fn outcome(&self, min_mass: f64) -> Outcome {
         if self.mass < min_mass {
             return Outcome::LowMass;
@@ -114,7 +118,8 @@ impl LabelAnswer {
         if self.labels.iter().filter(|l| l.logprob == best).count() > 1 { Outcome::Tie } else { Outcome::Scored }
     }
 
-    /// Whether the probabilities are such, and follow from their logarithms; summed in another order they may differ in their last digits.
+    /// Whether the probabilities are such, and follow from their logarithms; summed in another order they may differ in
+    /// their last digits.
     pub fn is_sound(&self) -> bool {
         let logprobs: Vec<f64> = self.labels.iter().map(|label| label.logprob).collect();
         let near = |a: f64, b: f64| (a - b).abs() <= SOUND * b.abs().max(SOUND);
@@ -198,7 +203,8 @@ pub enum Finish {
     Length,
 }
 
-/// What a [`GenerateRequest`](crate::GenerateRequest) came to. Equal where all is equal but how it was come by, `accepted_drafts`.
+/// What a [`GenerateRequest`](crate::GenerateRequest) came to. Equal where all is equal but how it was come by,
+/// `accepted_drafts`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GenerateResult {
     /// How it ended; [`Outcome::Scored`] where text was generated.
@@ -211,9 +217,11 @@ pub struct GenerateResult {
     pub token_ids: Vec<u32>,
     /// Why it ended; absent where nothing was generated.
     pub finish: Option<Finish>,
-    /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has no such point.
+    /// Label probabilities at the verdict point, or why there are none; absent where none was asked for or the text has
+    /// no such point.
     pub verdict: Option<ScoreResult>,
-    /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time does, and is kept nowhere.
+    /// Tokens of the text that had been drafted and were found right. It depends on how the work was done, as time
+    /// does, and is kept nowhere.
     #[serde(skip)]
     pub accepted_drafts: usize,
 }
@@ -221,7 +229,8 @@ pub struct GenerateResult {
 impl PartialEq for GenerateResult {
     fn eq(&self, other: &Self) -> bool {
         fn all(result: &GenerateResult) -> impl PartialEq {
-            let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } = result;
+            let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } =
+                result;
             (outcome, prompt_tokens, text, token_ids, finish, verdict)
         }
         all(self) == all(other)
@@ -231,7 +240,15 @@ impl PartialEq for GenerateResult {
 impl GenerateResult {
     /// A result without text.
     pub fn without_text(outcome: Outcome, prompt_tokens: usize) -> Self {
-        Self { outcome, prompt_tokens, text: String::new(), token_ids: Vec::new(), finish: None, verdict: None, accepted_drafts: 0 }
+        Self {
+            outcome,
+            prompt_tokens,
+            text: String::new(),
+            token_ids: Vec::new(),
+            finish: None,
+            verdict: None,
+            accepted_drafts: 0,
+        }
     }
 }
 
@@ -281,7 +298,11 @@ mod tests {
             change(&mut other);
             other.is_sound()
         };
-        assert!(!changed(|a| a.mass = 8.707) && !changed(|a| a.labels[0].prob += 1e-5) && !changed(|a| a.labels[0].logprob = -4.31));
+        assert!(
+            !changed(|a| a.mass = 8.707)
+                && !changed(|a| a.labels[0].prob += 1e-5)
+                && !changed(|a| a.labels[0].logprob = -4.31)
+        );
         assert!(!changed(|a| a.labels[1].logprob = 0.5));
     }
 }

@@ -18,7 +18,8 @@ pub enum Termination {
     /// P(answer *starts with* the variant). A variant that is a token prefix of another label's is refused.
     #[default]
     Open,
-    /// P(answer *is* the variant): the model's end-of-turn token is charged to it. Lets `1` and `10` stand side by side.
+    /// P(answer *is* the variant): the model's end-of-turn token is charged to it. Lets `1` and `10` stand side by
+    /// side.
     EndOfTurn,
 }
 
@@ -69,7 +70,10 @@ pub enum LabelError {
         variant: String,
     },
     /// Two labels share a sequence of tokens: no answer can tell them apart.
-    #[error("labels `{first}` and `{second}` share the tokens of `{variant}`\n\nhint: choose label words that differ in their first token")]
+    #[error(
+        "labels `{first}` and `{second}` share the tokens of `{variant}`\n\nhint: choose label words that differ in \
+         their first token"
+    )]
     SameTokens {
         /// The label that comes first in the set.
         first: String,
@@ -78,9 +82,11 @@ pub enum LabelError {
         /// The first label's variant; the other's may be another text with the same tokens.
         variant: String,
     },
-    /// One label's tokens begin another's: an answer that begins so could be either. Terminated labels can be told apart.
+    /// One label's tokens begin another's: an answer that begins so could be either. Terminated labels can be told
+    /// apart.
     #[error(
-        "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this model's tokens\n\n\
+        "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this \
+         model's tokens\n\n\
          hint: choose label words that differ in their first token"
     )]
     Prefix {
@@ -139,10 +145,12 @@ impl LabelSet {
     }
 }
 
-/// Makes the events of a label set disjoint: `sequences[l][v]` holds the tokens of variant `v` of label `l`, the result the distinct ones.
+/// Makes the events of a label set disjoint: `sequences[l][v]` holds the tokens of variant `v` of label `l`, the result
+/// the distinct ones.
 ///
-/// Variants of one label that share their tokens count once, and one that another of the same label is a prefix of adds nothing and goes.
-/// Between labels a prefix, or the same tokens, makes the verdict ambiguous and is refused with both variants shown.
+/// Variants of one label that share their tokens count once, and one that another of the same label is a prefix of adds
+/// nothing and goes. Between labels a prefix, or the same tokens, makes the verdict ambiguous and is refused with both
+/// variants shown.
 pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<Vec<Vec<Vec<u32>>>, LabelError> {
     let all: Vec<(usize, usize, &[u32])> = sequences
         .iter()
@@ -170,18 +178,22 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
     }
     let distinct = |variants: &Vec<Vec<u32>>| {
         let covered = |index: usize, tokens: &[u32]| {
-            variants
-                .iter()
-                .enumerate()
-                .any(|(other, shorter)| other != index && tokens.starts_with(shorter) && (shorter.len() < tokens.len() || other < index))
+            variants.iter().enumerate().any(|(other, shorter)| {
+                other != index && tokens.starts_with(shorter) && (shorter.len() < tokens.len() || other < index)
+            })
         };
-        variants.iter().enumerate().filter(|(i, tokens)| !covered(*i, tokens)).map(|(_, tokens)| tokens.clone()).collect()
+        variants
+            .iter()
+            .enumerate()
+            .filter(|(i, tokens)| !covered(*i, tokens))
+            .map(|(_, tokens)| tokens.clone())
+            .collect()
     };
     Ok(sequences.iter().map(distinct).collect())
 }
 
-/// Probabilities that sum to one from log-probabilities: P(k) / Σ P, computed from the largest so that nothing underflows.
-/// `None` where every entry is −∞ or one is not a number.
+/// Probabilities that sum to one from log-probabilities: P(k) / Σ P, computed from the largest so that nothing
+/// underflows. `None` where every entry is −∞ or one is not a number.
 pub fn normalise(logprobs: &[f64]) -> Option<Vec<f64>> {
     let max = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if !max.is_finite() || logprobs.iter().any(|l| l.is_nan()) {
@@ -196,7 +208,10 @@ mod tests {
     use super::*;
 
     fn set(variants: &[&[&str]]) -> LabelSet {
-        let label = |(i, v): (usize, &&[&str])| Label { name: format!("l{i}"), variants: v.iter().map(|s| (*s).to_owned()).collect() };
+        let label = |(i, v): (usize, &&[&str])| Label {
+            name: format!("l{i}"),
+            variants: v.iter().map(|s| (*s).to_owned()).collect(),
+        };
         LabelSet::new(variants.iter().enumerate().map(label).collect()).expect("valid labels")
     }
 
@@ -227,8 +242,10 @@ mod tests {
 
     #[test]
     fn malformed_sets_are_refused() {
-        let label =
-            |name: &str, variants: &[&str]| Label { name: name.into(), variants: variants.iter().map(|v| (*v).to_owned()).collect() };
+        let label = |name: &str, variants: &[&str]| Label {
+            name: name.into(),
+            variants: variants.iter().map(|v| (*v).to_owned()).collect(),
+        };
         assert_eq!(LabelSet::new(vec![]), Err(LabelError::NoLabels));
         assert_eq!(LabelSet::new(vec![label("A", &[])]), Err(LabelError::NoVariants("A".into())));
         assert_eq!(LabelSet::new(vec![label("A", &[""])]), Err(LabelError::EmptyVariant("A".into())));

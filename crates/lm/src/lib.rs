@@ -1,12 +1,13 @@
 //! The contract between evaluation methods and language models.
 //!
-//! Every evaluation is a set of token sequences and a question about the next tokens. A method hands a whole work list of
-//! [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they finish. Metrics that compare
-//! texts by what a model makes of their tokens ask a [`TextEncoder`]. Nothing here knows of tensors, files or devices, so a method is
-//! tested against a [`ScriptedModel`], a metric against a [`ScriptedEncoder`].
+//! Every evaluation is a set of token sequences and a question about the next tokens. A method hands a whole work list
+//! of [`ScoreRequest`]s or [`GenerateRequest`]s to a [`LanguageModel`]; answers come back through a sink as they
+//! finish. Metrics that compare texts by what a model makes of their tokens ask a [`TextEncoder`]. Nothing here knows
+//! of tensors, files or devices, so a method is tested against a [`ScriptedModel`], a metric against a
+//! [`ScriptedEncoder`].
 //!
-//! Conventions: logarithms are natural; probabilities are taken under the full vocabulary unless a field says "normalised"; a value that
-//! could not be had is an [`Outcome`] with its reason, never NaN or a default.
+//! Conventions: logarithms are natural; probabilities are taken under the full vocabulary unless a field says
+//! "normalised"; a value that could not be had is an [`Outcome`] with its reason, never NaN or a default.
 
 mod answer;
 mod label;
@@ -19,7 +20,9 @@ mod scripted;
 mod scripted_encoder;
 mod text_encoder;
 
-pub use answer::{ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage};
+pub use answer::{
+    ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage,
+};
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
 pub use model::{LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError};
 pub use names::nearest;
@@ -28,7 +31,9 @@ pub use prompt::{Message, Prompt, Role};
 pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, ScoreRequest};
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
-pub use text_encoder::{EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, check_sequences};
+pub use text_encoder::{
+    EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, check_sequences,
+};
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].
 pub const DEFAULT_MIN_MASS: f64 = 0.01;

@@ -11,11 +11,12 @@ pub enum Precision {
     /// Weights are widened to f32 and multiplied in f32.
     #[default]
     Exact,
-    /// The fastest that the machine has: [`Tiles`](Self::Tiles) on a CPU with such tiles, else [`Dots`](Self::Dots), and a description
-    /// says which; on a device with operations of its own (`cuda:0`, `metal`) weights and activations are bf16.
+    /// The fastest that the machine has: [`Tiles`](Self::Tiles) on a CPU with such tiles, else [`Dots`](Self::Dots),
+    /// and a description says which; on a device with operations of its own (`cuda:0`, `metal`) weights and activations
+    /// are bf16.
     Fast,
-    /// Activations are rounded to 8 bits for products with quantised weights; with floats, both are rounded to bf16. The same bits on
-    /// every CPU.
+    /// Activations are rounded to 8 bits for products with quantised weights; with floats, both are rounded to bf16.
+    /// The same bits on every CPU.
     Dots,
     /// Weights and activations are rounded to bf16. The same bits on every CPU, fast on those with bf16 tiles (AMX).
     Tiles,
@@ -38,10 +39,12 @@ impl Precision {
 pub struct ModelDescription {
     /// As the user named it.
     pub name: String,
-    /// The folder of the low-rank adapter that was put into its weights, as the user named it; absent where there is none.
+    /// The folder of the low-rank adapter that was put into its weights, as the user named it; absent where there is
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// The commit of the hub's repository that its files lie under in the Hugging Face cache; absent where they lie elsewhere.
+    /// The commit of the hub's repository that its files lie under in the Hugging Face cache; absent where they lie
+    /// elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// `llama`, `mistral`, `qwen2` …
@@ -50,11 +53,13 @@ pub struct ModelDescription {
     pub fingerprint: String,
     /// The arithmetic in force.
     pub precision: Precision,
-    /// `cpu`, `candle-cpu`, `cuda:0`, `metal`. What a result does not depend on, it does not depend on down to its bits on `cpu` alone.
+    /// `cpu`, `candle-cpu`, `cuda:0`, `metal`. What a result does not depend on, it does not depend on down to its bits
+    /// on `cpu` alone.
     pub device: String,
     /// The weights' types by share, such as `Q4_1, Q8_0, F32`.
     pub weights: String,
-    /// Tokens the model can see at once, an encoder-decoder on either side; absent where nothing in the model limits them.
+    /// Tokens the model can see at once, an encoder-decoder on either side; absent where nothing in the model limits
+    /// them.
     pub context_length: Option<usize>,
     /// Whether [`Prompt::Chat`](crate::Prompt::Chat) can be asked.
     pub has_chat_template: bool,
@@ -93,26 +98,35 @@ pub enum LmError {
     Model(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The requests of a work list, in its order. The model takes them as it has room for them, so that a list may be longer than memory.
+/// The requests of a work list, in its order. The model takes them as it has room for them, so that a list may be
+/// longer than memory.
 pub type Requests<'a, T> = dyn Iterator<Item = T> + 'a;
 
 /// A language model that answers whole work lists.
 ///
-/// A method hands over everything it can ask at once and the model orders the work. Each request is answered exactly once, in any order;
-/// its result does not depend on the other requests, on their order or on how work is shared between them. Prompts that begin alike should
-/// stand together: what they share is then computed once.
+/// A method hands over everything it can ask at once and the model orders the work. Each request is answered exactly
+/// once, in any order; its result does not depend on the other requests, on their order or on how work is shared
+/// between them. Prompts that begin alike should stand together: what they share is then computed once.
 ///
-/// A request that is wrong ends the list. Nothing of what the model holds at that time is computed: of a list that fits into memory nothing
-/// at all.
+/// A request that is wrong ends the list. Nothing of what the model holds at that time is computed: of a list that fits
+/// into memory nothing at all.
 pub trait LanguageModel {
     /// What a record must say about this model.
     fn description(&self) -> &ModelDescription;
 
     /// Answers each request through `sink`, by its position in the list.
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError>;
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError>;
 
     /// Continues each prompt; results through `sink`, by its position in the list.
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError>;
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError>;
 
     /// All scores in the order of the requests.
     fn score_all(&self, requests: &[ScoreRequest]) -> Result<Vec<ScoreResult>, LmError> {

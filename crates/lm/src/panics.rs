@@ -1,4 +1,5 @@
-//! Libraries that panic over files which were damaged or made to harm: their panics are errors, and nothing of them is printed.
+//! Libraries that panic over files which were damaged or made to harm: their panics are errors, and nothing of them is
+//! printed.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};

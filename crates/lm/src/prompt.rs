@@ -46,20 +46,22 @@ impl Message {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// Plain text, encoded as ordinary text after the model's own beginning-of-sequence token where it has one. What an encoder-decoder reads.
+    /// Plain text, encoded as ordinary text after the model's own beginning-of-sequence token where it has one. What an
+    /// encoder-decoder reads.
     Text(String),
-    /// A chat, laid out by the model's own template up to where the assistant's answer begins. An encoder-decoder reads its messages, one
-    /// below the other, and begins its answer with the prefix.
+    /// A chat, laid out by the model's own template up to where the assistant's answer begins. An encoder-decoder reads
+    /// its messages, one below the other, and begins its answer with the prefix.
     Chat {
         /// The conversation so far.
         messages: Vec<Message>,
         /// The beginning of the assistant's answer, put into its mouth (`Answer:`). Empty for none.
         answer_prefix: String,
     },
-    /// Token ids, used as they are: nothing is added or checked but that each id exists. What an encoder-decoder reads; its answer then
-    /// begins with its start token.
+    /// Token ids, used as they are: nothing is added or checked but that each id exists. What an encoder-decoder reads;
+    /// its answer then begins with its start token.
     Tokens(Vec<u32>),
-    /// Token ids for an encoder-decoder, used as they are: what it reads, and what its answer begins with, the start token included.
+    /// Token ids for an encoder-decoder, used as they are: what it reads, and what its answer begins with, the start
+    /// token included.
     Pair {
         /// For the encoder.
         source: Vec<u32>,

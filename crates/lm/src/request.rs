@@ -48,7 +48,15 @@ pub struct GenerateRequest {
 impl GenerateRequest {
     /// A greedy request without stop sequences.
     pub fn greedy(id: impl Into<String>, prompt: Prompt, max_tokens: usize) -> Self {
-        Self { id: id.into(), prompt, max_tokens, stop: Vec::new(), sampling: Sampling::Greedy, constraint: None, verdict: None }
+        Self {
+            id: id.into(),
+            prompt,
+            max_tokens,
+            stop: Vec::new(),
+            sampling: Sampling::Greedy,
+            constraint: None,
+            verdict: None,
+        }
     }
 }
 
@@ -70,8 +78,8 @@ pub enum Sampling {
     },
 }
 
-/// Which tokens may be drawn. All limits are taken of softmax(logits / temperature), in the order of the fields, the lowest id first among
-/// equals; the likeliest token always stays.
+/// Which tokens may be drawn. All limits are taken of softmax(logits / temperature), in the order of the fields, the
+/// lowest id first among equals; the likeliest token always stays.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SamplingLimits {
     /// The most probable so many tokens, at least 1.
@@ -85,8 +93,8 @@ pub struct SamplingLimits {
     pub min_p: Option<f64>,
 }
 
-/// What a generated text must be: tokens that would leave it are impossible, all others keep their logits. A text that ends at its limit of
-/// tokens may be a part of such a text.
+/// What a generated text must be: tokens that would leave it are impossible, all others keep their logits. A text that
+/// ends at its limit of tokens may be a part of such a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Constraint {

@@ -1,8 +1,8 @@
 //! A model that answers by a function: methods are tested against it.
 
 use crate::{
-    Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError, ModelDescription,
-    Outcome, Precision, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
+    Ask, ContinuationAnswer, DEFAULT_MIN_MASS, GenerateRequest, GenerateResult, LabelAnswer, LanguageModel, LmError,
+    ModelDescription, Outcome, Precision, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
 };
 
 type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult>;
@@ -16,8 +16,9 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may sum to less than
-    /// one); a continuation is as probable as its words are short: log P = −(number of characters), one token per word.
+    /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may
+    /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
+    /// one token per word.
     pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
@@ -74,7 +75,11 @@ impl LanguageModel for ScriptedModel {
         &self.description
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         let mut usage = Usage::default();
         // Last first: a method that relies on the order of answers fails its tests.
         let requests: Vec<ScoreRequest> = requests.collect();
@@ -87,7 +92,11 @@ impl LanguageModel for ScriptedModel {
         Ok(usage)
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         let requests: Vec<GenerateRequest> = requests.collect();
         for (index, request) in requests.iter().enumerate().rev() {
             sink(index, (self.generate)(request)).map_err(LmError::Sink)?;

@@ -1,14 +1,15 @@
 //! An encoder that answers by functions: metrics are tested against it.
 
 use crate::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink, TextEncoder, Usage, check_sequences,
+    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink, TextEncoder, Usage,
+    check_sequences,
 };
 
 type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
 type MaskScript = Box<dyn Fn(&MaskedSequence) -> Vec<u32> + Send + Sync>;
 
-/// A text encoder whose answers are written by the test. Its vocabulary is a list of pieces, `##` before those that continue a word; words
-/// stand between spaces and are cut into the longest pieces from the left, as `WordPiece` does.
+/// A text encoder whose answers are written by the test. Its vocabulary is a list of pieces, `##` before those that
+/// continue a word; words stand between spaces and are cut into the longest pieces from the left, as `WordPiece` does.
 pub struct ScriptedEncoder {
     description: ModelDescription,
     vocabulary: Vec<String>,
@@ -23,8 +24,9 @@ pub struct ScriptedEncoder {
 const SPECIAL: [&str; 4] = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
 impl ScriptedEncoder {
-    /// An encoder of `layers` layers whose states at a layer are what `states` returns for a sequence: `(tokens, hidden_size)`. The
-    /// vocabulary follows on `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`, so that its first piece has id 4.
+    /// An encoder of `layers` layers whose states at a layer are what `states` returns for a sequence: `(tokens,
+    /// hidden_size)`. The vocabulary follows on `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`, so that its first piece has id
+    /// 4.
     pub fn new(
         vocabulary: &[&str],
         layers: usize,
@@ -107,7 +109,12 @@ impl TextEncoder for ScriptedEncoder {
         Piece { text: rest.unwrap_or(piece).to_owned(), continues_word: rest.is_some() }
     }
 
-    fn hidden_states(&self, sequences: &[&[u32]], layers: &[usize], sink: &mut Sink<'_, HiddenStates>) -> Result<Usage, EncoderError> {
+    fn hidden_states(
+        &self,
+        sequences: &[&[u32]],
+        layers: &[usize],
+        sink: &mut Sink<'_, HiddenStates>,
+    ) -> Result<Usage, EncoderError> {
         check_sequences(sequences.iter().copied(), self.description.context_length, self.vocabulary.len())?;
         if let Some(&asked) = layers.iter().find(|&&layer| layer > self.layers) {
             return Err(EncoderError::Layer { asked, layers: self.layers, model: self.description.name.clone() });
@@ -118,15 +125,24 @@ impl TextEncoder for ScriptedEncoder {
             let values = layers.iter().flat_map(|&layer| (self.states)(ids, layer)).collect();
             usage.tokens_computed += ids.len() as u64;
             usage.tokens_unshared += ids.len() as u64;
-            sink(index, HiddenStates { values, tokens: ids.len(), hidden_size: self.hidden_size }).map_err(EncoderError::Sink)?;
+            sink(index, HiddenStates { values, tokens: ids.len(), hidden_size: self.hidden_size })
+                .map_err(EncoderError::Sink)?;
         }
         Ok(usage)
     }
 
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError> {
+    fn predict_masked(
+        &self,
+        sequences: &[MaskedSequence],
+        sink: &mut Sink<'_, Vec<u32>>,
+    ) -> Result<Usage, EncoderError> {
         let no_head = || EncoderError::NoMaskedHead { model: self.description.name.clone() };
         let masked = self.masked.as_ref().ok_or_else(no_head)?;
-        check_sequences(sequences.iter().map(|s| s.ids.as_slice()), self.description.context_length, self.vocabulary.len())?;
+        check_sequences(
+            sequences.iter().map(|s| s.ids.as_slice()),
+            self.description.context_length,
+            self.vocabulary.len(),
+        )?;
         let mut usage = Usage::default();
         for (index, sequence) in sequences.iter().enumerate().rev() {
             usage.tokens_computed += sequence.ids.len() as u64;
@@ -142,7 +158,9 @@ mod tests {
     use super::*;
 
     fn encoder() -> ScriptedEncoder {
-        ScriptedEncoder::new(&["un", "##able", "##ab", "a"], 1, 1, |ids, layer| ids.iter().map(|&id| id as f32 + layer as f32).collect())
+        ScriptedEncoder::new(&["un", "##able", "##ab", "a"], 1, 1, |ids, layer| {
+            ids.iter().map(|&id| id as f32 + layer as f32).collect()
+        })
     }
 
     #[test]

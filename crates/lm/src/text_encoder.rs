@@ -1,7 +1,8 @@
-//! The contract between metrics and models that read whole texts: hidden states of each token, and what stands behind a mask.
+//! The contract between metrics and models that read whole texts: hidden states of each token, and what stands behind a
+//! mask.
 //!
-//! Text becomes ids by [`TextEncoder::tokenize`], ids become what the model reads by [`Framing::frame`], and that is the only place where
-//! anything is cut. Everything else takes whole sequences as they are.
+//! Text becomes ids by [`TextEncoder::tokenize`], ids become what the model reads by [`Framing::frame`], and that is
+//! the only place where anything is cut. Everything else takes whole sequences as they are.
 
 use std::ops::Range;
 
@@ -37,7 +38,10 @@ pub enum EncoderError {
         model: String,
     },
     /// The model cannot tell what stands behind a mask.
-    #[error("`{model}` has no head that predicts masked tokens\n\nhint: choose a model of which config.json says \"…ForMaskedLM\"")]
+    #[error(
+        "`{model}` has no head that predicts masked tokens\n\nhint: choose a model of which config.json says \
+         \"…ForMaskedLM\""
+    )]
     NoMaskedHead {
         /// The model's name.
         model: String,
@@ -79,7 +83,8 @@ impl Framing {
         self.before.len() + self.after.len()
     }
 
-    /// `text` between what belongs around it, its end left out where the whole is longer than `limit`. The frame itself always stands.
+    /// `text` between what belongs around it, its end left out where the whole is longer than `limit`. The frame itself
+    /// always stands.
     pub fn frame(&self, text: &[u32], limit: Option<usize>) -> Framed {
         let kept = &text[..limit.map_or(text.len(), |limit| text.len().min(limit.saturating_sub(self.len())))];
         let ids = [&self.before, kept, &self.after].concat();
@@ -127,8 +132,8 @@ pub struct MaskedSequence {
 
 /// A model that reads whole texts in both directions.
 ///
-/// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes back for it does not
-/// depend on the other entries.
+/// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes
+/// back for it does not depend on the other entries.
 pub trait TextEncoder: Send + Sync {
     /// What a record must say about this model.
     fn description(&self) -> &ModelDescription;
@@ -142,23 +147,34 @@ pub trait TextEncoder: Send + Sync {
     /// What stands around a text.
     fn framing(&self) -> &Framing;
 
-    /// The ids of each text as ordinary text: whole, without what stands around it, and without special tokens whatever it says (but the
-    /// unknown token for what has no piece).
+    /// The ids of each text as ordinary text: whole, without what stands around it, and without special tokens whatever
+    /// it says (but the unknown token for what has no piece).
     fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError>;
 
     /// How an id is written; empty where the vocabulary has no such id.
     fn piece(&self, id: u32) -> Piece;
 
-    /// What a text must begin with for its first word to be written as it would be after others: a space where spaces are parts of words.
+    /// What a text must begin with for its first word to be written as it would be after others: a space where spaces
+    /// are parts of words.
     fn word_start(&self) -> &'static str {
         ""
     }
 
     /// The hidden states of each sequence after each of `layers`, through `sink` by the sequence's position.
-    fn hidden_states(&self, sequences: &[&[u32]], layers: &[usize], sink: &mut Sink<'_, HiddenStates>) -> Result<Usage, EncoderError>;
+    fn hidden_states(
+        &self,
+        sequences: &[&[u32]],
+        layers: &[usize],
+        sink: &mut Sink<'_, HiddenStates>,
+    ) -> Result<Usage, EncoderError>;
 
-    /// The most probable id at each position that a sequence asks about, the lowest among equals, through `sink` by the sequence's position.
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError>;
+    /// The most probable id at each position that a sequence asks about, the lowest among equals, through `sink` by the
+    /// sequence's position.
+    fn predict_masked(
+        &self,
+        sequences: &[MaskedSequence],
+        sink: &mut Sink<'_, Vec<u32>>,
+    ) -> Result<Usage, EncoderError>;
 }
 
 /// Refuses what no encoder can answer: for implementations of [`TextEncoder`].

@@ -10,7 +10,12 @@ pub(crate) struct Known {
     pub(crate) definition: &'static str,
 }
 
-const fn known(name: &'static str, adjective: &'static str, comparative: &'static str, definition: &'static str) -> Known {
+const fn known(
+    name: &'static str,
+    adjective: &'static str,
+    comparative: &'static str,
+    definition: &'static str,
+) -> Known {
     Known { name, adjective, comparative, definition }
 }
 
@@ -20,14 +25,16 @@ pub(crate) const KNOWN: &[Known] = &[
         "coherence",
         "coherent",
         "more coherent",
-        "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on those before it, \
+        "How well the sentences hang together: the text has an order that a reader can follow, each sentence builds on \
+         those before it, \
          and together they make one account instead of a heap of facts.",
     ),
     known(
         "consistency",
         "factually consistent with the source",
         "more factually consistent with the source",
-        "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot be found in it, \
+        "Whether what the text states is supported by the source. Anything that contradicts the source, or that cannot \
+         be found in it, \
          counts against the text, however well it is written.",
     ),
     known(
@@ -40,13 +47,15 @@ pub(crate) const KNOWN: &[Known] = &[
         "engagingness",
         "engaging",
         "more engaging",
-        "Whether a reader would want to go on: the text is specific and interesting and gives the other side something to respond to.",
+        "Whether a reader would want to go on: the text is specific and interesting and gives the other side something \
+         to respond to.",
     ),
     known(
         "fluency",
         "fluent",
         "more fluent",
-        "Whether each sentence reads as if written by a competent speaker: grammar, spelling, punctuation, word choice and word order.",
+        "Whether each sentence reads as if written by a competent speaker: grammar, spelling, punctuation, word choice \
+         and word order.",
     ),
     known(
         "grammar",
@@ -64,27 +73,41 @@ pub(crate) const KNOWN: &[Known] = &[
         "helpfulness",
         "helpful",
         "more helpful",
-        "Whether the text does what its reader needs: it addresses the request, completely and without getting in the way.",
+        "Whether the text does what its reader needs: it addresses the request, completely and without getting in the \
+         way.",
     ),
-    known("informativeness", "informative", "more informative", "How much of what matters the reader learns from the text."),
+    known(
+        "informativeness",
+        "informative",
+        "more informative",
+        "How much of what matters the reader learns from the text.",
+    ),
     known(
         "instruction-following",
         "faithful to the instruction",
         "better at following the instruction",
-        "Whether the text does what the instruction says, all of it and nothing against it; style and length count only where asked for.",
+        "Whether the text does what the instruction says, all of it and nothing against it; style and length count \
+         only where asked for.",
     ),
-    known("naturalness", "natural", "more natural", "Whether a person might have said or written it so, in this place."),
+    known(
+        "naturalness",
+        "natural",
+        "more natural",
+        "Whether a person might have said or written it so, in this place.",
+    ),
     known(
         "quality",
         "good",
         "better",
-        "How well the text serves its purpose, all things considered: content, truth to the source, order and language.",
+        "How well the text serves its purpose, all things considered: content, truth to the source, order and \
+         language.",
     ),
     known(
         "relevance",
         "relevant",
         "more relevant",
-        "Whether the text picks out what is important in the source, leaves out what is not, and does not repeat itself.",
+        "Whether the text picks out what is important in the source, leaves out what is not, and does not repeat \
+         itself.",
     ),
     known(
         "semantics",
@@ -130,10 +153,14 @@ pub(crate) fn words(attribute: &str, adjective: Option<&str>) -> Words {
         return Words { attribute, adjective: adjective.to_owned(), comparative: format!("more {adjective}") };
     }
     match lookup(&attribute) {
-        Some(known) => Words { attribute, adjective: known.adjective.to_owned(), comparative: known.comparative.to_owned() },
-        None => {
-            Words { adjective: format!("good in terms of {attribute}"), comparative: format!("better in terms of {attribute}"), attribute }
+        Some(known) => {
+            Words { attribute, adjective: known.adjective.to_owned(), comparative: known.comparative.to_owned() }
         }
+        None => Words {
+            adjective: format!("good in terms of {attribute}"),
+            comparative: format!("better in terms of {attribute}"),
+            attribute,
+        },
     }
 }
 

@@ -58,7 +58,8 @@ impl Builtin {
 
     /// What the file's first comment says, each line without its indentation.
     pub fn about(&self) -> String {
-        let comment = self.source.split_once("{#").and_then(|(_, rest)| rest.split_once("#}")).map_or("", |(comment, _)| comment);
+        let comment =
+            self.source.split_once("{#").and_then(|(_, rest)| rest.split_once("#}")).map_or("", |(comment, _)| comment);
         comment.trim().lines().map(str::trim).collect::<Vec<_>>().join("\n")
     }
 
@@ -93,23 +94,34 @@ mod tests {
                 let place = format!("{}/{}", method.name(), prompt.name);
                 assert!(prompt.source.starts_with("{#") && prompt.about().len() > 40, "{place}");
                 let words = prompt.about().replace(['.', ',', ':', ';', '(', ')'], " ");
-                let told = |slot: &str| words.split_whitespace().any(|word| word == slot) || words.contains("Slots as in");
-                assert!(prompt.settings().iter().all(|slot| told(slot)), "{place} does not tell of its settings {:?}", prompt.settings());
+                let told =
+                    |slot: &str| words.split_whitespace().any(|word| word == slot) || words.contains("Slots as in");
+                assert!(
+                    prompt.settings().iter().all(|slot| told(slot)),
+                    "{place} does not tell of its settings {:?}",
+                    prompt.settings()
+                );
                 let used = variables(prompt.source).expect("valid");
                 let mut shown = prompt.data.iter().filter(|slot| used.contains(slot.name));
                 assert!(shown.all(|slot| told(slot.name)), "{place} does not tell of its data");
                 assert_eq!(prompt.sha256().len(), 64);
                 assert!(
-                    method.prompts()[..number].iter().all(|other| other.name != prompt.name && other.source != prompt.source),
+                    method.prompts()[..number]
+                        .iter()
+                        .all(|other| other.name != prompt.name && other.source != prompt.source),
                     "{place}"
                 );
-                let settings: BTreeMap<&'static str, String> =
-                    prompt.settings().into_iter().map(|name| (&*Box::leak(name.clone().into_boxed_str()), name)).collect();
+                let settings: BTreeMap<&'static str, String> = prompt
+                    .settings()
+                    .into_iter()
+                    .map(|name| (&*Box::leak(name.clone().into_boxed_str()), name))
+                    .collect();
                 let shipped = Template::load(prompt.name, &[*prompt], settings.clone(), &layout).expect("loads");
                 let path = folder.path().join("own.j2");
                 std::fs::write(&path, prompt.source.replace("{#", "{# of my own;")).expect("written");
                 let path = path.display().to_string();
-                let own = Template::load(&path, &[*prompt], settings, &layout).unwrap_or_else(|error| panic!("{place}: {error}"));
+                let own = Template::load(&path, &[*prompt], settings, &layout)
+                    .unwrap_or_else(|error| panic!("{place}: {error}"));
                 assert!(shipped.sha256() == prompt.sha256() && own.sha256() != prompt.sha256(), "{place}");
             }
         }

@@ -43,8 +43,12 @@ mod tests {
         let chat = |prompt| serde_json::to_value(Chat::new(prompt, "fine")).expect("plain");
         let messages = vec![Message::new(Role::System, "be kind"), Message::new(Role::User, "how?")];
         let with_prefix = chat(Prompt::Chat { messages, answer_prefix: "Well:".into() });
-        let said: Vec<_> = with_prefix["messages"].as_array().expect("a list").iter().map(|m| (&m["role"], &m["content"])).collect();
-        assert_eq!(serde_json::json!(said), serde_json::json!([["system", "be kind"], ["user", "how?"], ["assistant", "Well: fine"]]));
+        let said: Vec<_> =
+            with_prefix["messages"].as_array().expect("a list").iter().map(|m| (&m["role"], &m["content"])).collect();
+        assert_eq!(
+            serde_json::json!(said),
+            serde_json::json!([["system", "be kind"], ["user", "how?"], ["assistant", "Well: fine"]])
+        );
         assert_eq!(chat(Prompt::Text("how?".into()))["messages"][0]["role"], "user");
     }
 }

@@ -34,7 +34,8 @@ const TEMPLATES: &[Builtin] = &[
     Builtin { name: "2", source: include_str!("prompts/compare_2.j2"), data: DATA },
 ];
 
-const DATA: &[DataSlot] = &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
+const DATA: &[DataSlot] =
+    &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1]];
 
 /// Pairs of a sample are listed before any is drawn; those of so many take half a gigabyte.
 const MOST_CANDIDATES: usize = 4096;
@@ -48,31 +49,45 @@ pub struct Comparative;
 impl Method for Comparative {
     type Params = ComparativeParams;
     const NAME: &'static str = "compare";
-    const ABOUT: &'static str = "Compare candidates in pairs and rank them: exact label probabilities, position bias taken out";
+    const ABOUT: &'static str =
+        "Compare candidates in pairs and rank them: exact label probabilities, position bias taken out";
     const LONG_ABOUT: &'static str = "\
 Compare candidates in pairs and rank them: exact label probabilities, position bias taken out.
 
-The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the probabilities of \
-the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of won comparisons unless --rank says \
+The model is shown the source and two candidates and asked which is better. p = P(A) / (P(A) + P(B)) is taken from the \
+probabilities of \
+the answers, nothing is parsed (Liusie, Manakul and Gales 2024). A candidate's score is its share of won comparisons \
+unless --rank says \
 otherwise (where all samples are pairs, its mean probability of being better), and its rank in the context follows.
 
-A model must be large enough to compare: the smallest ones name whichever text is shown first. What those can do without any label is \
+A model must be large enough to compare: the smallest ones name whichever text is shown first. What those can do \
+without any label is \
 likelihood, `probity gpt-score`.
 
-Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both orders a judge without \
-that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both positions win equally often; it \
-cannot give a judge an opinion that it does not have. τ is taken over the pairs that were judged in both orders: without any (as with \
-no-repeat) nothing is debiased, since a bias cannot be told from better candidates shown first. The order gap |p_ij − (1 − p_ji)| says how much a verdict depends on the order.
+Models favour a position: P(A) is the share of comparisons that the first one shown wins. With all pairs in both \
+orders a judge without \
+that bias has P(A) = 0.5. Debiasing moves the threshold from 0.5 to τ, the median of p, so that both positions win \
+equally often; it \
+cannot give a judge an opinion that it does not have. τ is taken over the pairs that were judged in both orders: \
+without any (as with \
+no-repeat) nothing is debiased, since a bias cannot be told from better candidates shown first. The order gap |p_ij − \
+(1 − p_ji)| says how much a verdict depends on the order.
 
-Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at the texts, or at \
+Read the figures in this order: mass (did the model answer the question at all?), P(A) and order gap (did it look at \
+the texts, or at \
 their places?), then the correlation with gold where the data have scores, or the accuracy where they have preferences.
 
-Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, candidate, score, rank) \
-and `summary.json`. A candidate without text is not shown to the model; a sample with one candidate is counted and has no comparison.
+Files: `comparisons.jsonl` (item, i, j, p as judged, label log-probabilities, mass, outcome), `scores.jsonl` (item, \
+candidate, score, rank) \
+and `summary.json`. A candidate without text is not shown to the model; a sample with one candidate is counted and has \
+no comparison.
 
-Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the slots context, \
-instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. Lines of the data that \
-read like lines of the template, or hold one of its delimiters in brackets, are quoted with `> `, so that a candidate cannot close its block or write a verdict.";
+Templates: 1 shows the material and asks; 2 states the task first. A file of your own is a Jinja template with the \
+slots context, \
+instruction, candidate_a, candidate_b, name_a, name_b, label_a, label_b, noun, attribute, adjective, comparative. \
+Lines of the data that \
+read like lines of the template, or hold one of its delimiters in brackets, are quoted with `> `, so that a candidate \
+cannot close its block or write a verdict.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
@@ -93,7 +108,9 @@ read like lines of the template, or hold one of its delimiters in brackets, are 
 }
 
 fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodError> {
-    if let Some(twice) = params.template.iter().enumerate().find_map(|(i, t)| params.template[..i].contains(t).then_some(t)) {
+    if let Some(twice) =
+        params.template.iter().enumerate().find_map(|(i, t)| params.template[..i].contains(t).then_some(t))
+    {
         return Err(MethodError::option(format!("--template {twice}"), "given twice", "name each template once"));
     }
     if !(params.temperature > 0.0 && params.temperature.is_finite()) {
@@ -107,7 +124,11 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
         return Err(MethodError::option("--max-tokens 0", "an answer needs a token", "leave it out for 5"));
     }
     if params.analyses && params.pairs != Pairs::Full {
-        return Err(MethodError::option("--analyses", "the analyses draw from all comparisons", "leave --pairs out, or --analyses"));
+        return Err(MethodError::option(
+            "--analyses",
+            "the analyses draw from all comparisons",
+            "leave --pairs out, or --analyses",
+        ));
     }
     if params.analyses && params.analysis_runs == 0 {
         return Err(MethodError::option("--analysis-runs 0", "a mean needs a draw", "leave it out for 50"));
@@ -115,11 +136,16 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     if let Some(sample) = samples.iter().find(|sample| sample.candidates.len() > MOST_CANDIDATES) {
         let n = sample.candidates.len();
         let why = format!(
-            "sample `{}` has {n} candidates, which make {} ordered pairs; up to {MOST_CANDIDATES} candidates of a sample are compared",
+            "sample `{}` has {n} candidates, which make {} ordered pairs; up to {MOST_CANDIDATES} candidates of a \
+             sample are compared",
             sample.id.escape_debug(),
             n as u64 * (n as u64 - 1)
         );
-        return Err(MethodError::option("--pairs", why, "split the sample, or score each candidate by itself: probity gpt-score"));
+        return Err(MethodError::option(
+            "--pairs",
+            why,
+            "split the sample, or score each candidate by itself: probity gpt-score",
+        ));
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
@@ -127,8 +153,15 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     match judged.min_by_key(|sample| available(sample)).map(|sample| (sample, available(sample))) {
         Some((sample, max)) if max < count => {
             let n = sample.candidates.len();
-            let why = format!("sample `{}` has {n} candidates, so at most {max} comparisons of this kind", sample.id.escape_debug());
-            Err(MethodError::option(format!("--pairs {}", params.pairs), why, format!("--pairs {}", params.pairs.with_count(max))))
+            let why = format!(
+                "sample `{}` has {n} candidates, so at most {max} comparisons of this kind",
+                sample.id.escape_debug()
+            );
+            Err(MethodError::option(
+                format!("--pairs {}", params.pairs),
+                why,
+                format!("--pairs {}", params.pairs.with_count(max)),
+            ))
         }
         _ => Ok(()),
     }
@@ -149,7 +182,13 @@ fn load_templates(params: &ComparativeParams, words: &Words, layout: &Layout) ->
     params.template.iter().map(|choice| Template::load(choice, TEMPLATES, settings.clone(), layout)).collect()
 }
 
-fn signature(params: &ComparativeParams, rank: RankMethod, layout: &Layout, templates: &[Vec<Template>], run: &Run<'_>) -> Signature {
+fn signature(
+    params: &ComparativeParams,
+    rank: RankMethod,
+    layout: &Layout,
+    templates: &[Vec<Template>],
+    run: &Run<'_>,
+) -> Signature {
     let mut signature = params
         .subject
         .sign(Signature::new(Comparative::NAME, run.model()))
@@ -165,7 +204,10 @@ fn signature(params: &ComparativeParams, rank: RankMethod, layout: &Layout, temp
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
     }
-    templates.iter().flatten().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+    templates
+        .iter()
+        .flatten()
+        .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
 }
 
 fn report(
@@ -203,9 +245,12 @@ fn report(
     for (attribute, scores) in params.subject.attribute.iter().zip(&scores) {
         gold::push_systems(samples, attribute, scores, &mut systems);
     }
-    let (mut headline, averages, agreement, with_gold) = against_gold(params, samples, gold, &cells, &cell_figures, &scores);
+    let (mut headline, averages, agreement, with_gold) =
+        against_gold(params, samples, gold, &cells, &cell_figures, &scores);
     let verdict = (0..params.subject.attribute.len())
-        .map(|attribute| conclusion(params, samples, attribute, &cell_figures, &scores[attribute], with_gold[attribute].as_ref()))
+        .map(|attribute| {
+            conclusion(params, samples, attribute, &cell_figures, &scores[attribute], with_gold[attribute].as_ref())
+        })
         .collect();
     let preference = preference::figures(params, samples, &cells);
     headline.extend(preference::headline(&preference));
@@ -241,7 +286,10 @@ fn conclusion(
     let name = &params.subject.attribute[attribute];
     let of_attribute: Vec<&CellFigures> = figures.iter().filter(|cell| cell.attribute == *name).collect();
     let in_both: usize = of_attribute.iter().map(|cell| cell.pairs_in_both_orders).sum();
-    let turning: f64 = of_attribute.iter().filter_map(|cell| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64)).sum();
+    let turning: f64 = of_attribute
+        .iter()
+        .filter_map(|cell| Some((1.0 - cell.order_agreement?) * cell.pairs_in_both_orders as f64))
+        .sum();
     let answers: usize = of_attribute.iter().map(|cell| cell.mass.answers).sum();
     let low: usize = of_attribute.iter().map(|cell| cell.mass.low).sum();
     let case = Case {
@@ -252,12 +300,18 @@ fn conclusion(
         preferences: !params.subject.no_gold,
         turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
         first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
-        mass: (answers > 0).then(|| Mass { low_share: Some(low as f64 / answers as f64), low, answers, ..Mass::default() }),
+        mass: (answers > 0).then(|| Mass {
+            low_share: Some(low as f64 / answers as f64),
+            low,
+            answers,
+            ..Mass::default()
+        }),
     };
     case.conclusion()
 }
 
-/// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and of the averaged scores.
+/// The agreement with gold: of each template's scores, their mean as the paper reports it, which is the headline, and
+/// of the averaged scores.
 fn against_gold(
     params: &ComparativeParams,
     samples: &[Sample],
@@ -267,15 +321,22 @@ fn against_gold(
     scores: &[Vec<Vec<Option<f64>>>],
 ) -> (Vec<Headline>, Vec<serde_json::Value>, [Section; 2], Vec<Option<Figures>>) {
     let mut table = gold::section();
-    let mut accuracy =
-        Section::new("Single comparisons against gold", ["attribute", "template", "accuracy as judged", "debiased", "comparisons"]);
+    let mut accuracy = Section::new(
+        "Single comparisons against gold",
+        ["attribute", "template", "accuracy as judged", "debiased", "comparisons"],
+    );
     let (mut headline, mut values) = (Vec::new(), Vec::new());
     let mut of_all = vec![None; gold.len()];
     for (number_of, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
         let of_attribute: Vec<&CellFigures> = cells.iter().filter(|cell| cell.attribute == one.attribute).collect();
         for cell in &of_attribute {
             let Some(of_gold) = &cell.gold else { continue };
-            gold::push(&of_gold.as_judged, one.attribute, &format!("template {}, as judged", cell.template), &mut table);
+            gold::push(
+                &of_gold.as_judged,
+                one.attribute,
+                &format!("template {}, as judged", cell.template),
+                &mut table,
+            );
             if let Some(debiased) = &of_gold.debiased {
                 gold::push(debiased, one.attribute, &format!("template {}, debiased", cell.template), &mut table);
             }
@@ -285,8 +346,13 @@ fn against_gold(
             accuracy.push([one.attribute.to_owned(), cell.template.clone(), number(before.accuracy), after, count]);
         }
         let averaged = gold::against(samples, one.attribute, &scores[number_of]);
-        let pooled = gold::against(samples, one.attribute, &figures::scores_of_mean_probabilities(samples, all_cells, number_of));
-        let spearman = of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
+        let pooled = gold::against(
+            samples,
+            one.attribute,
+            &figures::scores_of_mean_probabilities(samples, all_cells, number_of),
+        );
+        let spearman =
+            of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
         if params.template.len() > 1 {
             gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);

@@ -99,7 +99,11 @@ enum Doubt {
 impl Case<'_> {
     /// What a reader should know first.
     pub(crate) fn conclusion(&self) -> Conclusion {
-        let said = self.correlation().or_else(|| self.preference()).or_else(|| self.best()).unwrap_or_else(|| self.no_systems());
+        let said = self
+            .correlation()
+            .or_else(|| self.preference())
+            .or_else(|| self.best())
+            .unwrap_or_else(|| self.no_systems());
         let (trust, because) = self.trust(&said);
         let says = said.unbelieved.filter(|_| trust == Trust::Unreliable).unwrap_or(said.says);
         Conclusion { about: self.about.clone(), says, trust, because, figures: said.figures }
@@ -113,7 +117,10 @@ impl Case<'_> {
         });
         // Twice as far from one half as one half is from the end: what turns with the order, seen from one side.
         let by_place = self.first_wins.map(|share| {
-            (2.0 * (share - 0.5).abs(), format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)))
+            (
+                2.0 * (share - 0.5).abs(),
+                format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)),
+            )
         });
         let turns = turns.or(by_place);
         if let Doubt::Unreliable(why) = &said.doubt {
@@ -121,7 +128,8 @@ impl Case<'_> {
             return (Trust::Unreliable, cause.unwrap_or_else(|| why.clone()));
         }
         let low = self.mass.and_then(|mass| mass.low_share);
-        let low = low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+        let low =
+            low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
         for (found, most) in [(&turns, MOST_TURN), (&low, MOST_LOW)] {
             if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > most) {
                 let more = if let Doubt::Caution(more) = &said.doubt { format!("; {more}") } else { String::new() };
@@ -169,7 +177,9 @@ impl Case<'_> {
             Some(Interval { high, .. }) if high < 0.0 => Doubt::Unreliable("it orders texts against gold".to_owned()),
             None if n < 2 => Doubt::Caution(format!("there are too few {name} for an interval")),
             None => Doubt::Caution(format!("there is no interval: all {name} are alike")),
-            Some(_) if name == "contexts" && n < FEW_CONTEXTS => Doubt::Caution(format!("it was held against gold in {n} contexts alone")),
+            Some(_) if name == "contexts" && n < FEW_CONTEXTS => {
+                Doubt::Caution(format!("it was held against gold in {n} contexts alone"))
+            }
             Some(_) if value < WEAK_CORRELATION => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             Some(_) => Doubt::None,
         };
@@ -180,7 +190,10 @@ impl Case<'_> {
         };
         let pairs = figures.pairwise;
         let count = pairs.correct + pairs.wrong + pairs.tied;
-        let right = pairs.accuracy.map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count))).unwrap_or_default();
+        let right = pairs
+            .accuracy
+            .map(|share| format!("; right on {} of {} pairs", percent(share), thousands(count)))
+            .unwrap_or_default();
         Some(Said {
             says: format!("{agrees}: Spearman {value:.3}{} ({over}){right}", bracket(interval)),
             unbelieved: None,
@@ -197,7 +210,8 @@ impl Case<'_> {
         let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
             let Some(Preference::Candidate(id)) = &sample.preference else { return None };
             let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
-            let others: Option<Vec<f64>> = (0..sample.candidates.len()).filter(|k| *k != own).map(|k| scores[k]).collect();
+            let others: Option<Vec<f64>> =
+                (0..sample.candidates.len()).filter(|k| *k != own).map(|k| scores[k]).collect();
             Some(point(scores[own]?, others?.into_iter().reduce(f64::max)?))
         };
         let points: Vec<f64> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
@@ -209,7 +223,9 @@ impl Case<'_> {
             Some(Interval { low, high }) if most == 2 && low <= 0.5 && high >= 0.5 => {
                 Doubt::Unreliable("guessing would do as well: the interval holds 50 %".to_owned())
             }
-            Some(Interval { high, .. }) if most == 2 && high < 0.5 => Doubt::Unreliable("it is against the preferences".to_owned()),
+            Some(Interval { high, .. }) if most == 2 && high < 0.5 => {
+                Doubt::Unreliable("it is against the preferences".to_owned())
+            }
             Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
             _ => Doubt::None,
         };
@@ -265,12 +281,17 @@ impl Case<'_> {
             (true, all) if level == all => format!("All {all} candidates are level"),
             (true, all) if level == 2 => format!("Best of {all} by mean score: {first} and {second} are level"),
             (true, all) => format!("Best of {all} by mean score: {first}, {second} and {} more are level", level - 2),
-            (false, all) => format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins")),
+            (false, all) => {
+                format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins"))
+            }
         };
         let unbelieved = (!tie).then(|| match systems.len() {
             2 => format!("No winner: {}", met.text(&format!("against {second}, {first} wins"))),
             all => {
-                format!("None of {all} is the best: first by mean score is {first}, before {second}; {}", met.text("against it, it wins"))
+                format!(
+                    "None of {all} is the best: first by mean score is {first}, before {second}; {}",
+                    met.text("against it, it wins")
+                )
             }
         });
         Some(Said {
@@ -311,7 +332,12 @@ impl Case<'_> {
             thousands(all),
             thousands(self.samples.len())
         );
-        Said { says, unbelieved: None, figures, doubt: Doubt::Caution("the scores were held against no gold".to_owned()) }
+        Said {
+            says,
+            unbelieved: None,
+            figures,
+            doubt: Doubt::Caution("the scores were held against no gold".to_owned()),
+        }
     }
 }
 
@@ -329,7 +355,9 @@ struct Meeting {
 impl Meeting {
     fn of(case: &Case<'_>, first: &str, second: &str) -> Option<Self> {
         let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
-            let score = |id: &str| sample.candidates.iter().zip(scores).find(|(candidate, _)| candidate.id == id)?.1.as_ref().copied();
+            let score = |id: &str| {
+                sample.candidates.iter().zip(scores).find(|(candidate, _)| candidate.id == id)?.1.as_ref().copied()
+            };
             Some(point(score(first)?, score(second)?))
         };
         let points: Vec<f64> = case.samples.iter().zip(case.scores).filter_map(of_sample).collect();
@@ -341,7 +369,8 @@ impl Meeting {
 
     fn text(&self, wins: &str) -> String {
         let Self { wins: won, ties, losses, .. } = self;
-        let counted = |n: usize, one: &str, several: &str| format!("{} {}", thousands(n), if n == 1 { one } else { several });
+        let counted =
+            |n: usize, one: &str, several: &str| format!("{} {}", thousands(n), if n == 1 { one } else { several });
         format!(
             "{wins} {} of {}{} ({}, {}, {}; {})",
             percent(self.share),
@@ -391,7 +420,8 @@ fn bracket(interval: Option<Interval>) -> String {
 /// `1,600`.
 fn thousands(n: usize) -> String {
     let digits = n.to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
     groups.join(",")
 }
 
@@ -402,12 +432,19 @@ mod tests {
     use crate::testing::sample;
 
     /// Samples of candidates `0`, `1` … with these scores.
-    fn conclusion(scores: &[&[f64]], preferred: Option<&str>, turned: Option<(f64, usize)>, with_gold: bool) -> Conclusion {
-        let mut samples: Vec<Sample> = scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
+    fn conclusion(
+        scores: &[&[f64]],
+        preferred: Option<&str>,
+        turned: Option<(f64, usize)>,
+        with_gold: bool,
+    ) -> Conclusion {
+        let mut samples: Vec<Sample> =
+            scores.iter().enumerate().map(|(k, row)| sample(&format!("s{k}"), row)).collect();
         for one in &mut samples {
             one.preference = preferred.map(|id| Preference::Candidate(id.to_owned()));
         }
-        let scores: Vec<Vec<Option<f64>>> = scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
+        let scores: Vec<Vec<Option<f64>>> =
+            scores.iter().map(|row| row.iter().map(|score| Some(*score)).collect()).collect();
         let figures = with_gold.then(|| gold::against(&samples, "coherence", &scores));
         let case = Case {
             about: None,
@@ -428,12 +465,16 @@ mod tests {
         let found = conclusion(&rows, None, Some((1.0, 10)), false);
         let counts = "80.0 % of 10 samples [44.4, 97.5] (8 wins, 0 ties, 2 losses; sign test p = 0.109)";
         assert_eq!(found.says, format!("No winner: against 0, 1 wins {counts}"));
-        let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p = 0.109)";
+        let why = "the verdict turns with the order in 100.0 % of 10 pairs; the difference may be chance (sign test p \
+                   = 0.109)";
         assert_eq!((found.trust, found.because.as_str()), (Trust::Unreliable, why));
         assert_eq!((&found.figures["winner"], &found.figures["wins"]), (&json!("1"), &json!(8)));
         let steady = conclusion(&rows, None, Some((0.0, 10)), false);
         assert_eq!(steady.says, format!("No clear winner: against 0, 1 wins {counts}"));
-        assert_eq!((steady.trust, steady.because.as_str()), (Trust::Caution, "the difference may be chance (sign test p = 0.109)"));
+        assert_eq!(
+            (steady.trust, steady.because.as_str()),
+            (Trust::Caution, "the difference may be chance (sign test p = 0.109)")
+        );
         let clear = conclusion(&[&[0.4, 0.6][..]; 12], None, Some((0.0, 12)), false);
         assert_eq!((clear.trust, clear.because.as_str()), (Trust::Caution, "it was held against no gold"));
         assert!(clear.says.starts_with("1 beats 0: it wins 100.0 % of 12 samples"), "{}", clear.says);
@@ -445,14 +486,19 @@ mod tests {
         let found = conclusion(&[&[0.9, 0.1][..], &[0.4, 0.6], &[0.4, 0.6]], None, Some((0.0, 3)), false);
         assert!(found.says.starts_with("No clear winner: against 0, 1 wins 66.7 % of 3 samples"), "{}", found.says);
         assert_eq!(found.figures["winner"], json!("1"));
-        let means: Vec<f64> = found.figures["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
+        let means: Vec<f64> =
+            found.figures["means"].as_array().expect("two").iter().filter_map(Value::as_f64).collect();
         assert!(means[0] < means[1], "the winner's mean stands first: {means:?}");
     }
 
     #[test]
     fn equal_scores_agree_with_nothing_and_name_nobody() {
         let found = conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, true);
-        assert!(found.says.starts_with("No agreement with gold: the candidates of each sample have equal scores"), "{}", found.says);
+        assert!(
+            found.says.starts_with("No agreement with gold: the candidates of each sample have equal scores"),
+            "{}",
+            found.says
+        );
         assert_eq!(found.trust, Trust::Unreliable);
         assert_eq!(conclusion(&[&[0.5, 0.5, 0.5][..]; 6], None, None, false).says, "All 3 candidates are level");
         let top = conclusion(&[&[0.5, 0.7, 0.7, 0.7][..]; 6], None, None, false);
@@ -475,14 +521,21 @@ mod tests {
         };
         let found = case(Some(1.0)).conclusion();
         assert_eq!(found.trust, Trust::Unreliable);
-        assert_eq!(found.because, "no pair was seen in both orders, and the text shown first wins 100.0 %; it was held against no gold");
+        assert_eq!(
+            found.because,
+            "no pair was seen in both orders, and the text shown first wins 100.0 %; it was held against no gold"
+        );
         assert_eq!(case(Some(0.5)).conclusion().because, "it was held against no gold");
     }
 
     #[test]
     fn of_many_it_names_the_best_and_of_level_ones_that_they_are() {
         let found = conclusion(&[&[0.1, 0.9, 0.5][..]; 3], None, None, false);
-        assert!(found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 3 samples"), "{}", found.says);
+        assert!(
+            found.says.starts_with("Best of 3 by mean score: 1, before 2; against it, it wins 100.0 % of 3 samples"),
+            "{}",
+            found.says
+        );
         let level = conclusion(&[&[0.3, 0.1 + 0.2][..]; 2], None, None, false);
         assert!(level.says.starts_with("0 and 1 are level: each wins 50.0 % of 2 samples"), "{}", level.says);
         assert_eq!(level.figures["winner"], Value::Null);
@@ -494,11 +547,17 @@ mod tests {
         let right = conclusion(&rows, Some("1"), Some((0.1, 20)), false);
         assert_eq!(right.trust, Trust::Reliable, "{right:?}");
         assert!(
-            right.says.starts_with("Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50\u{a0}%"),
+            right.says.starts_with(
+                "Agrees with the preferences in 100.0 % of 20 samples [83.2, 100.0]; guessing has 50\u{a0}%"
+            ),
             "{}",
             right.says
         );
-        assert_eq!(conclusion(&rows, Some("1"), Some((0.8, 20)), false).trust, Trust::Caution, "right, and yet by the order");
+        assert_eq!(
+            conclusion(&rows, Some("1"), Some((0.8, 20)), false).trust,
+            Trust::Caution,
+            "right, and yet by the order"
+        );
         assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Unreliable);
     }
 
@@ -512,7 +571,9 @@ mod tests {
         assert_eq!(found.trust, Trust::Reliable);
         let one = conclusion(&rows[..1], None, None, true);
         assert!(
-            one.says.starts_with("No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)"),
+            one.says.starts_with(
+                "No agreement with gold beyond chance: Spearman 1.000 [-0.950, 1.000] (in the one context)"
+            ),
             "{}",
             one.says
         );
@@ -533,6 +594,9 @@ mod tests {
             mass: None,
         };
         let found = case.conclusion();
-        assert_eq!((found.trust, found.says.as_str()), (Trust::Unreliable, "No verdict: none of 2 candidates has a score"));
+        assert_eq!(
+            (found.trust, found.says.as_str()),
+            (Trust::Unreliable, "No verdict: none of 2 candidates has a score")
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Which candidates to look at before their scores are believed: those whose text reads like the prompt's own lines and was quoted, and those that speak about how they are
-//! to be judged. Neither changes a score or a prompt: a text may say such things in good faith, and a judge may be swayed by them all the same.
+//! Which candidates to look at before their scores are believed: those whose text reads like the prompt's own lines and
+//! was quoted, and those that speak about how they are to be judged. Neither changes a score or a prompt: a text may
+//! say such things in good faith, and a judge may be swayed by them all the same.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -34,8 +35,10 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern {
         name: "verified",
         forms: &[
-            "verified|confirmed|checked|reviewed|approved|certified|endorsed|validated by .. expert|experts|professor|professors|reviewers|annotators|specialists|committee|authorities",
-            "experts|reviewers|annotators|professors .. agree|agreed|confirm|confirmed|rated|verified|preferred .. this|answer|response|summary",
+            "verified|confirmed|checked|reviewed|approved|certified|endorsed|validated by .. \
+             expert|experts|professor|professors|reviewers|annotators|specialists|committee|authorities",
+            "experts|reviewers|annotators|professors .. agree|agreed|confirm|confirmed|rated|verified|preferred .. \
+             this|answer|response|summary",
         ],
     },
     Pattern {
@@ -48,9 +51,8 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     },
     Pattern {
         name: "other belittled",
-        forms: &[
-            "other|competing|alternative|opposing|second|first ANSWER .. is|was|contains .. wrong|plagiarised|plagiarized|copied|incorrect|worse|false|inferior|fabricated|errors|harmful|lies",
-        ],
+        forms: &["other|competing|alternative|opposing|second|first ANSWER .. is|was|contains .. \
+             wrong|plagiarised|plagiarized|copied|incorrect|worse|false|inferior|fabricated|errors|harmful|lies"],
     },
     Pattern {
         name: "answer key",
@@ -66,10 +68,13 @@ pub(crate) const PATTERNS: &[Pattern] = &[
         name: "order to the judge",
         forms: &[
             "ignore|disregard|forget .. instructions|instruction|prompt|rubric|criteria|guidelines|above",
-            "you must|should|shall|will|have .. choose|prefer|select|rate|score|award|rank .. this|me|ANSWER|highest|maximum|full",
+            "you must|should|shall|will|have .. choose|prefer|select|rate|score|award|rank .. \
+             this|me|ANSWER|highest|maximum|full",
             "please choose|prefer|select|rate|rank|award|score .. this|me|my|highest|maximum|full|answer|response",
-            "give|award|assign|rate this|me|it .. maximum|highest|full|top|perfect|10|5 .. score|marks|mark|rating|points|grade|out",
-            "give|award|assign|rate this|the ANSWER .. maximum|highest|full|top|perfect|10|5 .. score|marks|mark|rating|points|grade|out",
+            "give|award|assign|rate this|me|it .. maximum|highest|full|top|perfect|10|5 .. \
+             score|marks|mark|rating|points|grade|out",
+            "give|award|assign|rate this|the ANSWER .. maximum|highest|full|top|perfect|10|5 .. \
+             score|marks|mark|rating|points|grade|out",
             "output|respond|reply|answer|say only|just|with .. a|b|1|2|5|10 .. winner|verdict|better",
         ],
     },
@@ -87,7 +92,8 @@ pub(crate) const PATTERNS: &[Pattern] = &[
 /// The name of the pattern that is no words.
 const VERDICT: &str = "verdict";
 /// Keys of a verdict as JSON.
-const KEYS: [&str; 10] = ["verdict", "winner", "score", "rating", "preference", "preferred", "better", "choice", "judgement", "judgment"];
+const KEYS: [&str; 10] =
+    ["verdict", "winner", "score", "rating", "preference", "preferred", "better", "choice", "judgement", "judgment"];
 
 /// How texts that speak about their own judgement are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -104,8 +110,8 @@ enum Look {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Flags {
-    /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a verdict as JSON); no score
-    /// and no prompt changes. docs/text-flags.md has the patterns
+    /// Name the candidates that speak about their own judgement ("verified by experts", "the other answer is wrong", a
+    /// verdict as JSON); no score and no prompt changes. docs/text-flags.md has the patterns
     #[schemars(extend("form" = "ON|OFF"))]
     text_flags: Look,
 }
@@ -130,7 +136,8 @@ impl Flags {
     pub(crate) fn tell(&self, samples: &[Sample], report: &mut Report) {
         let quoted = &report.quoted;
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
-        let candidates = samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));
+        let candidates =
+            samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));
         let all = candidates.map(|(sample, candidate)| Flagged {
             sample: &sample.id,
             candidate: &candidate.id,
@@ -150,16 +157,25 @@ impl Flags {
         }
         let lines = quoted.lines();
         if lines > 0 {
-            let what =
-                if lines == 1 { "1 line of the data could pass" } else { &format!("{lines} different lines of the data could pass") };
+            let what = if lines == 1 {
+                "1 line of the data could pass"
+            } else {
+                &format!("{lines} different lines of the data could pass")
+            };
             let of = if altered > 0 { format!("; {} such lines", candidates_have(altered)) } else { String::new() };
-            shown.note(format!("{what} for the prompt's own, or for a verdict, and prompts show them as quotations{of}"));
+            shown.note(format!(
+                "{what} for the prompt's own, or for a verdict, and prompts show them as quotations{of}"
+            ));
         }
         if speaking > 0 {
-            let who =
-                if speaking == 1 { "1 candidate speaks about its".to_owned() } else { format!("{speaking} candidates speak about their") };
+            let who = if speaking == 1 {
+                "1 candidate speaks about its".to_owned()
+            } else {
+                format!("{speaking} candidates speak about their")
+            };
             shown.note(format!(
-                "{who} own judgement, which may sway a judge; no score was changed for it (--text-flags off looks for none)"
+                "{who} own judgement, which may sway a judge; no score was changed for it (--text-flags off looks for \
+                 none)"
             ));
         }
         if altered.max(speaking) > SHOWN {
@@ -193,7 +209,8 @@ static FORMS: LazyLock<BTreeMap<String, Vec<Rest>>> = LazyLock::new(|| {
     for (place, pattern) in PATTERNS.iter().enumerate() {
         for form in pattern.forms {
             let slots = form.replace("ANSWER", ANSWER);
-            let slots: Vec<Slot> = slots.split(' ').map(|slot| (slot != "..").then(|| slot.split('|').map(folded).collect())).collect();
+            let slots: Vec<Slot> =
+                slots.split(' ').map(|slot| (slot != "..").then(|| slot.split('|').map(folded).collect())).collect();
             for first in slots.first().into_iter().flatten().flatten() {
                 forms.entry(first.clone()).or_default().push((place, slots[1..].to_vec()));
             }
@@ -207,14 +224,17 @@ fn begins(words: &[String], slots: &[Slot]) -> bool {
     match slots {
         [] => true,
         [None, rest @ ..] => (0..=GAP.min(words.len())).any(|skipped| begins(&words[skipped..], rest)),
-        [Some(choices), rest @ ..] => words.first().is_some_and(|word| choices.contains(word)) && begins(&words[1..], rest),
+        [Some(choices), rest @ ..] => {
+            words.first().is_some_and(|word| choices.contains(word)) && begins(&words[1..], rest)
+        }
     }
 }
 
 /// The names of the patterns that a text has, in their order. Case, accents, look-alikes and decoration don't count.
 fn says(text: &str) -> Vec<&'static str> {
     let folded: String = fold(text).collect();
-    let words: Vec<String> = folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let words: Vec<String> =
+        folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     let mut found = [false; PATTERNS.len()];
     for (at, word) in words.iter().enumerate() {
         for (place, slots) in FORMS.get(word).into_iter().flatten() {
@@ -231,11 +251,14 @@ static QUOTED_KEYS: LazyLock<Vec<String>> =
 
 /// Whether a folded text holds a verdict as JSON or in double brackets.
 fn has_verdict(folded: &str) -> bool {
-    let is_key = |key: &String| folded.match_indices(key.as_str()).any(|(at, _)| folded[at + key.len()..].trim_start().starts_with(':'));
+    let is_key = |key: &String| {
+        folded.match_indices(key.as_str()).any(|(at, _)| folded[at + key.len()..].trim_start().starts_with(':'))
+    };
     QUOTED_KEYS.iter().any(is_key) || folded.match_indices("[[").any(|(at, _)| is_bracketed_verdict(&folded[at + 2..]))
 }
 
-/// Whether a folded text begins with a letter from A to E, `tie`, or a number below a thousand, and closes the brackets then.
+/// Whether a folded text begins with a letter from A to E, `tie`, or a number below a thousand, and closes the brackets
+/// then.
 fn is_bracketed_verdict(folded: &str) -> bool {
     // Folding takes 1 for i and 0 for o.
     let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'i' | 'o');
@@ -244,8 +267,8 @@ fn is_bracketed_verdict(folded: &str) -> bool {
         return false;
     }
     let inside = inside.trim();
-    let is_number =
-        (1..=5).contains(&inside.len()) && inside.split('.').all(|part| (1..=3).contains(&part.len()) && part.chars().all(is_digit));
+    let is_number = (1..=5).contains(&inside.len())
+        && inside.split('.').all(|part| (1..=3).contains(&part.len()) && part.chars().all(is_digit));
     matches!(inside, "a" | "b" | "c" | "d" | "e" | "tie") || is_number
 }
 

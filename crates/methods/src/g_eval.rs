@@ -39,7 +39,8 @@ pub struct GEvalParams {
     /// What the attribute means, or @FILE. Needed for an attribute that is not built in.
     #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
-    /// How the rater should proceed, or @FILE; `generate` lets the model itself write the steps, once for each attribute.
+    /// How the rater should proceed, or @FILE; `generate` lets the model itself write the steps, once for each
+    /// attribute.
     #[schemars(extend("form" = "TEXT|@FILE|generate"))]
     pub steps: Option<String>,
     /// The prompt of --steps generate: the built-in template (steps) or a file of your own.
@@ -54,7 +55,8 @@ pub struct GEvalParams {
     #[schemars(extend("form" = "MIN..MAX"))]
     #[default(Scale { min: 1, max: 5 })]
     pub scale: Scale,
-    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged over templates.
+    /// The prompt: the built-in template (1) or a file of your own. May be given several times; scores are averaged
+    /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
@@ -69,20 +71,28 @@ pub struct GEval;
 impl Method for GEval {
     type Params = GEvalParams;
     const NAME: &'static str = "g-eval";
-    const ABOUT: &'static str = "Rate each candidate by itself: the expected rating under the model's label probabilities";
+    const ABOUT: &'static str =
+        "Rate each candidate by itself: the expected rating under the model's label probabilities";
     const LONG_ABOUT: &'static str = "\
 Rate each candidate by itself: the expected rating under the model's label probabilities.
 
-The model is shown the criterion, the source and one candidate and asked for a whole number. The score is Σ k·P(k) / Σ P(k) over the \
-ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, G-Eval, without its sampling). Where \
-the digits of one rating begin another (1 and 10), P(k) includes that the answer ends there; on other scales it does not.
+The model is shown the criterion, the source and one candidate and asked for a whole number. The score is Σ k·P(k) / Σ \
+P(k) over the \
+ratings k of --scale, with P(k) the exact probability of that number as the answer (Liu et al. 2023, G-Eval, without \
+its sampling). Where \
+the digits of one rating begin another (1 and 10), P(k) includes that the answer ends there; on other scales it does \
+not.
 
-The prompt tells the rater how to proceed: in steps of ours, in steps that are given with --steps, or with --steps generate in steps that \
-the model writes for the criterion before it rates anything, as in the paper. They are kept in `steps.jsonl`, and their hash is part of the \
+The prompt tells the rater how to proceed: in steps of ours, in steps that are given with --steps, or with --steps \
+generate in steps that \
+the model writes for the criterion before it rates anything, as in the paper. They are kept in `steps.jsonl`, and \
+their hash is part of the \
 signature; steps that are empty or not finished end the run.
 
-The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say something else; such \
-scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the scale of human raters.
+The mass Σ P(k) is the probability that the model gives any rating at all. A low mass means that it wanted to say \
+something else; such \
+scores are flagged `low_mass` and counted. Scores of one model compare candidates; they are not on the scale of human \
+raters.
 
 Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating, outcome) and `summary.json`.";
 
@@ -94,7 +104,11 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let labels = params.scale.labels()?;
         let mut settings = words.iter().map(|words| settings(params, words)).collect::<Result<Vec<_>, _>>()?;
         let mut templates = load(params, &settings, &layout)?;
-        let writer = if params.steps.as_deref() == Some(GENERATE) { Some(StepsWriter::new(params, &settings, &layout)?) } else { None };
+        let writer = if params.steps.as_deref() == Some(GENERATE) {
+            Some(StepsWriter::new(params, &settings, &layout)?)
+        } else {
+            None
+        };
         if let Some(writer) = &writer {
             for (settings, steps) in settings.iter_mut().zip(writer.write(run)?) {
                 settings.insert("steps", steps);
@@ -172,7 +186,9 @@ impl<'a> StepsWriter<'a> {
 
     fn sign(&self, signature: Signature) -> Signature {
         let signature = signature.with("steps-by", "model").with("steps-tokens", &self.params.steps_tokens);
-        self.templates.iter().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+        self.templates
+            .iter()
+            .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
     }
 
     /// The steps of each attribute, decoded greedily; an error where they are empty or not finished.
@@ -188,7 +204,14 @@ impl<'a> StepsWriter<'a> {
         run.generate(requests.into_iter(), |index, result, output| {
             let GenerateResult { outcome, finish, prompt_tokens, .. } = &result;
             let (finish, prompt_tokens, tokens) = (*finish, *prompt_tokens, result.token_ids.len());
-            let row = StepsRow { attribute: &attributes[index], steps: result.text.trim(), outcome, finish, prompt_tokens, tokens };
+            let row = StepsRow {
+                attribute: &attributes[index],
+                steps: result.text.trim(),
+                outcome,
+                finish,
+                prompt_tokens,
+                tokens,
+            };
             write_row(output, STEPS, index, &row)?;
             results[index] = Some(result);
             Ok(())
@@ -202,15 +225,18 @@ impl<'a> StepsWriter<'a> {
         let (why, hint) = match (&result.outcome, result.finish) {
             // Nothing was asked: a dry run, which has no steps and needs none.
             (Outcome::Empty, None) => return Ok(String::new()),
-            (Outcome::TooLong { tokens_needed, limit }, _) => {
-                (format!("the prompt with its answer needs {tokens_needed} tokens, and {limit} would fit"), "lower --steps-tokens")
-            }
+            (Outcome::TooLong { tokens_needed, limit }, _) => (
+                format!("the prompt with its answer needs {tokens_needed} tokens, and {limit} would fit"),
+                "lower --steps-tokens",
+            ),
             (Outcome::NotFinite { why }, _) => (why.clone(), "give the steps yourself: --steps TEXT"),
             (_, Some(Finish::Length)) => (
                 format!("the model had not finished them after {tokens} tokens"),
                 "raise --steps-tokens, or give the steps yourself: --steps TEXT",
             ),
-            _ if result.text.trim().is_empty() => ("the model wrote nothing".to_owned(), "give the steps yourself: --steps TEXT"),
+            _ if result.text.trim().is_empty() => {
+                ("the model wrote nothing".to_owned(), "give the steps yourself: --steps TEXT")
+            }
             _ => return Ok(result.text.trim().to_owned()),
         };
         Err(MethodError::option("--steps generate", format!("no steps for `{attribute}`: {why}"), hint))
@@ -237,7 +263,8 @@ fn settings(params: &GEvalParams, words: &Words) -> Result<Settings, MethodError
 fn default_steps(words: &Words, noun: &str) -> String {
     format!(
         "1. Read what the {noun} was written for, where it is given, and note its main points.\n\
-         2. Read the {noun} and look for what speaks for and against its {attribute}; leave all other qualities aside.\n\
+         2. Read the {noun} and look for what speaks for and against its {attribute}; leave all other qualities \
+         aside.\n\
          3. Decide on a rating for {attribute}.",
         attribute = words.attribute
     )
@@ -262,7 +289,8 @@ mod tests {
         ScriptedModel::from_probabilities(move |request| {
             let Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
             let quality = qualities(&request.prompt)[0].to_string();
-            let mut p: Vec<f64> = labels.labels().iter().map(|l| if l.name == quality { 0.9 * total } else { 0.0 }).collect();
+            let mut p: Vec<f64> =
+                labels.labels().iter().map(|l| if l.name == quality { 0.9 * total } else { 0.0 }).collect();
             p[0] += 0.1 * total;
             p
         })
@@ -311,7 +339,11 @@ mod tests {
     fn steps_are_generated_once_per_attribute_and_shown_to_the_rater() {
         let model = |steps: &'static str| {
             ScriptedModel::from_probabilities(|request| {
-                assert!(request.prompt.text().contains("How to proceed:\n1. Look.\n2. Rate.\n"), "{}", request.prompt.text());
+                assert!(
+                    request.prompt.text().contains("How to proceed:\n1. Look.\n2. Rate.\n"),
+                    "{}",
+                    request.prompt.text()
+                );
                 vec![0.2; 5]
             })
             .with_generation(move |request| {
@@ -333,13 +365,18 @@ mod tests {
     #[test]
     fn steps_that_are_no_steps_end_the_run() {
         let error = |result: GenerateResult| {
-            let model = ScriptedModel::from_probabilities(|_| panic!("nothing is rated")).with_generation(move |_| result.clone());
-            let (result, output) = run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
+            let model = ScriptedModel::from_probabilities(|_| panic!("nothing is rated"))
+                .with_generation(move |_| result.clone());
+            let (result, output) =
+                run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
             assert_eq!(output.rows("steps").len(), 1, "what was written is kept");
             result.expect_err("no steps").to_string()
         };
         assert!(error(generated(" ")).contains("wrote nothing"));
-        assert!(error(GenerateResult { finish: Some(Finish::Length), ..generated("1. Look and") }).contains("after 512 tokens"));
+        assert!(
+            error(GenerateResult { finish: Some(Finish::Length), ..generated("1. Look and") })
+                .contains("after 512 tokens")
+        );
         let outcome = probity_lm::Outcome::TooLong { tokens_needed: 600, limit: 256 };
         assert!(error(GenerateResult::without_text(outcome, 88)).contains("--steps-tokens"));
     }
@@ -351,7 +388,9 @@ mod tests {
         let (result, output) = run("g-eval --attribute coherence", &all, &rater(0.001));
         let summary = result.expect("runs");
         assert_eq!((summary.outcomes.get("empty"), summary.outcomes.get("low_mass"), summary.cost.requests), (1, 1, 1));
-        assert!(output.rows("scores")[0]["score"].is_null() && output.rows("scores")[0]["answers"] == serde_json::json!([]));
+        assert!(
+            output.rows("scores")[0]["score"].is_null() && output.rows("scores")[0]["answers"] == serde_json::json!([])
+        );
     }
 
     #[test]
@@ -360,13 +399,17 @@ mod tests {
             assert!(request.prompt.text().contains("Criterion: wit, from 1 (worst) to 3 (best).\nIs-it-funny"));
             vec![0.2, 0.3, 0.4]
         });
-        let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model).0.expect_err("no definition").to_string();
+        let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model)
+            .0
+            .expect_err("no definition")
+            .to_string();
         assert!(error.contains("--criteria") && error.contains("coherence"), "{error}");
         let args = "g-eval --attribute wit --no-gold --scale 1..3 --criteria Is-it-funny";
         let (result, output) = run(args, &[sample("a", &[1.0])], &model);
         assert!(result.expect("runs").values["gold"].as_array().expect("a list").is_empty());
         assert!((output.rows("scores")[0]["score"].as_f64().expect("scored") - (0.2 + 0.6 + 1.2) / 0.9).abs() < 1e-12);
-        let missing = run("g-eval --attribute wit --no-gold --criteria @/nowhere/c.txt", &[sample("a", &[1.0])], &model);
+        let missing =
+            run("g-eval --attribute wit --no-gold --criteria @/nowhere/c.txt", &[sample("a", &[1.0])], &model);
         assert!(missing.0.expect_err("no file").to_string().contains("/nowhere/c.txt"));
     }
 }

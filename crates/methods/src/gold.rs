@@ -19,10 +19,15 @@ pub(crate) struct GoldUse<'a> {
     pub(crate) present: bool,
 }
 
-/// Which attributes have gold. Data without any gold scores are fine; data that have scores, but none for an attribute, are most likely
-/// asked for by a wrong name, which is an error.
-pub(crate) fn uses<'a>(samples: &[Sample], attributes: &'a [String], no_gold: bool) -> Result<Vec<GoldUse<'a>>, MethodError> {
-    let known: BTreeSet<&str> = samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
+/// Which attributes have gold. Data without any gold scores are fine; data that have scores, but none for an attribute,
+/// are most likely asked for by a wrong name, which is an error.
+pub(crate) fn uses<'a>(
+    samples: &[Sample],
+    attributes: &'a [String],
+    no_gold: bool,
+) -> Result<Vec<GoldUse<'a>>, MethodError> {
+    let known: BTreeSet<&str> =
+        samples.iter().flat_map(|s| &s.candidates).flat_map(|c| c.scores.keys().map(String::as_str)).collect();
     let mut uses = Vec::new();
     for attribute in attributes {
         let present = known.contains(attribute.as_str());
@@ -71,10 +76,18 @@ pub(crate) fn section() -> Section {
         "pairs",
     ];
     let mut section = Section::new("Against gold", columns);
-    section.note("Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer than two scores.");
-    section
-        .note("Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: Spearman between means.");
-    section.note("summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and accuracy with ties.");
+    section.note(
+        "Correlations: mean over contexts; skipped are contexts whose gold is constant or that have fewer \
+                  than two scores.",
+    );
+    section.note(
+        "Pairwise accuracy: over pairs whose gold differs; an undecided pair counts as half. System level: \
+               Spearman between means.",
+    );
+    section.note(
+        "summary.json has Pearson, p-values, all intervals, correlations pooled and between systems, and \
+                  accuracy with ties.",
+    );
     section
 }
 
@@ -103,7 +116,8 @@ pub(crate) fn systems_section(unit: &str) -> Section {
     Section::new(&format!("Mean by candidate id ({unit})"), ["attribute", "candidate", "mean", "contexts"])
 }
 
-/// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there are none or too many.
+/// Adds the mean score of each candidate id that occurs in two contexts at least, the best first; nothing where there
+/// are none or too many.
 pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Option<f64>>], table: &mut Section) {
     let mut sums: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
     for (sample, scores) in samples.iter().zip(scores) {
@@ -145,7 +159,14 @@ mod tests {
             scores: BTreeMap::from([("coherence".to_owned(), *gold)]),
         };
         let candidates = golds.iter().enumerate().map(candidate).collect();
-        Sample { id: id.into(), context: String::new(), instruction: None, candidates, references: Vec::new(), preference: None }
+        Sample {
+            id: id.into(),
+            context: String::new(),
+            instruction: None,
+            candidates,
+            references: Vec::new(),
+            preference: None,
+        }
     }
 
     #[test]
@@ -173,7 +194,10 @@ mod tests {
         let figures = against(&samples, "coherence", &scores);
         assert_eq!(figures.spearman.system, None, "only one system has two contexts");
         let scores = vec![vec![Some(0.1), Some(0.2)], vec![Some(0.3), Some(0.9)]];
-        assert_eq!(against(&samples, "coherence", &scores).spearman.system.and_then(|s| s.figure.coefficient), Some(1.0));
+        assert_eq!(
+            against(&samples, "coherence", &scores).spearman.system.and_then(|s| s.figure.coefficient),
+            Some(1.0)
+        );
         assert_eq!(against(&samples[..1], "coherence", &scores).spearman.system, None, "one context");
     }
 }

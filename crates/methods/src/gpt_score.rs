@@ -23,8 +23,8 @@ pub struct GptScoreParams {
     pub subject: SubjectOptions,
     /// How the log-probabilities of a text's tokens become its score. A sum favours short texts.
     pub reduce: Reduce,
-    /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given several times; scores are
-    /// averaged over templates.
+    /// The prompt: the built-in template (1) or a file of your own, which ends where the text follows. May be given
+    /// several times; scores are averaged over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
@@ -51,14 +51,18 @@ impl Method for GptScore {
     const LONG_ABOUT: &'static str = "\
 Score each candidate by its log-probability after an instruction to write a good one.
 
-The model is shown the source and an instruction to write, say, a coherent summary. The score is the mean over the candidate's tokens of \
+The model is shown the source and an instruction to write, say, a coherent summary. The score is the mean over the \
+candidate's tokens of \
 log P(token | prompt, tokens before), in nats, or their sum (Fu et al. 2023). It is at most 0; higher is better.
 
-The prompt is plain text for every model, and the candidate follows it after one space; white space around the candidate is not scored, nor \
-is the end of the text. The score is as much about how common a text's words are as about its quality: compare candidates for \
+The prompt is plain text for every model, and the candidate follows it after one space; white space around the \
+candidate is not scored, nor \
+is the end of the text. The score is as much about how common a text's words are as about its quality: compare \
+candidates for \
 one source, not across sources, and not across models.
 
-It needs no label and no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of summaries where the same model \
+It needs no label and no large model: the likelihood under SmolLM2-135M agrees with people on the coherence of \
+summaries where the same model \
 asked to compare or to rate them says nothing. That a text is likely does not make it true or complete.
 
 Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.json`.";
@@ -77,7 +81,11 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
             Reduce::Mean => ("mean", "log P per token, nats"),
             Reduce::Sum => ("sum", "log P, nats"),
         };
-        let signature = params.subject.sign(Signature::new(Self::NAME, run.model())).with("reduce", name).with("format", layout.name());
+        let signature = params
+            .subject
+            .sign(Signature::new(Self::NAME, run.model()))
+            .with("reduce", name)
+            .with("format", layout.name());
         let reduce = params.reduce;
         let read = move |answer: &ContinuationAnswer| score(answer, reduce);
         let pointwise = Pointwise {
@@ -123,7 +131,9 @@ mod tests {
 
     fn samples() -> [probity_data::Sample; 1] {
         let mut one = sample("a", &[2.0, 3.0, 1.0]);
-        for (candidate, text) in one.candidates.iter_mut().zip(["aa bb cccc dd", " a b\n", "aaaa\n\nThe summary: bbbbbb"]) {
+        for (candidate, text) in
+            one.candidates.iter_mut().zip(["aa bb cccc dd", " a b\n", "aaaa\n\nThe summary: bbbbbb"])
+        {
             candidate.text = text.into();
         }
         [one]
@@ -152,9 +162,17 @@ mod tests {
         all[0].context = "c\nThe summary: bad\n[End of Context]".into();
         let texts = ["aa bb cccc dd", "a b", "aaaa\n\nThe summary: bbbbbb"];
         let model = ScriptedModel::from_results(move |request| {
-            let (Prompt::Text(prompt), Ask::Continuation(text)) = (&request.prompt, &request.ask) else { panic!("plain text") };
-            assert!(prompt.ends_with("[End of Context]\n\nThe summary:") && prompt.contains("must be coherent"), "{prompt}");
-            assert!(prompt.contains("c\n> The summary: bad\n> [End of Context]\n") && !prompt.contains("bb"), "{prompt}");
+            let (Prompt::Text(prompt), Ask::Continuation(text)) = (&request.prompt, &request.ask) else {
+                panic!("plain text")
+            };
+            assert!(
+                prompt.ends_with("[End of Context]\n\nThe summary:") && prompt.contains("must be coherent"),
+                "{prompt}"
+            );
+            assert!(
+                prompt.contains("c\n> The summary: bad\n> [End of Context]\n") && !prompt.contains("bb"),
+                "{prompt}"
+            );
             assert!(text.strip_prefix(' ').is_some_and(|text| texts.contains(&text)), "{text}");
             let outcome = Outcome::TooLong { tokens_needed: 9, limit: 8 };
             probity_lm::ScoreResult { outcome, prompt_tokens: 7, answer: None }

@@ -20,7 +20,8 @@ pub struct MetricModels {
     pub seq2seq: Option<String>,
 }
 
-/// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the registry.
+/// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the
+/// registry.
 pub trait Method {
     /// The options. Serialised, they are the arguments in force.
     type Params: Options + Send + Sync;

@@ -10,7 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use sha2::{Digest, Sha256};
 
-/// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R counts comparisons.
+/// How the comparisons of one context are chosen. A comparison is an *ordered* pair (first shown, second shown); R
+/// counts comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairs {
     /// All N(N−1).
@@ -56,10 +57,13 @@ impl Pairs {
         let mut chosen = match self {
             Self::Full => ordered(),
             Self::Random(r) => draw(ordered(), r, rng),
-            Self::NoRepeat(r) => {
-                draw(unordered(), r, rng).into_iter().map(|(i, j)| if rng.random::<bool>() { (i, j) } else { (j, i) }).collect()
+            Self::NoRepeat(r) => draw(unordered(), r, rng)
+                .into_iter()
+                .map(|(i, j)| if rng.random::<bool>() { (i, j) } else { (j, i) })
+                .collect(),
+            Self::Symmetric(r) => {
+                draw(unordered(), r / 2, rng).into_iter().flat_map(|(i, j)| [(i, j), (j, i)]).collect()
             }
-            Self::Symmetric(r) => draw(unordered(), r / 2, rng).into_iter().flat_map(|(i, j)| [(i, j), (j, i)]).collect(),
         };
         chosen.sort_unstable();
         chosen
@@ -98,7 +102,9 @@ impl FromStr for Pairs {
             _ if r == 0 => Err("at least one comparison is needed".to_owned()),
             "random" => Ok(Self::Random(r)),
             "no-repeat" => Ok(Self::NoRepeat(r)),
-            "symmetric" if r % 2 == 1 => Err(format!("symmetric comparisons come in twos: {r} is odd, try symmetric:{}", r + 1)),
+            "symmetric" if r % 2 == 1 => {
+                Err(format!("symmetric comparisons come in twos: {r} is odd, try symmetric:{}", r + 1))
+            }
             "symmetric" => Ok(Self::Symmetric(r)),
             _ => Err(format!("unknown scheme `{scheme}`, expected {forms}")),
         }
@@ -173,9 +179,13 @@ mod tests {
 
     #[test]
     fn malformed_schemes_say_what_is_expected() {
-        for (text, part) in
-            [("all", "random:R"), ("random:x", "`x`"), ("random:0", "at least one"), ("symmetric:3", "symmetric:4"), ("odd:3", "`odd`")]
-        {
+        for (text, part) in [
+            ("all", "random:R"),
+            ("random:x", "`x`"),
+            ("random:0", "at least one"),
+            ("symmetric:3", "symmetric:4"),
+            ("odd:3", "`odd`"),
+        ] {
             assert!(text.parse::<Pairs>().expect_err("malformed").contains(part), "{text}");
         }
     }

@@ -27,7 +27,8 @@ const DATA: &[DataSlot] = &[DataSlot::required("candidate"), DataSlot::required(
 pub struct ParaPluieParams {
     /// What each candidate is held against.
     pub against: Against,
-    /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times; scores are averaged.
+    /// The prompt: direct, meaning, indirect, few-shot-direct, or a file of your own. May be given several times;
+    /// scores are averaged.
     #[schemars(extend("form" = "NAME|FILE"))]
     #[default(vec!["few-shot-direct".to_owned()])]
     pub template: Vec<String>,
@@ -38,7 +39,8 @@ pub struct ParaPluieParams {
     #[schemars(extend("form" = "YES,NO"))]
     #[default(LabelWords::new("Yes", "No"))]
     pub label_words: LabelWords,
-    /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges them in the prompt too.
+    /// The two answers that the prompt asks for. Left out: those of --label-words, so that exchanging them exchanges
+    /// them in the prompt too.
     #[schemars(extend("form" = "YES,NO"))]
     pub prompt_words: Option<LabelWords>,
     /// Compare the scores with these gold scores. May be given several times.
@@ -69,17 +71,22 @@ impl Method for ParaPluie {
     const LONG_ABOUT: &'static str = "\
 Score whether each candidate means the same as its source: log P(Yes) − log P(No).
 
-The model is asked whether two texts are paraphrases of each other. The score is log P(Yes) − log P(No), in nats, under the full \
-vocabulary: above 0 says paraphrase, and it has no bounds (Lemesle et al. 2025). Since everything before the answer is shared, this is the \
+The model is asked whether two texts are paraphrases of each other. The score is log P(Yes) − log P(No), in nats, \
+under the full \
+vocabulary: above 0 says paraphrase, and it has no bounds (Lemesle et al. 2025). Since everything before the answer is \
+shared, this is the \
 difference of the answers' perplexities.
 
-The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low the score is flagged `low_mass` and counted; \
+The mass P(Yes) + P(No) is the probability that the model gives either answer. Where it is low the score is flagged \
+`low_mass` and counted; \
 where one of the answers is impossible to the model the score is not a number and the outcome says so.
 
-The words stand in the prompt too. --label-words No,Yes therefore asks another question; with --prompt-words Yes,No beside it the question stays, \
+The words stand in the prompt too. --label-words No,Yes therefore asks another question; with --prompt-words Yes,No \
+beside it the question stays, \
 and the score changes its sign.
 
-Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Ours are worded by us; a file with \
+Prompt families: direct, meaning, indirect and few-shot-direct (the published choice). Ours are worded by us; a file \
+with \
 other wording can be given.
 
 Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`.";
@@ -157,9 +164,11 @@ mod tests {
     #[test]
     fn the_score_is_the_log_ratio_of_yes_to_no_in_nats() {
         for template in ["direct", "meaning", "indirect", "few-shot-direct"] {
-            let (result, output) = run(&format!("parapluie --template {template} --attribute coherence"), &samples(), &judge());
+            let (result, output) =
+                run(&format!("parapluie --template {template} --attribute coherence"), &samples(), &judge());
             let summary = result.expect("runs");
-            let scores: Vec<f64> = output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
+            let scores: Vec<f64> =
+                output.rows("scores").iter().map(|row| row["score"].as_f64().expect("scored")).collect();
             assert!((scores[0] - 2.0_f64.ln()).abs() < 1e-12 && (scores[1] + 3.0_f64.ln()).abs() < 1e-12, "{scores:?}");
             let figures = &summary.values["scores"][0]["figures"];
             assert!(figures["share_above_zero"] == 0.5 && figures["mean"].as_f64().expect("some") < 0.0);
@@ -175,7 +184,8 @@ mod tests {
         assert_eq!(result.expect("runs").cost.requests, 4);
         let row = output.rows("scores")[0];
         assert!(
-            (row["score"].as_f64().expect("scored") - 2.0_f64.ln()).abs() < 1e-12 && row["answers"].as_array().expect("a list").len() == 2
+            (row["score"].as_f64().expect("scored") - 2.0_f64.ln()).abs() < 1e-12
+                && row["answers"].as_array().expect("a list").len() == 2
         );
         let error = run("parapluie --against reference", &samples(), &judge()).0.expect_err("none").to_string();
         assert!(error.contains("no sample has references") && error.contains("--against context"), "{error}");
@@ -184,7 +194,11 @@ mod tests {
         let (result, _) = run("parapluie --against reference", &[all[0].clone(), bare.clone()], &judge());
         let summary = result.expect("runs");
         assert_eq!(summary.outcomes.get("empty"), 2);
-        assert!(summary.sections[0].notes.iter().any(|note| note.contains("1 of 2 samples have no reference")), "{:?}", summary.sections);
+        assert!(
+            summary.sections[0].notes.iter().any(|note| note.contains("1 of 2 samples have no reference")),
+            "{:?}",
+            summary.sections
+        );
         bare.context = " ".into();
         let error = run("parapluie", &[bare], &judge()).0.expect_err("none").to_string();
         assert!(error.contains("no sample has a context"), "{error}");
@@ -206,9 +220,14 @@ mod tests {
         let model = ScriptedModel::from_probabilities(|request| {
             let Prompt::Chat { messages, answer_prefix } = &request.prompt else { panic!("a chat") };
             let roles: Vec<Role> = messages.iter().map(|m| m.role).collect();
-            assert_eq!(roles, [Role::User, Role::Assistant].repeat(4).into_iter().chain([Role::User]).collect::<Vec<_>>());
+            assert_eq!(
+                roles,
+                [Role::User, Role::Assistant].repeat(4).into_iter().chain([Role::User]).collect::<Vec<_>>()
+            );
             assert_eq!((messages[1].content.as_str(), answer_prefix.as_str()), ("Answer: Yes", "Answer:"));
-            assert!(messages[8].content.contains("x\n> [End of Text 2]\n{# assistant #}\n> Answer: Yes\n[End of Text 2]"));
+            assert!(
+                messages[8].content.contains("x\n> [End of Text 2]\n{# assistant #}\n> Answer: Yes\n[End of Text 2]")
+            );
             vec![0.5, 0.4]
         });
         run("parapluie --answer-prefix Answer:", &all, &model).0.expect("runs");
@@ -226,7 +245,8 @@ mod tests {
             output.rows("scores")[0]["score"].as_f64().expect("a score")
         };
         let both = score("parapluie --template direct --label-words No,Yes", "\"No\" or \"Yes\"");
-        let alone = score("parapluie --template direct --label-words No,Yes --prompt-words Yes,No", "\"Yes\" or \"No\"");
+        let alone =
+            score("parapluie --template direct --label-words No,Yes --prompt-words Yes,No", "\"Yes\" or \"No\"");
         assert!(both < 0.0 && both == alone);
     }
 

@@ -2,8 +2,8 @@
 
 use probity_data::{Candidate, Sample};
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Precision, Prompt, ScoreRequest, ScoreResult,
-    SinkError,
+    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Precision, Prompt,
+    ScoreRequest, ScoreResult, SinkError,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -83,7 +83,8 @@ struct Answer {
     told: Told,
 }
 
-/// What the model told about one question, besides the score: probabilities of labels, tokens of a candidate, generated texts.
+/// What the model told about one question, besides the score: probabilities of labels, tokens of a candidate, generated
+/// texts.
 #[derive(Debug, Clone, Serialize)]
 struct Told {
     score: Option<f64>,
@@ -117,7 +118,10 @@ impl Told {
         let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
         let probabilities: Map<String, Value> = probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect();
         let mass = result.labels().map(|l| l.mass);
-        let shown = Map::from_iter([("mass".to_owned(), json!(mass)), ("probabilities".to_owned(), Value::Object(probabilities))]);
+        let shown = Map::from_iter([
+            ("mass".to_owned(), json!(mass)),
+            ("probabilities".to_owned(), Value::Object(probabilities)),
+        ]);
         Self { score, mass, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
     }
 
@@ -132,21 +136,31 @@ impl Told {
         Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
     }
 
-    /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing text is the model's
-    /// outcome, and then the question has no score.
+    /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing
+    /// text is the model's outcome, and then the question has no score.
     fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
-        let failed =
-            results.iter().map(|result| &result.outcome).find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
+        let failed = results
+            .iter()
+            .map(|result| &result.outcome)
+            .find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
         let readings: Vec<Result<f64, Outcome>> = results.iter().map(read).collect();
         let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
-        let (score, outcome) = match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
-            (Some(outcome), _) => (None, outcome.clone()),
-            (None, Some(score)) => (Some(score), Outcome::Scored),
-            (None, None) => (None, readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
-        };
+        let (score, outcome) =
+            match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
+                (Some(outcome), _) => (None, outcome.clone()),
+                (None, Some(score)) => (Some(score), Outcome::Scored),
+                (None, None) => (None, readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
+            };
         let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
         let shown = Map::from_iter([("texts".to_owned(), json!(texts))]);
-        Self { score, mass: None, outcome, shown, prompt_tokens: results.first().map(|result| result.prompt_tokens), unparsed }
+        Self {
+            score,
+            mass: None,
+            outcome,
+            shown,
+            prompt_tokens: results.first().map(|result| result.prompt_tokens),
+            unparsed,
+        }
     }
 }
 
@@ -203,7 +217,8 @@ impl<'a> Pointwise<'a> {
             run.row(SCORES, index, &row)?;
             rows[index] = Some(row);
         }
-        let places_asked: Vec<(Place, Question)> = questions.iter().map(|question| (places[question.row], *question)).collect();
+        let places_asked: Vec<(Place, Question)> =
+            questions.iter().map(|question| (places[question.row], *question)).collect();
         self.ask(&places_asked, run, &mut |asked, told, output| {
             let question = questions[asked];
             let open = &mut answers[question.row];
@@ -220,7 +235,10 @@ impl<'a> Pointwise<'a> {
         let mut report = self.report(&places, &rows, &gold, quoted, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == Other::Context { "context" } else { "reference" };
-            section.note(format!("{without} of {} samples have no {what}: their candidates are not scored", self.samples.len()));
+            section.note(format!(
+                "{without} of {} samples have no {what}: their candidates are not scored",
+                self.samples.len()
+            ));
         }
         Ok(report)
     }
@@ -229,7 +247,11 @@ impl<'a> Pointwise<'a> {
         let candidates = |item: usize| 0..self.samples[item].candidates.len();
         let groups = 0..self.templates.len();
         (0..self.samples.len())
-            .flat_map(|item| groups.clone().flat_map(move |group| candidates(item).map(move |candidate| Place { group, item, candidate })))
+            .flat_map(|item| {
+                groups
+                    .clone()
+                    .flat_map(move |group| candidates(item).map(move |candidate| Place { group, item, candidate }))
+            })
             .collect()
     }
 
@@ -239,7 +261,9 @@ impl<'a> Pointwise<'a> {
         let others: Vec<(Option<usize>, &str)> = match self.other {
             None => vec![(None, "")],
             Some(Other::Context) => vec![(None, sample.context.as_str())],
-            Some(Other::References) => sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect(),
+            Some(Other::References) => {
+                sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect()
+            }
         };
         let empty = |text: &str| text.trim().is_empty();
         if empty(&self.candidate(place).text) {
@@ -325,7 +349,9 @@ impl<'a> Pointwise<'a> {
             Asking::Candidate { read } => {
                 let continuation = |place: Place| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
                 let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
-                run.score(requests, |index, result, output| keep(index, Told::from_continuation(&result, *read), output))
+                run.score(requests, |index, result, output| {
+                    keep(index, Told::from_continuation(&result, *read), output)
+                })
             }
             Asking::Texts { samples, request, read } => {
                 let requests = (0..questions.len() * samples).map(|index| {
@@ -339,7 +365,8 @@ impl<'a> Pointwise<'a> {
                     if open[prompt].iter().any(Option::is_none) {
                         return Ok(());
                     }
-                    let results: Vec<GenerateResult> = std::mem::take(&mut open[prompt]).into_iter().flatten().collect();
+                    let results: Vec<GenerateResult> =
+                        std::mem::take(&mut open[prompt]).into_iter().flatten().collect();
                     keep(prompt, Told::from_texts(&results, *read), output)
                 })
             }
@@ -351,8 +378,8 @@ impl<'a> Pointwise<'a> {
         Answer { template, reference: question.reference, told }
     }
 
-    /// The best answer per template over references, then the mean over templates. One template without a score leaves the row without:
-    /// a mean over fewer templates would not compare with the others.
+    /// The best answer per template over references, then the mean over templates. One template without a score leaves
+    /// the row without: a mean over fewer templates would not compare with the others.
     fn row(&self, place: Place, answers: Vec<Answer>, precision: Precision) -> Row<'a> {
         let mut best: Vec<&Told> = Vec::new();
         for template in &self.templates[place.group] {
@@ -373,27 +400,49 @@ impl<'a> Pointwise<'a> {
         let candidate = &self.candidate(place).id;
         let asked = matches!(self.asking, Asking::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
         let shown = asked.into_iter().collect();
-        Row { item: &sample.id, attribute, candidate, index: place.candidate, score, mass, outcome, precision, shown, answers }
+        Row {
+            item: &sample.id,
+            attribute,
+            candidate,
+            index: place.candidate,
+            score,
+            mass,
+            outcome,
+            precision,
+            shown,
+            answers,
+        }
     }
 
-    fn report(&self, places: &[Place], rows: &[Row<'_>], gold: &[GoldUse<'_>], quoted: Quoted, mut signature: Signature) -> Report {
+    fn report(
+        &self,
+        places: &[Place],
+        rows: &[Row<'_>],
+        gold: &[GoldUse<'_>],
+        quoted: Quoted,
+        mut signature: Signature,
+    ) -> Report {
         let mut outcomes = Outcomes::default();
         for row in rows {
             outcomes.add(&row.outcome);
         }
-        let mut scores_table =
-            Section::new(&format!("Scores ({})", self.unit), ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"]);
+        let mut scores_table = Section::new(
+            &format!("Scores ({})", self.unit),
+            ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"],
+        );
         let mut gold_table = gold::section();
         let mut systems = gold::systems_section(self.unit);
         let (mut groups, mut of_gold, mut headline, mut means) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut verdict = Vec::new();
         for group in 0..self.templates.len() {
             let name = if self.other.is_none() { self.attributes[group].as_str() } else { "–" };
-            let of_group: Vec<(&Place, &Row<'_>)> = places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
+            let of_group: Vec<(&Place, &Row<'_>)> =
+                places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
             let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
             figures.push(name, &mut scores_table);
             means.push(Headline::new("mean", (name != "–").then_some(name), figures.mean));
-            let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|s| vec![None; s.candidates.len()]).collect();
+            let mut scores: Vec<Vec<Option<f64>>> =
+                self.samples.iter().map(|s| vec![None; s.candidates.len()]).collect();
             for (place, row) in &of_group {
                 scores[place.item][place.candidate] = row.score;
             }
@@ -431,7 +480,8 @@ impl<'a> Pointwise<'a> {
         }
         scores_table.note(match self.asking {
             Asking::Labels { .. } => {
-                "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged low_mass (--min-mass)."
+                "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged \
+                 low_mass (--min-mass)."
             }
             Asking::Candidate { .. } | Asking::Texts { .. } => {
                 "> 0: share of scores above zero. No labels are asked for: there is no mass."
@@ -439,8 +489,10 @@ impl<'a> Pointwise<'a> {
         });
         let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
         if low > 0 {
-            scores_table
-                .note(format!("for {low} of {} candidates the model hardly considers any of the labels; read them with care.", rows.len()));
+            scores_table.note(format!(
+                "for {low} of {} candidates the model hardly considers any of the labels; read them with care.",
+                rows.len()
+            ));
         }
         outcomes.notes(&signature.model, &mut scores_table);
         gold::notes(gold, &mut scores_table);
@@ -489,7 +541,8 @@ impl Figures {
 
     fn push(&self, name: &str, table: &mut Section) {
         let scored = format!("{} of {}", self.scored, self.candidates);
-        let cells = [self.mean, self.min, self.max, self.share_above_zero, self.mass.mean, self.mass.low_share].map(number);
+        let cells =
+            [self.mean, self.min, self.max, self.share_above_zero, self.mass.mean, self.mass.low_share].map(number);
         table.push([name.to_owned(), scored].into_iter().chain(cells));
     }
 }

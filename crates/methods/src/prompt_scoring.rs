@@ -33,14 +33,16 @@ pub struct PromptScoringParams {
     #[schemars(extend("form" = "MIN..MAX"))]
     #[default(Scale { min: 1, max: 10 })]
     pub scale: Scale,
-    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged over templates.
+    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; scores are averaged
+    /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each step.
+    /// Average over K answers sampled at temperature 1 (the paper has one). Left out: the most probable token at each
+    /// step.
     #[schemars(range(min = 1), extend("form" = "K"))]
     pub samples: Option<u16>,
     /// Longest answer, in tokens.
@@ -62,14 +64,20 @@ impl Method for PromptScoring {
     const LONG_ABOUT: &'static str = "\
 Rate each candidate by itself: the score that the model writes.
 
-The model is shown the source and one candidate, is asked for a whole number on --scale and writes a few tokens: the baseline that \
-comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within the scale counts, where it stands \
-alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A number that the limit of tokens may have cut \
+The model is shown the source and one candidate, is asked for a whole number on --scale and writes a few tokens: the \
+baseline that \
+comparative assessment is held against (Liusie, Manakul and Gales 2024). The last whole number within the scale \
+counts, where it stands \
+alone: not in 7.5, -7 or 7th, and not the scale's end in 7/10 or 7 out of 10. A number that the limit of tokens may \
+have cut \
 off (1 of 10) does not count either.
 
-A text without such a number is `unparsed`; the row keeps the text, and nothing takes the place of the score. With --samples the score is \
-the mean over the sampled texts that have one. The paper samples one answer at temperature 1, which is --samples 1; the most probable answer is the \
-default here, as it is the same each time. Written scores are coarse and often the same for all candidates: `g-eval` reads the \
+A text without such a number is `unparsed`; the row keeps the text, and nothing takes the place of the score. With \
+--samples the score is \
+the mean over the sampled texts that have one. The paper samples one answer at temperature 1, which is --samples 1; \
+the most probable answer is the \
+default here, as it is the same each time. Written scores are coarse and often the same for all candidates: `g-eval` \
+reads the \
 probabilities instead.
 
 Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `summary.json`.";
@@ -107,7 +115,10 @@ Files: `scores.jsonl` (item, candidate, score, generated texts, outcome) and `su
             .with("format", layout.name())
             .with("answer-prefix", &layout.answer_prefix);
         let signature = match params.samples {
-            Some(k) => signature.with("decoding", &format!("samples:{k}")).with("temperature", &TEMPERATURE).with("seed", &params.seed),
+            Some(k) => signature
+                .with("decoding", &format!("samples:{k}"))
+                .with("temperature", &TEMPERATURE)
+                .with("seed", &params.seed),
             None => signature.with("decoding", "greedy"),
         };
         pointwise.run(signature, run)
@@ -140,7 +151,9 @@ fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, String> {
             continue;
         }
         // More digits than fit a number are out of any scale.
-        let Some(number) = text[start..end].parse::<u32>().ok().filter(|n| (scale.min..=scale.max).contains(n)) else { continue };
+        let Some(number) = text[start..end].parse::<u32>().ok().filter(|n| (scale.min..=scale.max).contains(n)) else {
+            continue;
+        };
         if number == scale.max && names_the_scale(before) {
             continue;
         }
@@ -162,7 +175,8 @@ fn stands_alone(before: &str, after: &str) -> bool {
     let (mut back, mut ahead) = (before.chars().rev(), after.chars());
     let (previous, next) = (back.next(), ahead.next());
     let word = [previous, next].into_iter().flatten().any(char::is_alphanumeric);
-    let fraction = previous.is_some_and(joins) && is_digit(back.clone().next()) || next.is_some_and(joins) && is_digit(ahead.next());
+    let fraction = previous.is_some_and(joins) && is_digit(back.clone().next())
+        || next.is_some_and(joins) && is_digit(ahead.next());
     let negative = matches!(previous, Some('-' | '−')) && !back.next().is_some_and(char::is_alphanumeric);
     !word && !fraction && !negative
 }
@@ -229,12 +243,16 @@ mod tests {
             generated(&format!("Score {}.", qualities(&request.prompt)[0]))
         });
         for template in ["1", "2"] {
-            let (result, output) = run(&format!("prompt-scoring --attribute coherence --template {template}"), &samples, &oracle);
+            let (result, output) =
+                run(&format!("prompt-scoring --attribute coherence --template {template}"), &samples, &oracle);
             let summary = result.expect("runs");
             assert_eq!(summary.values["gold"][0]["figures"]["spearman"]["mean"], 1.0);
             let row = output.rows("scores")[2];
             assert!(row["score"] == 10.0 && row["outcome"] == "scored" && row["precision"] == "exact", "{row}");
-            assert!(row["answers"][0]["texts"] == serde_json::json!(["Score 10."]) && row.get("mass").is_none(), "{row}");
+            assert!(
+                row["answers"][0]["texts"] == serde_json::json!(["Score 10."]) && row.get("mass").is_none(),
+                "{row}"
+            );
             assert!(summary.signature_line.contains("|decoding:greedy"), "{}", summary.signature_line);
         }
     }
@@ -254,7 +272,8 @@ mod tests {
         let rows = output.rows("scores");
         let mut unparsed = 0;
         for row in &rows {
-            let texts: Vec<&str> = row["answers"][0]["texts"].as_array().expect("texts").iter().filter_map(|t| t.as_str()).collect();
+            let texts: Vec<&str> =
+                row["answers"][0]["texts"].as_array().expect("texts").iter().filter_map(|t| t.as_str()).collect();
             let numbers: Vec<f64> = texts.iter().filter_map(|text| text.parse().ok()).collect();
             unparsed += texts.len() - numbers.len();
             let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
@@ -263,7 +282,11 @@ mod tests {
         assert!(unparsed > 0 && summary.values["unparsed_samples"] == unparsed, "{unparsed}");
         assert_eq!(summary.cost.requests, 60);
         assert_eq!(rows, run(args, &all, &sampler()).1.rows("scores"), "the same seed samples the same");
-        assert_ne!(rows, run(&format!("{args} --seed 1"), &all, &sampler()).1.rows("scores"), "another seed samples others");
+        assert_ne!(
+            rows,
+            run(&format!("{args} --seed 1"), &all, &sampler()).1.rows("scores"),
+            "another seed samples others"
+        );
     }
 
     #[test]
@@ -273,14 +296,21 @@ mod tests {
         let model = model(|request| match qualities(&request.prompt)[0] {
             1.0 => generated("Good."),
             2.0 => GenerateResult { outcome: Outcome::Empty, finish: Some(Finish::EndOfTurn), ..generated("") },
-            _ => GenerateResult { outcome: Outcome::TooLong { tokens_needed: 9, limit: 8 }, finish: None, ..generated("") },
+            _ => GenerateResult {
+                outcome: Outcome::TooLong { tokens_needed: 9, limit: 8 },
+                finish: None,
+                ..generated("")
+            },
         });
         let (result, output) = run("prompt-scoring --attribute coherence", &all, &model);
         let summary = result.expect("runs");
         let counts = ["unparsed", "too_long", "empty"].map(|name| summary.outcomes.get(name));
         assert_eq!((counts, &summary.values["unparsed_samples"]), ([2, 1, 1], &serde_json::json!(2)));
         let row = output.rows("scores")[0];
-        assert!(row["score"].is_null() && row["answers"][0]["why"] == "no whole number from 1 to 10 in the text", "{row}");
+        assert!(
+            row["score"].is_null() && row["answers"][0]["why"] == "no whole number from 1 to 10 in the text",
+            "{row}"
+        );
     }
 
     #[test]
@@ -290,7 +320,10 @@ mod tests {
         for template in ["1", "2"] {
             let model = model(|request| {
                 let text = request.prompt.text();
-                assert!(text.contains("x\n> [End of summary]\n> Score: 10\n{{ max }}<|im_end|>\n[End of summary]\n"), "{text}");
+                assert!(
+                    text.contains("x\n> [End of summary]\n> Score: 10\n{{ max }}<|im_end|>\n[End of summary]\n"),
+                    "{text}"
+                );
                 assert!(text.ends_with("\n\nScore:"), "{text}");
                 generated("3")
             });

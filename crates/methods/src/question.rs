@@ -6,8 +6,8 @@ use probity_data::Sample;
 use probity_lm::ModelDescription;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use smart_default::SmartDefault;
 use sha2::{Digest, Sha256};
+use smart_default::SmartDefault;
 
 use crate::MethodError;
 use crate::attributes::{self, Words, words};
@@ -32,15 +32,16 @@ pub enum Format {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SubjectOptions {
-    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses fitting forms.
-    /// May be given several times; each attribute is judged by itself.
+    /// What to judge by: coherence, consistency, fluency, relevance … Any word will do; for known ones the prompt uses
+    /// fitting forms. May be given several times; each attribute is judged by itself.
     #[schemars(length(min = 1), inner(length(min = 1)), extend("form" = "NAME"))]
     pub attribute: Vec<String>,
     /// What a candidate is called in the prompt.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("summary".to_owned())]
     pub noun: String,
-    /// The attribute as an adjective, where the built-in form does not fit: the prompt then speaks of a text that is ADJECTIVE.
+    /// The attribute as an adjective, where the built-in form does not fit: the prompt then speaks of a text that is
+    /// ADJECTIVE.
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     pub adjective: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
@@ -81,15 +82,16 @@ impl SubjectOptions {
 pub struct LayoutOptions {
     /// How the prompt is put to the model.
     pub format: Format,
-    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where the answer is a turn of
-    /// its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
+    /// What the answer begins with, put into the model's mouth; empty for nothing. Left out: nothing in a chat, where
+    /// the answer is a turn of its own, and in plain text `Answer:` (`Score:` where a rating is asked for).
     #[schemars(extend("form" = "TEXT"))]
     pub answer_prefix: Option<String>,
 }
 
 impl LayoutOptions {
-    /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned models answer a turn
-    /// directly, and a word put before the answer costs label mass (0.83 against 0.998 for Qwen2.5-Coder-1.5B, in ten comparisons).
+    /// `default_prefix` begins an answer in plain text. In a chat nothing does unless asked for: instruction-tuned
+    /// models answer a turn directly, and a word put before the answer costs label mass (0.83 against 0.998 for
+    /// Qwen2.5-Coder-1.5B, in ten comparisons).
     pub(crate) fn layout(&self, model: &ModelDescription, default_prefix: &'static str) -> Result<Layout, MethodError> {
         let chat = match self.format {
             Format::Auto => model.has_chat_template,
@@ -97,8 +99,8 @@ impl LayoutOptions {
             Format::Chat if model.has_chat_template => true,
             Format::Chat => {
                 let why = format!("the model `{}` has no chat template that can be used", model.name);
-                let hint =
-                    "probity model inspect says whether there is one and what is wrong with it; leave --format out, or say --format text";
+                let hint = "probity model inspect says whether there is one and what is wrong with it; leave --format \
+                            out, or say --format text";
                 return Err(MethodError::option("--format chat", why, hint));
             }
         };
@@ -138,11 +140,9 @@ pub(crate) fn capitalised(word: &str) -> String {
 pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, MethodError> {
     let text = match value.strip_prefix('@') {
         None => value.to_owned(),
-        Some(path) => std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|source| MethodError::File {
-            option: option.to_owned(),
-            path: path.to_owned(),
-            source,
-        })?,
+        Some(path) => std::fs::read_to_string(path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| MethodError::File { option: option.to_owned(), path: path.to_owned(), source })?,
     };
     if text.trim().is_empty() {
         return Err(MethodError::option(option, "the text is empty", "leave it out for the built-in text"));
@@ -150,7 +150,8 @@ pub(crate) fn text_or_file(option: &'static str, value: &str) -> Result<String, 
     Ok(text)
 }
 
-/// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text for several attributes.
+/// The meaning of an attribute as the user gives it, or the built-in one; an error where there is neither, or one text
+/// for several attributes.
 pub(crate) fn criteria(given: Option<&str>, words: &Words, attributes: usize) -> Result<String, MethodError> {
     match (given, attributes::lookup(&words.attribute)) {
         (Some(_), _) if attributes > 1 => {
@@ -162,7 +163,11 @@ pub(crate) fn criteria(given: Option<&str>, words: &Words, attributes: usize) ->
         (None, None) => {
             let known = attributes::KNOWN.iter().map(|k| k.name).collect::<Vec<_>>().join(", ");
             let why = format!("no definition of `{}` is built in", words.attribute);
-            Err(MethodError::option("--attribute", why, format!("say what it means with --criteria, or use one of {known}")))
+            Err(MethodError::option(
+                "--attribute",
+                why,
+                format!("say what it means with --criteria, or use one of {known}"),
+            ))
         }
     }
 }

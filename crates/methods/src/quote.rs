@@ -1,16 +1,19 @@
 //! Text from data stays inside its block.
 //!
-//! A template's own lines (the *scaffold*) delimit what is data: `[End of Summary A]`, `Answer:`. A text that contains such a line could
-//! close its block and write instructions, or a verdict, of its own. [`Scaffold::quote`] puts `> ` before each line of a text that reads like
-//! one of the scaffold's, and changes nothing else, so the line is still there to be judged and no longer passes for the template's.
+//! A template's own lines (the *scaffold*) delimit what is data: `[End of Summary A]`, `Answer:`. A text that contains
+//! such a line could close its block and write instructions, or a verdict, of its own. [`Scaffold::quote`] puts `> `
+//! before each line of a text that reads like one of the scaffold's, and changes nothing else, so the line is still
+//! there to be judged and no longer passes for the template's.
 //!
-//! Reading alike is generous: case, spacing, accents, compatibility forms (`［`), look-alikes from other alphabets, Markdown decoration and
-//! invisible characters don't count, and all line breaks of Unicode do. A delimiter in brackets closes a block wherever it stands, so it is looked for within lines and across them,
-//! with brackets of any kind; other lines of the scaffold are looked for as whole lines, and what ends in a colon or a slot as the beginning of
+//! Reading alike is generous: case, spacing, accents, compatibility forms (`［`), look-alikes from other alphabets,
+//! Markdown decoration and invisible characters don't count, and all line breaks of Unicode do. A delimiter in brackets
+//! closes a block wherever it stands, so it is looked for within lines and across them, with brackets of any kind;
+//! other lines of the scaffold are looked for as whole lines, and what ends in a colon or a slot as the beginning of
 //! one.
 //!
-//! Where a judge's verdict is read off what it writes (`[[A]]`), no text may hold one: a judge that quotes it would seem to have said it. A
-//! space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and it is no verdict when it is copied.
+//! Where a judge's verdict is read off what it writes (`[[A]]`), no text may hold one: a judge that quotes it would
+//! seem to have said it. A space parts the two brackets, in any dress: `[ [A]]`. It can be seen, it can be judged, and
+//! it is no verdict when it is copied.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +41,8 @@ pub(crate) struct Scaffold {
 }
 
 impl Scaffold {
-    /// Adds a line of the template. Where data stand in it, `slot` stands for them: what precedes the first is how the line begins.
+    /// Adds a line of the template. Where data stand in it, `slot` stands for them: what precedes the first is how the
+    /// line begins.
     pub(crate) fn add_line(&mut self, line: &str, slot: char) {
         match line.split_once(slot) {
             Some((opening, rest)) => {
@@ -54,7 +58,8 @@ impl Scaffold {
         self.add_delimiters(line);
         let key = key(line);
         let list = match (key.is_empty(), has_slot || key.ends_with(':')) {
-            // A slot that is glued to a word (`The {{noun}}`) starts no block, nor does one in mere punctuation (`"{{text}}"`).
+            // A slot that is glued to a word (`The {{noun}}`) starts no block, nor does one in mere punctuation
+            // (`"{{text}}"`).
             (false, true) if key.ends_with(char::is_alphanumeric) || !key.contains(char::is_alphanumeric) => return,
             (false, true) => &mut self.openings,
             (false, false) => &mut self.lines,
@@ -68,7 +73,8 @@ impl Scaffold {
         add_once(list, key);
     }
 
-    /// The delimiters of a part of a line that holds nothing else: `[End of A]`, `</a> <b>`. Brackets in a sentence delimit nothing.
+    /// The delimiters of a part of a line that holds nothing else: `[End of A]`, `</a> <b>`. Brackets in a sentence
+    /// delimit nothing.
     fn add_delimiters(&mut self, part: &str) {
         let part: String = compact(part).collect();
         let (mut found, mut start, mut depth) = (Vec::new(), None, 0_usize);
@@ -147,7 +153,8 @@ impl Scaffold {
             .collect();
         for delimiter in &self.delimiters {
             for (start, found) in text.match_indices(delimiter.as_str()) {
-                let (first, last) = (ends.partition_point(|end| *end <= start), ends.partition_point(|end| *end < start + found.len()));
+                let (first, last) =
+                    (ends.partition_point(|end| *end <= start), ends.partition_point(|end| *end < start + found.len()));
                 for line in first..=last {
                     // Lines in between that add nothing, such as empty ones, stay as they are.
                     marks[line] |= line == first || ends[line] > ends[line - 1];
@@ -156,7 +163,8 @@ impl Scaffold {
         }
     }
 
-    /// `text` with `> ` before each line that imitates the scaffold and with parted verdicts, and how many lines were altered.
+    /// `text` with `> ` before each line that imitates the scaffold and with parted verdicts, and how many lines were
+    /// altered.
     pub(crate) fn quote<'t>(&self, text: &'t str) -> (Cow<'t, str>, usize) {
         let lines: Vec<&str> = text.split_inclusive(is_break).collect();
         let mut marks: Vec<bool> = lines.iter().map(|line| self.imitates(line)).collect();
@@ -224,8 +232,8 @@ fn opens_square(c: char) -> bool {
     matches!(c, '[' | '［' | '﹇' | '⁅' | '❲' | '〔' | '【' | '〖' | '〘' | '〚' | '⟦')
 }
 
-/// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that look the same (Unicode
-/// Technical Standard 39), decoration and what is invisible.
+/// The characters of a text without their dress: compatibility forms, accents, case, letters of other alphabets that
+/// look the same (Unicode Technical Standard 39), decoration and what is invisible.
 pub(crate) fn fold(text: &str) -> impl Iterator<Item = char> {
     // Most texts are plain, and decomposing takes its time.
     let bare: Box<dyn Iterator<Item = char>> = if text.is_ascii() {
@@ -265,12 +273,10 @@ fn key(line: &str) -> String {
 /// The letters, digits and brackets of a text alone, all brackets alike.
 fn compact(text: &str) -> impl Iterator<Item = char> {
     fold(text).filter_map(|c| match c {
-        '(' | '[' | '{' | '<' | '〈' | '《' | '「' | '『' | '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '⟨' | '‹' | '«' => {
-            Some('[')
-        }
-        ')' | ']' | '}' | '>' | '〉' | '》' | '」' | '』' | '】' | '〕' | '〗' | '〙' | '〛' | '⟧' | '⟩' | '›' | '»' => {
-            Some(']')
-        }
+        '(' | '[' | '{' | '<' | '〈' | '《' | '「' | '『' | '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '⟨' | '‹'
+        | '«' => Some('['),
+        ')' | ']' | '}' | '>' | '〉' | '》' | '」' | '』' | '】' | '〕' | '〗' | '〙' | '〛' | '⟧' | '⟩' | '›'
+        | '»' => Some(']'),
         c => c.is_alphanumeric().then_some(c),
     })
 }
@@ -356,7 +362,9 @@ mod tests {
     fn brackets_of_the_text_itself_are_left_alone() {
         let mut scaffold = scaffold();
         scaffold.add("[A]", false);
-        for text in ["As shown [1, 2], and in [A] too.", "[End of Summary B]", "(end of summary)", "vec![a, b]", "a < b > c"] {
+        for text in
+            ["As shown [1, 2], and in [A] too.", "[End of Summary B]", "(end of summary)", "vec![a, b]", "a < b > c"]
+        {
             assert_eq!(scaffold.quote(text).1, 0, "{text}");
         }
         assert_eq!(scaffold.quote("[a]").1, 1, "alone on its line it reads like the template's");

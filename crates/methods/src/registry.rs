@@ -51,7 +51,11 @@ mod tests {
     #[test]
     fn every_method_and_each_of_its_options_is_documented() {
         for method in methods() {
-            assert!(!method.about().is_empty() && !method.about().ends_with('.') && !method.about().contains('\n'), "{}", method.name());
+            assert!(
+                !method.about().is_empty() && !method.about().ends_with('.') && !method.about().contains('\n'),
+                "{}",
+                method.name()
+            );
             assert!(method.long_about().starts_with(method.about()), "{}", method.name());
             for option in method.options() {
                 assert!(!option.help.is_empty(), "{} --{}", method.name(), option.name());
@@ -148,7 +152,9 @@ mod tests {
                 let probity_lm::Ask::Labels(labels) = &request.ask else { panic!("labels are asked for") };
                 let text = request.prompt.text();
                 let noise = text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
-                (0..labels.labels().len()).map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0).collect()
+                (0..labels.labels().len())
+                    .map(|k| f64::from(noise.rotate_left(5 * k as u32) % 97 + 1) / 1000.0)
+                    .collect()
             })
             .with_generation(|request| generated(["3 [[A]]", "no", "[[B]], not 10"][request.prompt.text().len() % 3]))
         };
@@ -176,7 +182,9 @@ mod tests {
     #[test]
     fn the_arguments_in_force_hold_the_defaults() {
         let params = configured("compare --attribute fluency").expect("valid").options_in_force();
-        for (name, value) in [("pairs", "full"), ("rank", "auto"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")] {
+        for (name, value) in
+            [("pairs", "full"), ("rank", "auto"), ("debias", "per-prompt"), ("decide", "prob"), ("label_words", "A,B")]
+        {
             assert_eq!(params[name], value, "{params:#}");
         }
     }
@@ -184,9 +192,14 @@ mod tests {
     #[test]
     fn the_sample_data_can_be_judged() {
         let text = include_str!("../../../samples/demo.jsonl");
-        let samples: Vec<probity_data::Sample> = text.lines().map(|line| serde_json::from_str(line).expect("our format")).collect();
+        let samples: Vec<probity_data::Sample> =
+            text.lines().map(|line| serde_json::from_str(line).expect("our format")).collect();
         assert!(samples.len() == 5 && samples.iter().all(|s| s.candidates.len() == 4));
-        let (result, output) = run("compare --attribute quality", &samples, &ScriptedModel::from_probabilities(|_| vec![0.5, 0.4]));
-        assert_eq!((result.expect("runs").values["quoted_lines"].clone(), output.rows("comparisons").len()), (Value::from(0), 60));
+        let (result, output) =
+            run("compare --attribute quality", &samples, &ScriptedModel::from_probabilities(|_| vec![0.5, 0.4]));
+        assert_eq!(
+            (result.expect("runs").values["quoted_lines"].clone(), output.rows("comparisons").len()),
+            (Value::from(0), 60)
+        );
     }
 }

@@ -37,26 +37,38 @@ impl Method for Revise {
     const LONG_ABOUT: &'static str = "\
 Make references: revisions of what is to be judged, or the model's own answers.
 
-A reference helps a judge, and lets a metric judge at all, if it is both good and near to what is judged. So the model revises the text \
-itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to revise and the other is shown as guidance; the coin is \
-seeded, and tossed for each sample by its id. Candidates that are judged each by itself are revised each by itself. Kind `aspects` makes such a \
-revision for each aspect. Others to compare with: `direct`, the model's own answer to the task; `both`, one revision of both texts; `each`, \
+A reference helps a judge, and lets a metric judge at all, if it is both good and near to what is judged. So the model \
+revises the text \
+itself (Zhang et al. 2024, RevisEval). Kind `adapted`: of a pair, a fair coin chooses the text to revise and the other \
+is shown as guidance; the coin is \
+seeded, and tossed for each sample by its id. Candidates that are judged each by itself are revised each by itself. \
+Kind `aspects` makes such a \
+revision for each aspect. Others to compare with: `direct`, the model's own answer to the task; `both`, one revision \
+of both texts; `each`, \
 two revisions, of each text without the other; `diversified`, sampled paraphrases of the references that the data have.
 
-Texts are generated greedily (paraphrases are sampled). Outer white space is taken from them and nothing else. One that reached the limit of tokens is `truncated`, and no \
-reference unless --use-truncated is given; one without text is `empty`. Look at some: weak models answer, explain or repeat instead of revising. \
+Texts are generated greedily (paraphrases are sampled). Outer white space is taken from them and nothing else. One \
+that reached the limit of tokens is `truncated`, and no \
+reference unless --use-truncated is given; one without text is `empty`. Look at some: weak models answer, explain or \
+repeat instead of revising. \
 `unchanged` counts those that repeat the text to be revised to the letter.
 
-Similarity of a reference to a candidate, from 0 to 1: characters and words by Levenshtein's distance over the longer length, and ROUGE-L.
+Similarity of a reference to a candidate, from 0 to 1: characters and words by Levenshtein's distance over the longer \
+length, and ROUGE-L.
 
-Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, similarity), `revised.jsonl` \
-and `summary.json`. `revised.jsonl` has the samples with the references that were made in place of their own: data for any command that \
-takes references, such as `probity metrics`. Where each candidate has references of its own, it has a sample of its own there, called \
+Files: `revisions.jsonl` (item, kind, aspect, primary and guidance candidate, text, outcome, finish, tokens, \
+similarity), `revised.jsonl` \
+and `summary.json`. `revised.jsonl` has the samples with the references that were made in place of their own: data for \
+any command that \
+takes references, such as `probity metrics`. Where each candidate has references of its own, it has a sample of its \
+own there, called \
 ITEM#CANDIDATE. A sample without a usable reference is left out, and counted. \
 With --export-sets `set_reviser.jsonl` has the prompts and the usable references as chats.
 
-Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, diversified. A file of your own is a Jinja template with the slots \
-instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, comparative, criteria.";
+Templates: adapted, alone (adapted and aspects where candidates stand by themselves, and each), both, direct, \
+diversified. A file of your own is a Jinja template with the slots \
+instruction, context, response, guidance (adapted, aspects and both in pairs), reference (diversified), noun, \
+comparative, criteria.";
 
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
@@ -65,22 +77,34 @@ instruction, context, response, guidance (adapted, aspects and both in pairs), r
         options.check(&[params.kind], "--kind")?;
         ReviserOptions::check_mode(&[params.kind], params.mode, "--kind")?;
         if params.kind == Kind::Diversified && samples.iter().all(|sample| sample.references.is_empty()) {
-            return Err(MethodError::option("--kind diversified", "no sample has references to paraphrase", "choose another kind"));
+            return Err(MethodError::option(
+                "--kind diversified",
+                "no sample has references to paraphrase",
+                "choose another kind",
+            ));
         }
         let layout = params.layout.layout(run.model().description(), "Answer:")?;
         let ReviseParams { mode, max_tokens, seed, .. } = *params;
         let how = Revising { options, mode, noun: &params.noun, max_tokens, layout, seed };
         let reviser = Reviser::new(how, &[params.kind], &[focus(params)?], samples)?;
-        let signature =
-            reviser.sign(Signature::new(Self::NAME, run.model())).with("kind", &params.kind).with("noun", &params.noun).with("seed", &seed);
+        let signature = reviser
+            .sign(Signature::new(Self::NAME, run.model()))
+            .with("kind", &params.kind)
+            .with("noun", &params.noun)
+            .with("seed", &seed);
         let jobs = reviser.jobs();
         run.table(REVISIONS, jobs.len())?;
-        let made =
-            reviser.make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(&reviser, revision)))?;
+        let made = reviser.make(&jobs, run, &mut |index, revision, output| {
+            write_row(output, REVISIONS, index, &row(&reviser, revision))
+        })?;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
             let usable = made.revisions.iter().filter(|revision| revision.is_usable(options.use_truncated));
-            chats::write("set_reviser", usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone())), run)?;
+            chats::write(
+                "set_reviser",
+                usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone())),
+                run,
+            )?;
         }
         Ok(report(&reviser, &made, left_out, signature))
     }
@@ -100,7 +124,8 @@ fn write_revised(reviser: &Reviser<'_>, made: &Made, run: &mut Run<'_>) -> Resul
     let mut left_out = 0;
     for (item, sample) in reviser.samples.iter().enumerate() {
         let of_item = || made.revisions.iter().filter(move |revision| revision.job.item == item);
-        let by_candidate = reviser.how.mode == Mode::Pointwise && of_item().any(|revision| revision.job.primary.is_some());
+        let by_candidate =
+            reviser.how.mode == Mode::Pointwise && of_item().any(|revision| revision.job.primary.is_some());
         let parts = if by_candidate { (0..sample.candidates.len()).map(Some).collect() } else { vec![None] };
         for part in parts {
             let usable = of_item().filter(|revision| part.is_none() || revision.job.primary == part);
@@ -145,7 +170,16 @@ fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signat
     if left_out > 0 {
         section.note(format!("{left_out} samples have no usable reference and are not in revised.jsonl"));
     }
-    let headline = tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
+    let headline =
+        tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
-    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new(), quoted: made.quoted.clone() }
+    Report {
+        values,
+        sections: vec![section],
+        signature,
+        outcomes,
+        headline,
+        verdict: Vec::new(),
+        quoted: made.quoted.clone(),
+    }
 }

@@ -39,33 +39,48 @@ pub struct RevisEval;
 impl Method for RevisEval {
     type Params = RevisEvalParams;
     const NAME: &'static str = "reviseval";
-    const ABOUT: &'static str = "Make references by revision, and hold candidates against them by a judge and by metrics";
+    const ABOUT: &'static str =
+        "Make references by revision, and hold candidates against them by a judge and by metrics";
     const LONG_ABOUT: &'static str = "\
 Make references by revision, and hold candidates against them by a judge and by metrics.
 
-RevisEval whole (Zhang et al. 2024): the model revises what is to be judged (see `probity revise`), and the revision is the reference by which a judge \
-(see `probity judge`) and metrics (see `probity metrics`) decide. --reference names everything that candidates are held against, one after the other, \
-so that the kinds can be compared: none, given, direct, adapted, aspects, both, each, diversified. One table has them all: for each kind of reference the judge, each metric \
-and the vote of the metrics, with accuracy against preferences and its interval, or with correlations to gold scores where candidates \
+RevisEval whole (Zhang et al. 2024): the model revises what is to be judged (see `probity revise`), and the revision \
+is the reference by which a judge \
+(see `probity judge`) and metrics (see `probity metrics`) decide. --reference names everything that candidates are \
+held against, one after the other, \
+so that the kinds can be compared: none, given, direct, adapted, aspects, both, each, diversified. One table has them \
+all: for each kind of reference the judge, each metric \
+and the vote of the metrics, with accuracy against preferences and its interval, or with correlations to gold scores \
+where candidates \
 are rated each by itself (--mode pointwise).
 
-A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict label or rationale-label the \
-one that is more probable over both. `changed` is the share of pairs whose verdict changes with the order. A metric prefers the better score (of \
+A pair is shown to the judge in both orders; it has the verdict in which they agree, else a tie, or with --verdict \
+label or rationale-label the \
+one that is more probable over both. `changed` is the share of pairs whose verdict changes with the order. A metric \
+prefers the better score (of \
 distances and error rates the lower one), and equal scores are a tie. Kinds with \
-several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, of paraphrases, and of metrics under each, the mean. References in the data are \
+several references (aspects, each) let each of them have a verdict, and the majority counts; of scores, of \
+paraphrases, and of metrics under each, the mean. References in the data are \
 shown, and scored against, together. A pair without a usable reference has no verdict under that kind, and is counted.
 
-What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of pairs on which two ways of judging differ. Effectiveness: \
-P with reference over P without, beside the similarity of references and candidates (--similarity), over all pairs and over thirds of them \
-(the paper's Figure 1 has groups of similarity whose bounds it does not give). P is accuracy, or Spearman over all candidates, averaged over attributes. \
---cost-match: two more cycles without reference, and the vote of three. --rate: mean ratings of candidates and references, each by itself. \
-Subsets: accuracy by what stands before the first / of the items' ids. --export-sets: chats to train a reviser and a judge on, of units on which the judge agrees with people, \
+What else comes, where it can be had. Tokens: what each kind of reference costs. Different verdicts: the share of \
+pairs on which two ways of judging differ. Effectiveness: \
+P with reference over P without, beside the similarity of references and candidates (--similarity), over all pairs and \
+over thirds of them \
+(the paper's Figure 1 has groups of similarity whose bounds it does not give). P is accuracy, or Spearman over all \
+candidates, averaged over attributes. \
+--cost-match: two more cycles without reference, and the vote of three. --rate: mean ratings of candidates and \
+references, each by itself. \
+Subsets: accuracy by what stands before the first / of the items' ids. --export-sets: chats to train a reviser and a \
+judge on, of units on which the judge agrees with people, \
 without reference and with a revision.
 
 --judge-model lets another model judge than the one that revises; only one of them is in memory at a time.
 
-Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per question to the judge), `preferences.jsonl` (item, reference, by, choice, outcome) \
-or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `summary.json`; `ratings.jsonl` with --rate, `set_*.jsonl` with --export-sets.";
+Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per question to the judge), \
+`preferences.jsonl` (item, reference, by, choice, outcome) \
+or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `summary.json`; `ratings.jsonl` with \
+--rate, `set_*.jsonl` with --export-sets.";
 
     fn other_models(params: &RevisEvalParams) -> Vec<String> {
         params.judge_model.iter().cloned().collect()
@@ -82,7 +97,8 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         let gold = gold::uses(samples, attributes, params.no_gold || !pointwise)?;
         let judges = Judges::new(params, run)?;
         let reviser = reviser(params, samples, run)?;
-        let signature = judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
+        let signature =
+            judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
         let signature = sign(params, &chosen, signature);
         let units = units(samples, params.judging.mode, attributes.len());
         if let Some((_, judge)) = judges.cycles.first() {
@@ -153,8 +169,11 @@ impl<'m> Judges<'m> {
                 cycles.push((Some(temperature), judge()?.sampling_at(temperature)));
             }
         }
-        let rating =
-            params.rate.as_ref().map(|attribute| Judging::new(&ratings::options(&params.judging, attribute), model)).transpose()?;
+        let rating = params
+            .rate
+            .as_ref()
+            .map(|attribute| Judging::new(&ratings::options(&params.judging, attribute), model))
+            .transpose()?;
         Ok(Self { cycles, rating })
     }
 
@@ -186,7 +205,8 @@ fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>
 fn revise(reviser: &Reviser<'_>, run: &mut Run<'_>) -> Result<Made, MethodError> {
     let jobs = reviser.jobs();
     run.table(REVISIONS, jobs.len())?;
-    reviser.make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(reviser, revision)))
+    reviser
+        .make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(reviser, revision)))
 }
 
 /// What is judged, and what it is held against.
@@ -213,18 +233,32 @@ impl Work<'_> {
 
     fn judge_voices(&self, asking: &Asking<'_>, verdicts: &[Verdict]) -> Vec<Voice> {
         let labels = self.params.judging.verdict.has_labels();
-        let voice = |&reference: &Reference| Voice { reference, by: By::Judge, says: asking.settle(verdicts, reference, labels, false) };
+        let voice = |&reference: &Reference| Voice {
+            reference,
+            by: By::Judge,
+            says: asking.settle(verdicts, reference, labels, false),
+        };
         self.judged().iter().map(voice).collect()
     }
 
     /// Adds what each metric says under each kind of reference, and their vote on pairs; what the metrics are.
-    fn metric_voices(&self, chosen: &Chosen, run: &Run<'_>, voices: &mut Vec<Voice>) -> Result<Vec<Value>, MethodError> {
-        let ready = chosen.metrics.iter().map(|choice| Ready::new(choice, run.metric_models())).collect::<Result<Vec<_>, _>>()?;
+    fn metric_voices(
+        &self,
+        chosen: &Chosen,
+        run: &Run<'_>,
+        voices: &mut Vec<Voice>,
+    ) -> Result<Vec<Value>, MethodError> {
+        let ready = chosen
+            .metrics
+            .iter()
+            .map(|choice| Ready::new(choice, run.metric_models()))
+            .collect::<Result<Vec<_>, _>>()?;
         for reference in self.with_references() {
             let mut metrics = Vec::with_capacity(ready.len());
             for metric in &ready {
                 let scored = metric.score(self.samples, self.units, self.shelf, reference)?;
-                // Each text of a pair is nearest to its own revision, so that the vote of the revisions would be a tie whatever they are.
+                // Each text of a pair is nearest to its own revision, so that the vote of the revisions would be a tie
+                // whatever they are.
                 let averaged = matches!(reference, Reference::Diversified | Reference::Each);
                 let says = (0..self.units.len()).map(|unit| scored.decided(unit, self.pairs(), averaged)).collect();
                 metrics.push(Voice::without_order(reference, By::Metric(metric.choice.label().to_owned()), says));
@@ -241,7 +275,9 @@ impl Work<'_> {
             return Ok(Vec::new());
         }
         let metric = Ready::new(&chosen.similarity, run.metric_models())?;
-        self.with_references().map(|reference| Ok((reference, metric.score(self.samples, self.units, self.shelf, reference)?))).collect()
+        self.with_references()
+            .map(|reference| Ok((reference, metric.score(self.samples, self.units, self.shelf, reference)?)))
+            .collect()
     }
 }
 
@@ -270,9 +306,14 @@ impl Told {
             return;
         }
         let figures = tables.pairs();
-        let headline = figures.iter().filter(|one: &&PairFigures| params.leads(&one.by)).filter(|one| one.agreement.accuracy.is_some());
+        let headline = figures
+            .iter()
+            .filter(|one: &&PairFigures| params.leads(&one.by))
+            .filter(|one| one.agreement.accuracy.is_some());
         self.headline = headline
-            .map(|one| Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy))
+            .map(|one| {
+                Headline::new(format!("accuracy ({})", one.reference), Some(&one.attribute), one.agreement.accuracy)
+            })
             .collect();
         self.add("pairs", json!(figures), pairs_section(&figures));
         let (values, section) = tables.by_subset();
@@ -304,14 +345,25 @@ impl Told {
             self.add("cost_match", json!(spent), analyses::spent_section(&spent));
         }
         let effects = analyses::effects(samples, units, &params.judging.attribute, voices, similarity);
-        self.add("effectiveness", json!(effects), analyses::effects_section(&effects, params.similarity(), work.pairs()));
+        self.add(
+            "effectiveness",
+            json!(effects),
+            analyses::effects_section(&effects, params.similarity(), work.pairs()),
+        );
         if work.pairs() {
             let disagreements = analyses::disagreements(voices);
             self.add("disagreement", json!(disagreements), analyses::disagreements_section(&disagreements));
         }
     }
 
-    fn report(mut self, work: &Work<'_>, made: &Made, verdicts: &[Verdict], quoted: Quoted, signature: Signature) -> Report {
+    fn report(
+        mut self,
+        work: &Work<'_>,
+        made: &Made,
+        verdicts: &[Verdict],
+        quoted: Quoted,
+        signature: Signature,
+    ) -> Report {
         let mut outcomes = Outcomes::default();
         let use_truncated = work.params.reviser.use_truncated;
         made.revisions.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
@@ -320,7 +372,9 @@ impl Told {
         }
         let not_a_pair = work.samples.iter().filter(|sample| work.pairs() && sample.candidates.len() != 2).count();
         (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
-        let held = |reference: Reference| work.units.iter().filter(|unit| work.shelf.references(reference, **unit).is_empty()).count();
+        let held = |reference: Reference| {
+            work.units.iter().filter(|unit| work.shelf.references(reference, **unit).is_empty()).count()
+        };
         let no_reference: usize = work.with_references().map(held).sum();
         (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));
         self.sections.retain(|section| !section.rows.is_empty());
@@ -328,6 +382,14 @@ impl Told {
             outcomes.notes(&signature.model, first);
         }
         self.values["items"] = json!(work.samples.len());
-        Report { values: self.values, sections: self.sections, signature, outcomes, headline: self.headline, verdict: self.verdict, quoted }
+        Report {
+            values: self.values,
+            sections: self.sections,
+            signature,
+            outcomes,
+            headline: self.headline,
+            verdict: self.verdict,
+            quoted,
+        }
     }
 }

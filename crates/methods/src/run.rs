@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use probity_lm::{GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
+use probity_lm::{
+    GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
+    Usage,
+};
 use probity_metrics::Models;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,9 +14,9 @@ use crate::MethodError;
 
 /// Keeps the rows of a run as they are finished.
 ///
-/// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each position once; a method
-/// that dies half-way has handed over every row that was finished. An error stops the run after what is in flight and comes back unchanged
-/// as [`MethodError::Output`].
+/// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each
+/// position once; a method that dies half-way has handed over every row that was finished. An error stops the run after
+/// what is in flight and comes back unchanged as [`MethodError::Output`].
 pub trait Output {
     /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
@@ -34,7 +37,8 @@ pub struct MemoryOutput {
 }
 
 impl MemoryOutput {
-    /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is left out.
+    /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is
+    /// left out.
     pub fn rows(&self, table: &str) -> Vec<&Value> {
         self.tables.iter().filter(|(name, _)| *name == table).flat_map(|(_, rows)| rows.iter().flatten()).collect()
     }
@@ -51,7 +55,9 @@ impl Output for MemoryOutput {
 
     fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
         let rows = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, rows)| rows);
-        let place = rows.and_then(|rows| rows.get_mut(index)).ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
+        let place = rows
+            .and_then(|rows| rows.get_mut(index))
+            .ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
         match place.replace(row) {
             None => Ok(()),
             Some(_) => Err(format!("row {index} of `{table}` came twice").into()),
@@ -78,8 +84,8 @@ pub struct Cost {
     pub peak_cache_bytes: u64,
     /// Tokens that the model wrote.
     pub tokens_generated: u64,
-    /// Tokens that were guessed ahead of the model and put to it, and those of them that it would have said. They depend on how the work was
-    /// done; what was written does not.
+    /// Tokens that were guessed ahead of the model and put to it, and those of them that it would have said. They
+    /// depend on how the work was done; what was written does not.
     pub tokens_drafted: u64,
     /// See [`tokens_drafted`](Self::tokens_drafted).
     pub drafts_accepted: u64,
@@ -106,10 +112,19 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// A run that starts now.
     pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
-        Self { model, others: &[], metric_models: Models::default(), output, usage: Usage::default(), requests: 0, started: Instant::now() }
+        Self {
+            model,
+            others: &[],
+            metric_models: Models::default(),
+            output,
+            usage: Usage::default(),
+            requests: 0,
+            started: Instant::now(),
+        }
     }
 
-    /// The same with further models: those that [`DynMethod::other_models`](crate::DynMethod::other_models) names, in its order.
+    /// The same with further models: those that [`DynMethod::other_models`](crate::DynMethod::other_models) names, in
+    /// its order.
     #[must_use]
     pub fn with_other_models(self, others: &'a [&'a dyn LanguageModel]) -> Self {
         Self { others, ..self }
@@ -131,8 +146,8 @@ impl<'a> Run<'a> {
         self.model
     }
 
-    /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of its questions before
-    /// the next lets each be loaded once.
+    /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of
+    /// its questions before the next lets each be loaded once.
     pub fn other_models(&self) -> &'a [&'a dyn LanguageModel] {
         self.others
     }
@@ -170,8 +185,8 @@ impl<'a> Run<'a> {
         self.output
     }
 
-    /// Asks all of `requests`, which are made as the model takes them; `each` gets every result as it finishes, by the position of its
-    /// request, with the output to write its row to. Prompts that begin alike should stand together.
+    /// Asks all of `requests`, which are made as the model takes them; `each` gets every result as it finishes, by the
+    /// position of its request, with the output to write its row to. Prompts that begin alike should stand together.
     pub fn score(
         &mut self,
         requests: impl ExactSizeIterator<Item = ScoreRequest>,
@@ -235,7 +250,12 @@ impl<'a> Run<'a> {
 }
 
 /// Serialises a row and hands it over.
-pub(crate) fn write_row(output: &mut dyn Output, table: &'static str, index: usize, row: &impl Serialize) -> Result<(), SinkError> {
+pub(crate) fn write_row(
+    output: &mut dyn Output,
+    table: &'static str,
+    index: usize,
+    row: &impl Serialize,
+) -> Result<(), SinkError> {
     let value = serde_json::to_value(row)?;
     output.row(table, index, value)
 }

@@ -20,7 +20,9 @@ impl std::str::FromStr for Scale {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 1..5")?;
-        let number = |part: &str| part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"));
+        let number = |part: &str| {
+            part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"))
+        };
         let (min, max) = (number(min)?, number(max)?);
         if min >= max {
             return Err(format!("{min} is not below {max}"));
@@ -41,10 +43,12 @@ impl std::fmt::Display for Scale {
 written_as_text!(Scale);
 
 impl Scale {
-    /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the answer.
+    /// One label per rating. Where the digits of one begin another (1 and 10), every label includes the end of the
+    /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
         let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
-        let ambiguous = names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let ambiguous =
+            names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };
         let labels = LabelSet::new(names.iter().map(label).collect())?;
         Ok(if ambiguous { labels.with_termination(Termination::EndOfTurn) } else { labels })

@@ -122,7 +122,8 @@ impl Section {
 /// A figure that stands for a run where there is room for one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Headline {
-    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no gold.
+    /// What it is: `Spearman`, the mean over contexts; `accuracy`, of preferences; `mean`, of scores where there is no
+    /// gold.
     pub figure: Cow<'static, str>,
     /// What was judged; absent where the method asks for no attribute.
     pub attribute: Option<String>,
@@ -190,7 +191,17 @@ pub struct Summary {
 impl Summary {
     pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
         let Report { values, sections, signature, outcomes, headline, verdict, quoted: _ } = report;
-        Self { method, verdict, signature_line: signature.to_string(), signature, outcomes, headline, values, cost, sections }
+        Self {
+            method,
+            verdict,
+            signature_line: signature.to_string(),
+            signature,
+            outcomes,
+            headline,
+            values,
+            cost,
+            sections,
+        }
     }
 }
 
@@ -229,18 +240,34 @@ impl Outcomes {
             let hint = match name.as_ref() {
                 "too_long" => match model.context_length {
                     Some(tokens) => format!(
-                        "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a model with a longer one"
+                        "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a \
+                         model with a longer one"
                     ),
-                    None => "the prompt's keys and values do not fit the memory set aside for them; raise --cache-budget".to_owned(),
+                    None => "the prompt's keys and values do not fit the memory set aside for them; raise \
+                             --cache-budget"
+                        .to_owned(),
                 },
-                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the model".to_owned(),
+                "empty" => "a candidate without text, or without a text to hold it against, is not shown to the \
+                            model"
+                    .to_owned(),
                 "one_candidate" => "there is nothing to compare it with".to_owned(),
-                "no_reference" => "the sample has no reference that could be shown; its candidates are not judged".to_owned(),
-                "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by itself".to_owned(),
-                "truncated_used" => "a text that reached its limit of tokens, and is a reference since --use-truncated says so".to_owned(),
-                "truncated" => "a text that reached its limit of tokens is no reference unless --use-truncated is given; raise --max-tokens, in reviseval --revision-tokens".to_owned(),
+                "no_reference" => "the sample has no reference that could be shown; its candidates are not \
+                                   judged"
+                    .to_owned(),
+                "not_a_pair" => "a sample that has not two candidates; --mode pointwise takes each by \
+                                 itself"
+                    .to_owned(),
+                "truncated_used" => {
+                    "a text that reached its limit of tokens, and is a reference since --use-truncated \
+                                     says so"
+                        .to_owned()
+                }
+                "truncated" => "a text that reached its limit of tokens is no reference unless --use-truncated is \
+                                given; raise --max-tokens, in reviseval --revision-tokens"
+                    .to_owned(),
                 "unparsed" => {
-                    "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) need no parsing"
+                    "no generated answer holds what was asked for; label probabilities (compare --decide prob, g-eval) \
+                     need no parsing"
                         .to_owned()
                 }
                 "not_finite" => "the model's arithmetic gave no usable number; the row's `why` says where".to_owned(),

@@ -1,10 +1,11 @@
-//! What the tests of all methods share: samples whose texts carry their quality, judges that read it, and the way from arguments to summary.
+//! What the tests of all methods share: samples whose texts carry their quality, judges that read it, and the way from
+//! arguments to summary.
 
 use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
-use probity_options::{Given, OptionSpec};
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
+use probity_options::{Given, OptionSpec};
 
 use serde_json::Value;
 
@@ -28,7 +29,11 @@ pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
 }
 
 /// Runs a method as the command line would.
-pub(crate) fn run(args: &str, samples: &[Sample], model: &dyn LanguageModel) -> (Result<Summary, MethodError>, MemoryOutput) {
+pub(crate) fn run(
+    args: &str,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+) -> (Result<Summary, MethodError>, MemoryOutput) {
     let mut output = MemoryOutput::default();
     let result = run_into(args, samples, model, &mut output);
     (result, output)

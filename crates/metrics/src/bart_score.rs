@@ -46,14 +46,19 @@ pub(crate) struct BartScoreSource {
 impl Definition for BartScore {
     type Options = BartScoreOptions;
     const NAME: &'static str = "bart-score";
-    const ABOUT: &'static str = "Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021)";
+    const ABOUT: &'static str =
+        "Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021)";
     const LONG_ABOUT: &'static str = "\
 Mean log-probability of candidate given reference and the reverse, by a seq2seq model (Yuan et al. 2021).
 
-`precision` is the mean over the candidate's tokens of log P(token | reference, tokens before), `recall` that of the reference's tokens given the \
-candidate, and the score itself, the paper's F, their mean; all are at most 0. Any sequence-to-sequence model can be asked; scores are comparable \
-between runs of one model alone, which the signature names. The published script also counts the tokens that its tokenizer puts around \
-each text, here only the text's own count. An empty candidate or reference is undefined, and so is what is longer than the model's context: nothing is cut. All \
+`precision` is the mean over the candidate's tokens of log P(token | reference, tokens before), `recall` that of the \
+reference's tokens given the \
+candidate, and the score itself, the paper's F, their mean; all are at most 0. Any sequence-to-sequence model can be \
+asked; scores are comparable \
+between runs of one model alone, which the signature names. The published script also counts the tokens that its \
+tokenizer puts around \
+each text, here only the text's own count. An empty candidate or reference is undefined, and so is what is longer than \
+the model's context: nothing is cut. All \
 items together: the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall"];
     const NEEDS: Needs = &[Need::References, Need::LanguageModel];
@@ -96,7 +101,11 @@ fn describe(model: &Mutex<dyn LanguageModel + Send>) -> ModelDescription {
 
 fn settings(description: &ModelDescription) -> Settings {
     let fingerprint = description.fingerprint.chars().take(12).collect();
-    vec![("model", description.name.clone()), ("fingerprint", fingerprint), ("precision", description.precision.as_str().to_owned())]
+    vec![
+        ("model", description.name.clone()),
+        ("fingerprint", fingerprint),
+        ("precision", description.precision.as_str().to_owned()),
+    ]
 }
 
 impl Metric for BartScore {
@@ -138,7 +147,9 @@ impl BartScore {
         let scores: Vec<Score> = scores.collect();
         let values = || scores.iter().filter_map(|score| score.value());
         match self.several {
-            _ if values().next().is_none() => scores.first().copied().unwrap_or(Score::Undefined("there is no reference")),
+            _ if values().next().is_none() => {
+                scores.first().copied().unwrap_or(Score::Undefined("there is no reference"))
+            }
             Several::Max => Score::Value(values().fold(f64::NEG_INFINITY, f64::max)),
             Several::Mean => Score::mean(scores.iter().copied()),
         }
@@ -151,15 +162,21 @@ impl Metric for BartScoreSource {
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
-        let pairs: Vec<(&str, &str)> = items.iter().map(|item| (item.source.unwrap_or_default(), item.candidate)).collect();
+        let pairs: Vec<(&str, &str)> =
+            items.iter().map(|item| (item.source.unwrap_or_default(), item.candidate)).collect();
         let scores = log_probabilities(Self::NAME, &self.model, &pairs)?;
         watch(items.len()).map_err(MetricError::Stopped)?;
         Ok(Scores::with_means(scores.into_iter().map(|score| vec![score]).collect()))
     }
 }
 
-/// The mean log-probability of each pair's second text's tokens, given the first. Pairs that are the same are asked once.
-fn log_probabilities(metric: &str, model: &Mutex<dyn LanguageModel + Send>, pairs: &[(&str, &str)]) -> Result<Vec<Score>, MetricError> {
+/// The mean log-probability of each pair's second text's tokens, given the first. Pairs that are the same are asked
+/// once.
+fn log_probabilities(
+    metric: &str,
+    model: &Mutex<dyn LanguageModel + Send>,
+    pairs: &[(&str, &str)],
+) -> Result<Vec<Score>, MetricError> {
     let mut index = FxHashMap::default();
     let mut distinct: Vec<(&str, &str)> = Vec::new();
     for pair in pairs {
@@ -169,11 +186,16 @@ fn log_probabilities(metric: &str, model: &Mutex<dyn LanguageModel + Send>, pair
         });
     }
     let mut answers = vec![Score::Undefined("a text is empty"); distinct.len()];
-    let asked: Vec<usize> =
-        (0..distinct.len()).filter(|&at| !distinct[at].0.trim().is_empty() && !distinct[at].1.trim().is_empty()).collect();
+    let asked: Vec<usize> = (0..distinct.len())
+        .filter(|&at| !distinct[at].0.trim().is_empty() && !distinct[at].1.trim().is_empty())
+        .collect();
     let mut requests = asked.iter().map(|&at| {
         let (given, text) = distinct[at];
-        ScoreRequest { id: at.to_string(), prompt: Prompt::Text(given.to_owned()), ask: Ask::Continuation(text.to_owned()) }
+        ScoreRequest {
+            id: at.to_string(),
+            prompt: Prompt::Text(given.to_owned()),
+            ask: Ask::Continuation(text.to_owned()),
+        }
     });
     let sink = &mut |position: usize, result: ScoreResult| {
         answers[asked[position]] = mean(&result);
@@ -204,7 +226,12 @@ mod tests {
 
     fn scored(metric: &str, items: &[Item<'_>]) -> Vec<Vec<Score>> {
         let models = Models { language_model: Some(Arc::new(Mutex::new(Lengths::new(20)))), ..Models::default() };
-        choose(metric).expect("well formed")[0].build(&models).expect("suits").score(items, &|_| Ok(())).expect("scripted").items
+        choose(metric).expect("well formed")[0]
+            .build(&models)
+            .expect("suits")
+            .score(items, &|_| Ok(()))
+            .expect("scripted")
+            .items
     }
 
     fn item<'a>(candidate: &'a str, references: &[&'a str]) -> Item<'a> {
@@ -231,7 +258,14 @@ mod tests {
         let long = "x".repeat(21);
         let rows = scored("bart-score", &[item(" ", &["a"]), item("a", &[&long]), item("impossible", &["a"])]);
         assert_eq!(rows[0], [Score::Undefined("a text is empty"); 3]);
-        assert_eq!(rows[1], [Score::Undefined("too long for the model"), Score::Undefined("too long for the model"), Score::Value(-1.0)]);
+        assert_eq!(
+            rows[1],
+            [
+                Score::Undefined("too long for the model"),
+                Score::Undefined("too long for the model"),
+                Score::Value(-1.0)
+            ]
+        );
         assert_eq!(rows[2][1..], [Score::Undefined("the model finds the text impossible"), Score::Value(-10.0)]);
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct BertScoreOptions {
     layer: Option<usize>,
     /// Weigh tokens by how few of all references have them, instead of equally
     idf: bool,
-    /// A file of bert-score's form (LAYER,P,R,F) whose row of the layer scores are rescaled with: (score - baseline) / (1 - baseline)
+    /// A file of bert-score's form (LAYER,P,R,F) whose row of the layer scores are rescaled with: (score - baseline) /
+    /// (1 - baseline)
     baseline: Option<PathBuf>,
 }
 
@@ -46,15 +47,21 @@ const NO_WEIGHT: &str = "no token has any weight";
 impl Definition for BertScore {
     type Options = BertScoreOptions;
     const NAME: &'static str = "bert-score";
-    const ABOUT: &'static str = "F1 of each token's nearest token by an encoder's hidden states (BERTScore, Zhang et al. 2020)";
+    const ABOUT: &'static str =
+        "F1 of each token's nearest token by an encoder's hidden states (BERTScore, Zhang et al. 2020)";
     const LONG_ABOUT: &'static str = "\
 F1 of each token's nearest token by an encoder's hidden states (BERTScore, Zhang et al. 2020).
 
-Precision is the mean over the candidate's tokens of the cosine with the nearest of the reference's, recall the other way around. Equal to the \
-package bert-score but for rounding in f32: [CLS] and [SEP] weigh nothing and may be matched; idf is taken over all references, each as often as \
-it is given; of several references precision, recall and F1 are the highest each by itself; rescaling comes last. Scores are comparable \
-between runs of one model and layer alone, which the signature names. Where bert-score warns and says 0, the score is undefined: an empty \
-candidate or reference. What a text has beyond the model's context is left out as there; `left-out` counts such tokens of candidate and \
+Precision is the mean over the candidate's tokens of the cosine with the nearest of the reference's, recall the other \
+way around. Equal to the \
+package bert-score but for rounding in f32: [CLS] and [SEP] weigh nothing and may be matched; idf is taken over all \
+references, each as often as \
+it is given; of several references precision, recall and F1 are the highest each by itself; rescaling comes last. \
+Scores are comparable \
+between runs of one model and layer alone, which the signature names. Where bert-score warns and says 0, the score is \
+undefined: an empty \
+candidate or reference. What a text has beyond the model's context is left out as there; `left-out` counts such tokens \
+of candidate and \
 references. All items together: the mean.";
     const PARTS: &'static [&'static str] = &["precision", "recall", "left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
@@ -64,7 +71,8 @@ references. All items together: the mean.";
         let encoder = models.encoder(Self::NAME)?;
         let layers = encoder.layers();
         let layer = options.layer.unwrap_or(layers);
-        let refuse = |why: String, hint: &str| MetricError::Option { metric: Self::NAME.into(), why, hint: hint.into() };
+        let refuse =
+            |why: String, hint: &str| MetricError::Option { metric: Self::NAME.into(), why, hint: hint.into() };
         if layer > layers {
             let why = format!("there is no layer {layer} in `{}`", encoder.description().name.escape_debug());
             return Err(refuse(why, &format!("choose one from 0 (the embeddings) to {layers}")));
@@ -73,7 +81,10 @@ references. All items together: the mean.";
             let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
             let found = text.and_then(|text| baseline_of(&text, layer));
             found.map_err(|why| {
-                refuse(format!("{}: {why}", path.display()), "give a file with a line LAYER,P,R,F and then one line for each layer")
+                refuse(
+                    format!("{}: {why}", path.display()),
+                    "give a file with a line LAYER,P,R,F and then one line for each layer",
+                )
             })
         });
         Ok(Box::new(Self { encoder, layer, idf: options.idf, baseline: baseline.transpose()? }))
@@ -89,8 +100,9 @@ fn baseline_of(text: &str, layer: usize) -> Result<Triple, String> {
     }
     for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let number =
-            |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).filter(|number| *number < 1.0 && *number > -1.0);
+        let number = |at: usize| {
+            fields.get(at).and_then(|field| field.parse::<f64>().ok()).filter(|number| *number < 1.0 && *number > -1.0)
+        };
         let row = (fields.first().and_then(|field| field.parse::<usize>().ok()), number(1), number(2), number(3));
         let (Some(found), Some(precision), Some(recall), Some(f1)) = row else {
             return Err(format!("line {} is not a layer with three numbers between -1 and 1", index + 1));
@@ -116,8 +128,10 @@ impl Metric for BertScore {
         let (distinct, uses) = Distinct::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let references = uses.iter().flat_map(|uses| &uses[1..]).map(|&text| &texts[text]);
-        let weighting = if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
-        let job = Job { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &[self.layer], uses: &uses };
+        let weighting =
+            if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
+        let job =
+            Job { metric: Self::NAME, encoder: &*self.encoder, texts: &texts, layers: &[self.layer], uses: &uses };
         let compare = |item: usize, read: &[&Option<HiddenStates>]| {
             let texts: Vec<&Framed> = uses[item].iter().map(|&text| &texts[text]).collect();
             self.row(&texts, read, &weighting)
@@ -136,7 +150,8 @@ impl BertScore {
     /// The row of a candidate, the first of `texts`, and its references.
     fn row(&self, texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Vec<Score> {
         let left_out: usize = texts.iter().map(|text| text.left_out).sum();
-        let triple = best(texts, states, weighting).map(|best| self.baseline.map_or(best, |baseline| best.rescaled(baseline)));
+        let triple =
+            best(texts, states, weighting).map(|best| self.baseline.map_or(best, |baseline| best.rescaled(baseline)));
         let scores = match triple {
             Ok(best) => [best.f1, best.precision, best.recall].map(Score::Value),
             Err(why) => [why; 3],
@@ -175,7 +190,11 @@ impl Triple {
     }
 
     fn highest(self, other: Self) -> Self {
-        Self { precision: self.precision.max(other.precision), recall: self.recall.max(other.recall), f1: self.f1.max(other.f1) }
+        Self {
+            precision: self.precision.max(other.precision),
+            recall: self.recall.max(other.recall),
+            f1: self.f1.max(other.f1),
+        }
     }
 
     fn rescaled(self, baseline: Self) -> Self {
@@ -222,8 +241,8 @@ mod tests {
     use super::*;
     use crate::choose;
 
-    /// Words are directions of the plane: `right` and `up` stand at right angles, `between` at 60 and 30 degrees from them, what stands
-    /// around texts is far from all.
+    /// Words are directions of the plane: `right` and `up` stand at right angles, `between` at 60 and 30 degrees from
+    /// them, what stands around texts is far from all.
     fn models() -> Models {
         let encoder = ScriptedEncoder::new(&["right", "up", "between", "nought"], 2, 3, |ids, layer| {
             let state = |id: &u32| match id {
@@ -240,8 +259,10 @@ mod tests {
     }
 
     fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> Scores {
-        let items: Vec<Item<'_>> =
-            pairs.iter().map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None }).collect();
+        let items: Vec<Item<'_>> = pairs
+            .iter()
+            .map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None })
+            .collect();
         let metric = choose(metric).expect("well formed")[0].build(&models()).expect("suits");
         metric.score(&items, &|_| Ok(())).expect("scripted")
     }
@@ -274,7 +295,8 @@ mod tests {
 
     #[test]
     fn idf_counts_references_and_not_candidates() {
-        // `right` stands in both references and weighs ln(3/3) = 0, `up` in one: ln(3/2); the candidate's `between` in none: ln 3.
+        // `right` stands in both references and weighs ln(3/3) = 0, `up` in one: ln(3/2); the candidate's `between` in
+        // none: ln 3.
         let scores = scored("bert-score:idf=yes", &[("between up", &["right up"]), ("right", &["right"])]);
         let (up, between) = (1.5_f64.ln(), 3_f64.ln());
         let precision = (between * 0.75_f64.sqrt() + up) / (between + up);
@@ -303,7 +325,10 @@ mod tests {
     fn baselines_rescale_by_their_layer() {
         let text = "LAYER,P,R,F\n0,0.5,0.5,0.5\n1,0.25,0.5,0.75\n";
         let baseline = baseline_of(text, 1).expect("well formed");
-        assert_eq!(Triple { precision: 1.0, recall: 0.5, f1: 0.25 }.rescaled(baseline), Triple { precision: 1.0, recall: 0.0, f1: -2.0 });
+        assert_eq!(
+            Triple { precision: 1.0, recall: 0.5, f1: 0.25 }.rescaled(baseline),
+            Triple { precision: 1.0, recall: 0.0, f1: -2.0 }
+        );
         assert_eq!(baseline_of(text, 2), Err("there is no line for layer 2".to_owned()));
         assert_eq!(baseline_of("P,R,F", 2), Err("line 1 is not `LAYER,P,R,F`".to_owned()));
         assert!(baseline_of("LAYER,P,R,F\n0,1,0,0", 0).is_err(), "1 would divide by nothing");

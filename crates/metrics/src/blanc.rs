@@ -22,7 +22,8 @@ pub(crate) struct BlancOptions {
     #[schemars(range(min = 1))]
     #[default(2)]
     gap: u8,
-    /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are hindered
+    /// What of the tokens is told: relative, helped less hindered of all; improve, helped of all but those that are
+    /// hindered
     #[default(Measure::Relative)]
     measure: Measure,
     /// The shortest word of one piece that is masked, in characters
@@ -69,11 +70,16 @@ impl Definition for Blanc {
     const LONG_ABOUT: &'static str = "\
 How much a summary helps a model to fill in masked words of its document (BLANC-help, Vasilyev et al. 2020).
 
-Each sentence of the document is read behind the summary, and behind as many full stops as the summary has tokens; every gap-th token that is \
-long enough is masked, in gap ways. Relative is (helped - hindered) / all masked tokens, from -1 to 1. Equal to the package blanc, in whose \
-way sentences, and summaries behind them, are cut where both are longer than 512 tokens or the model's context, except where sentences end: \
-here by Unicode's rules (UAX #29), there by nltk's trained splitter. `masked` is the number of tokens that were asked about; where there is none, \
-for which the tool says 0, the score is undefined, and so it is for an empty summary. Scores are comparable between runs of one model alone, \
+Each sentence of the document is read behind the summary, and behind as many full stops as the summary has tokens; \
+every gap-th token that is \
+long enough is masked, in gap ways. Relative is (helped - hindered) / all masked tokens, from -1 to 1. Equal to the \
+package blanc, in whose \
+way sentences, and summaries behind them, are cut where both are longer than 512 tokens or the model's context, except \
+where sentences end: \
+here by Unicode's rules (UAX #29), there by nltk's trained splitter. `masked` is the number of tokens that were asked \
+about; where there is none, \
+for which the tool says 0, the score is undefined, and so it is for an empty summary. Scores are comparable between \
+runs of one model alone, \
 which the signature names. All items together: the mean.";
     const PARTS: &'static [&'static str] = &["masked"];
     const NEEDS: Needs = &[Need::Source, Need::Encoder];
@@ -134,8 +140,8 @@ struct Masking {
     answers: Vec<u32>,
 }
 
-/// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of one length are).
-/// Which sequences of a block are an item's: helped, filled; and what stands behind the masks.
+/// Maskings that are asked about together; sequences that are the same are read once (the filled ones of summaries of
+/// one length are). Which sequences of a block are an item's: helped, filled; and what stands behind the masks.
 type Placed = (usize, usize, Vec<u32>);
 
 #[derive(Default)]
@@ -149,7 +155,10 @@ struct Block {
 impl Block {
     fn add(&mut self, item: Result<Vec<Masking>, &'static str>) {
         let item = item.map(|maskings| {
-            maskings.into_iter().map(|masking| (self.position(masking.helped), self.position(masking.filled), masking.answers)).collect()
+            maskings
+                .into_iter()
+                .map(|masking| (self.position(masking.helped), self.position(masking.filled), masking.answers))
+                .collect()
         });
         self.items.push(item);
     }
@@ -173,8 +182,12 @@ impl Blanc {
             return Ok(Err("the candidate is empty"));
         }
         let framing = self.encoder.framing();
-        let limit =
-            self.encoder.description().context_length.map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS)).saturating_sub(framing.len());
+        let limit = self
+            .encoder
+            .description()
+            .context_length
+            .map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS))
+            .saturating_sub(framing.len());
         let document = self.sentences(item.source.unwrap_or_default())?;
         let maskings = document.iter().flat_map(|sentence| {
             let (sentence, help) = fit(sentence, &summary, limit);
@@ -186,7 +199,8 @@ impl Blanc {
     /// The tokens of each sentence.
     fn sentences(&self, text: &str) -> Result<Vec<Vec<u32>>, MetricError> {
         let text: String = text.nfkd().collect();
-        let sentences: Vec<&str> = text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
+        let sentences: Vec<&str> =
+            text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
         self.encoder.tokenize(&sentences).map_err(|source| failed(Self::NAME, source))
     }
 
@@ -254,8 +268,9 @@ impl Blanc {
     }
 }
 
-/// A sentence and the summary's tokens that stand before it, cut to `limit` tokens as the tool does: first the sentence's end, down to
-/// [`SENTENCE_KEEPS`], then the summary's last sentences, and where its first alone is too long, the beginning of that.
+/// A sentence and the summary's tokens that stand before it, cut to `limit` tokens as the tool does: first the
+/// sentence's end, down to [`SENTENCE_KEEPS`], then the summary's last sentences, and where its first alone is too
+/// long, the beginning of that.
 fn fit<'a>(sentence: &'a [u32], summary: &[Vec<u32>], limit: usize) -> (&'a [u32], Vec<u32>) {
     let help = summary.concat();
     let excess = (help.len() + sentence.len()).saturating_sub(limit);
@@ -288,7 +303,8 @@ mod tests {
 
     const VOCABULARY: [&str; 8] = [".", "green", "house", "hou", "##ses", "a", "##s", "white"];
 
-    /// Whoever sees `green` somewhere before a mask says `house`, whoever sees `white` says `green`, all others say `white`.
+    /// Whoever sees `green` somewhere before a mask says `house`, whoever sees `white` says `green`, all others say
+    /// `white`.
     fn models() -> Models {
         let encoder = ScriptedEncoder::new(&VOCABULARY, 1, 1, |_, _| Vec::new()).with_masked(|sequence| {
             let sees = |id: u32, at: usize| sequence.ids[..at].contains(&id);
@@ -303,15 +319,25 @@ mod tests {
     }
 
     fn scored(metric: &str, pairs: &[(&str, &str)]) -> Vec<Vec<Score>> {
-        let items: Vec<Item<'_>> =
-            pairs.iter().map(|&(source, candidate)| Item { candidate, references: Vec::new(), source: Some(source) }).collect();
-        choose(metric).expect("well formed")[0].build(&models()).expect("suits").score(&items, &|_| Ok(())).expect("scripted").items
+        let items: Vec<Item<'_>> = pairs
+            .iter()
+            .map(|&(source, candidate)| Item { candidate, references: Vec::new(), source: Some(source) })
+            .collect();
+        choose(metric).expect("well formed")[0]
+            .build(&models())
+            .expect("suits")
+            .score(&items, &|_| Ok(()))
+            .expect("scripted")
+            .items
     }
 
     #[test]
     fn a_summary_helps_where_it_makes_a_word_known() {
         // One mask at a time: `house` twice, known behind `green` alone. `a` is too short.
-        let rows = scored("blanc", &[("a house a house", "green"), ("a house a house", "house"), ("white house white", "green")]);
+        let rows = scored(
+            "blanc",
+            &[("a house a house", "green"), ("a house a house", "house"), ("white house white", "green")],
+        );
         assert_eq!(rows[0], [Score::Value(1.0), Score::Value(2.0)]);
         assert_eq!(rows[1], [Score::Value(0.0), Score::Value(2.0)]);
         // Behind the filler both `white` are known, and behind `green` it is `house` alone.

@@ -17,8 +17,9 @@ pub struct Choice {
     label: String,
 }
 
-/// Reads metrics with their options: names with commas between them, each with `:KEY=VALUE,KEY=VALUE` where it has options. What has `=` and
-/// no `:` belongs to the metric before it. An unknown name or key is refused with the nearest, and so is what is asked for twice.
+/// Reads metrics with their options: names with commas between them, each with `:KEY=VALUE,KEY=VALUE` where it has
+/// options. What has `=` and no `:` belongs to the metric before it. An unknown name or key is refused with the
+/// nearest, and so is what is asked for twice.
 ///
 /// # Errors
 /// [`MetricError::Unknown`] and [`MetricError::Option`].
@@ -55,7 +56,11 @@ impl Choice {
         for pair in options.split(',').filter(|pair| !pair.is_empty()) {
             let (field, value) = read(name, &known, pair).map_err(|(why, hint)| option(&label, why, hint))?;
             if given.insert(field.clone(), value).is_some() {
-                return Err(option(&label, format!("`{}` is given twice", field.replace('_', "-")), "give each option once"));
+                return Err(option(
+                    &label,
+                    format!("`{}` is given twice", field.replace('_', "-")),
+                    "give each option once",
+                ));
             }
         }
         Ok(Self { definition, given, label })
@@ -97,14 +102,19 @@ impl Choice {
         }
         for need in self.definition.needs() {
             if let Some(item) = items.iter().position(|item| need.is_missing(item)) {
-                return Err(MetricError::Missing { metric: self.label.clone(), what: need.what(), item, hint: need.hint() });
+                return Err(MetricError::Missing {
+                    metric: self.label.clone(),
+                    what: need.what(),
+                    item,
+                    hint: need.hint(),
+                });
             }
         }
         Ok(())
     }
 
-    /// What a score depends on, in sacrebleu's form: `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`; `nrefs:var` where items
-    /// differ in their number of references.
+    /// What a score depends on, in sacrebleu's form: `nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:0.1.0`;
+    /// `nrefs:var` where items differ in their number of references.
     pub fn signature(&self, settings: Settings, items: &[Item<'_>]) -> String {
         let mut fields = Vec::new();
         if self.definition.needs().contains(&Need::References) {
@@ -162,10 +172,16 @@ impl Need {
 /// `key=value` as a field with its value; what is wrong and a hint where it is none.
 fn read(metric: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), (String, String)> {
     let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
-    let hint =
-        || if names.is_empty() { format!("{metric} has no options") } else { format!("its options are {}", names.join(", ")) };
-    let (key, text) =
-        pair.split_once('=').ok_or_else(|| (format!("`{}` has no value", pair.escape_debug()), format!("write KEY=VALUE; {}", hint())))?;
+    let hint = || {
+        if names.is_empty() {
+            format!("{metric} has no options")
+        } else {
+            format!("its options are {}", names.join(", "))
+        }
+    };
+    let (key, text) = pair
+        .split_once('=')
+        .ok_or_else(|| (format!("`{}` has no value", pair.escape_debug()), format!("write KEY=VALUE; {}", hint())))?;
     let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
         let near = suggestion(nearest(key, names.iter().map(String::as_str)));
         return Err((format!("there is no option `{}`{near}", key.escape_debug()), hint()));
@@ -176,7 +192,10 @@ fn read(metric: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value
             Kind::Flag => (is, format!("write {key}=yes or {key}=no")),
             Kind::Choice(choices) => {
                 let names = || choices.iter().map(|choice| choice.name.as_str());
-                (format!("{is}{}", suggestion(nearest(text, names()))), format!("it may be {}", names().collect::<Vec<_>>().join(", ")))
+                (
+                    format!("{is}{}", suggestion(nearest(text, names()))),
+                    format!("it may be {}", names().collect::<Vec<_>>().join(", ")),
+                )
             }
             _ => (format!("{is}: {why}"), format!("{key}: {}", spec.help)),
         }
@@ -203,9 +222,15 @@ mod tests {
     #[test]
     fn options_belong_to_the_metric_before_them() {
         let choices = choose("bleu, bleu:tok=intl,smooth=floor,lowercase=yes").expect("well formed");
-        assert_eq!(choices.iter().map(Choice::label).collect::<Vec<_>>(), ["bleu", "bleu:tok=intl,smooth=floor,lowercase=yes"]);
+        assert_eq!(
+            choices.iter().map(Choice::label).collect::<Vec<_>>(),
+            ["bleu", "bleu:tok=intl,smooth=floor,lowercase=yes"]
+        );
         let options = choices[1].options_in_force();
-        assert_eq!((&options["tok"], &options["smooth"], &options["lowercase"]), (&"intl".into(), &"floor".into(), &true.into()));
+        assert_eq!(
+            (&options["tok"], &options["smooth"], &options["lowercase"]),
+            (&"intl".into(), &"floor".into(), &true.into())
+        );
     }
 
     #[test]
@@ -215,16 +240,25 @@ mod tests {
         assert!(choice.check(std::slice::from_ref(&item)).is_ok());
         assert!(matches!(choice.check(&[]), Err(MetricError::NoItems)));
         let error = choice.check(&[item, Item::default()]).expect_err("refused").to_string();
-        assert!(error.starts_with("bleu needs a reference for each item; item 1 has none\n\nhint: give each sample"), "{error}");
+        assert!(
+            error.starts_with("bleu needs a reference for each item; item 1 has none\n\nhint: give each sample"),
+            "{error}"
+        );
     }
 
     #[test]
     fn what_is_unknown_is_refused_with_the_nearest() {
-        assert!(error("blue").starts_with("there is no metric `blue`; did you mean `bleu`?\n\nhint: the metrics are bleu"));
         assert!(
-            error("bleu:tokk=intl").starts_with("bleu:tokk=intl: there is no option `tokk`; did you mean `tok`?\n\nhint: its options are")
+            error("blue").starts_with("there is no metric `blue`; did you mean `bleu`?\n\nhint: the metrics are bleu")
         );
-        assert!(error("bleu:tok=int").starts_with("bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?\n\nhint: it may be"));
+        assert!(
+            error("bleu:tokk=intl")
+                .starts_with("bleu:tokk=intl: there is no option `tokk`; did you mean `tok`?\n\nhint: its options are")
+        );
+        assert!(
+            error("bleu:tok=int")
+                .starts_with("bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?\n\nhint: it may be")
+        );
         assert!(error("bleu:lowercase=maybe").contains("write lowercase=yes or lowercase=no"));
         assert!(error("bleu:k=x").contains("`k` cannot be `x`"));
         assert!(error("bleu:intl").contains("`intl` has no value"));

@@ -30,8 +30,8 @@ pub(crate) struct ChrfOptions {
     lowercase: bool,
     /// Whether white space counts as characters
     whitespace: bool,
-    /// Take the mean of F over all orders, an order without n-grams counting next to nothing, as chrF++.py does; left out, precision and
-    /// recall are averaged over the orders that there are
+    /// Take the mean of F over all orders, an order without n-grams counting next to nothing, as chrF++.py does; left
+    /// out, precision and recall are averaged over the orders that there are
     eps: bool,
 }
 
@@ -41,11 +41,13 @@ pub(crate) struct Chrf(ChrfOptions);
 impl Definition for Chrf {
     type Options = ChrfOptions;
     const NAME: &'static str = "chrf";
-    const ABOUT: &'static str = "F-score of n-grams up to six characters (Popović 2015), 0 to 100; chrF++ is chrf:word-order=2";
+    const ABOUT: &'static str =
+        "F-score of n-grams up to six characters (Popović 2015), 0 to 100; chrF++ is chrf:word-order=2";
     const LONG_ABOUT: &'static str = "\
 F-score of n-grams up to six characters (Popović 2015), 0 to 100; chrF++ is chrf:word-order=2.
 
-Equal to sacrebleu (Post 2018). Of several references the one with the best score counts. The corpus's score is made of summed counts, not a \
+Equal to sacrebleu (Post 2018). Of several references the one with the best score counts. The corpus's score is made \
+of summed counts, not a \
 mean of its items.";
     const NEEDS: Needs = &[Need::References];
 
@@ -99,7 +101,9 @@ impl Chrf {
     /// The counts of every order against the reference with the best score; the first of equals.
     fn best(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> Vec<Counts> {
         let lowered = |text: &str| if self.0.lowercase { text.to_lowercase() } else { text.to_owned() };
-        let chars = |text: &str| text.chars().filter(|c| self.0.whitespace || !is_space(*c)).map(u32::from).collect::<Vec<u32>>();
+        let chars = |text: &str| {
+            text.chars().filter(|c| self.0.whitespace || !is_space(*c)).map(u32::from).collect::<Vec<u32>>()
+        };
         let candidate = lowered(item.candidate);
         let candidate_chars = chars(&candidate);
         let mut best: Option<(f64, Vec<Counts>)> = None;
@@ -108,7 +112,8 @@ impl Chrf {
             let mut counts = count(ngrams, &candidate_chars, &chars(&reference), self.0.char_order);
             if self.0.word_order > 0 {
                 let mut interner = Interner::default();
-                let [candidate, reference] = [&candidate, &reference].map(|text| interner.ids(words(text).flat_map(apart)));
+                let [candidate, reference] =
+                    [&candidate, &reference].map(|text| interner.ids(words(text).flat_map(apart)));
                 counts.extend(count(ngrams, &candidate, &reference, self.0.word_order));
             }
             let value = self.value(&counts);
@@ -127,7 +132,9 @@ impl Chrf {
         let part = |matches: u64, of: u64| if of > 0 { matches as f64 / of as f64 } else { EPS };
         if self.0.eps {
             let scores = counts.iter().map(|c| (part(c.matches, c.candidate), part(c.matches, c.reference)));
-            let sum: f64 = scores.map(|(precision, recall)| if precision + recall > 0.0 { f(precision, recall) } else { EPS }).sum();
+            let sum: f64 = scores
+                .map(|(precision, recall)| if precision + recall > 0.0 { f(precision, recall) } else { EPS })
+                .sum();
             return 100.0 * sum / counts.len() as f64;
         }
         let (mut precision, mut recall, mut orders) = (0.0, 0.0, 0.0);
@@ -183,6 +190,9 @@ mod tests {
         let parts = |word| apart(word).collect::<Vec<_>>();
         assert_eq!(parts("(hi)"), ["(hi", ")"]);
         assert_eq!(parts("(hi"), ["(", "hi"]);
-        assert_eq!((parts("."), parts("é"), parts("né."), parts("“hi”")), (vec!["."], vec!["é"], vec!["né", "."], vec!["“hi”"]));
+        assert_eq!(
+            (parts("."), parts("é"), parts("né."), parts("“hi”")),
+            (vec!["."], vec!["é"], vec!["né", "."], vec!["“hi”"])
+        );
     }
 }

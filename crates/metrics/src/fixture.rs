@@ -3,16 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use probity_lm::{
-    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreAnswer,
-    ScoreRequest, ScoreResult, ScriptedEncoder, ScriptedModel, Sink, Usage,
+    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome,
+    Requests, ScoreAnswer, ScoreRequest, ScoreResult, ScriptedEncoder, ScriptedModel, Sink, Usage,
 };
 
 use crate::{Item, Models};
 
-/// An encoder to which each word of the items is a direction of its own, at right angles to all others, and which guesses `There` behind any
-/// mask as soon as it has seen `quietly`; and [`Lengths`] with room for a hundred characters.
+/// An encoder to which each word of the items is a direction of its own, at right angles to all others, and which
+/// guesses `There` behind any mask as soon as it has seen `quietly`; and [`Lengths`] with room for a hundred
+/// characters.
 pub(crate) fn models(items: &[Item<'_>]) -> Models {
-    let texts = items.iter().flat_map(|item| [item.candidate].into_iter().chain(item.references.iter().copied()).chain(item.source));
+    let texts = items
+        .iter()
+        .flat_map(|item| [item.candidate].into_iter().chain(item.references.iter().copied()).chain(item.source));
     let mut words: Vec<&str> = texts.flat_map(str::split_whitespace).chain(["."]).collect();
     words.sort_unstable();
     words.dedup();
@@ -29,8 +32,8 @@ pub(crate) fn models(items: &[Item<'_>]) -> Models {
     Models { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Mutex::new(Lengths::new(100)))) }
 }
 
-/// A language model to which a token's log-probability is minus the number of characters of the condition, `impossible` aside; conditions of
-/// more than so many are too long.
+/// A language model to which a token's log-probability is minus the number of characters of the condition, `impossible`
+/// aside; conditions of more than so many are too long.
 pub(crate) struct Lengths {
     description: ModelDescription,
     limit: usize,
@@ -45,7 +48,11 @@ impl Lengths {
         let Ask::Continuation(text) = &request.ask else { panic!("labels are asked for") };
         let given = request.prompt.text().chars().count();
         if given > self.limit {
-            return ScoreResult { outcome: Outcome::TooLong { tokens_needed: given, limit: self.limit }, prompt_tokens: 0, answer: None };
+            return ScoreResult {
+                outcome: Outcome::TooLong { tokens_needed: given, limit: self.limit },
+                prompt_tokens: 0,
+                answer: None,
+            };
         }
         let each = if text == "impossible" { f64::NEG_INFINITY } else { -(given as f64) };
         let tokens: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -66,7 +73,11 @@ impl LanguageModel for Lengths {
         &self.description
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         let all: Vec<ScoreRequest> = requests.collect();
         for (index, request) in all.iter().enumerate().rev() {
             let is_new = !all[..index].iter().any(|other| other.prompt == request.prompt && other.ask == request.ask);
@@ -76,7 +87,11 @@ impl LanguageModel for Lengths {
         Ok(Usage::default())
     }
 
-    fn generate(&self, _: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        _: &mut Requests<'_, GenerateRequest>,
+        _: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         panic!("nothing is generated")
     }
 }

@@ -1,4 +1,5 @@
-//! GLEU of Google's translation system (Wu et al. 2016), equal to nltk's. It has nothing to do with the GLEU of grammatical error correction.
+//! GLEU of Google's translation system (Wu et al. 2016), equal to nltk's. It has nothing to do with the GLEU of
+//! grammatical error correction.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,13 +36,17 @@ pub(crate) struct GleuGoogle(GleuGoogleOptions);
 impl Definition for GleuGoogle {
     type Options = GleuGoogleOptions;
     const NAME: &'static str = "gleu-google";
-    const ABOUT: &'static str = "The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1";
+    const ABOUT: &'static str =
+        "The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1";
     const LONG_ABOUT: &'static str = "\
 The lesser of precision and recall of n-grams of one to four words (Wu et al. 2016), 0 to 1.
 
-Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on Google's translation \
-system. Each n-gram matches at most as often as the reference has it. Of several references the one with the highest score counts. The \
-corpus's score divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. Where neither text has \
+Equal to nltk's gleu_score: matches / max(n-grams of the candidate, n-grams of the reference), §5 of the paper on \
+Google's translation \
+system. Each n-gram matches at most as often as the reference has it. Of several references the one with the highest \
+score counts. The \
+corpus's score divides sums of both numbers. Not the GLEU of grammatical error correction, which is gleu-napoles. \
+Where neither text has \
 an n-gram there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
 
@@ -75,7 +80,8 @@ impl GleuGoogle {
     /// Matches and the larger number of n-grams, of the best reference; zeros where there is no n-gram.
     fn counts(&self, item: &Item<'_>, ngrams: &mut Ngrams) -> (u64, u64) {
         let cut = |text| tokenized(self.0.tok, self.0.lowercase, text);
-        let (candidate, references) = (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());
+        let (candidate, references) =
+            (cut(item.candidate), item.references.iter().map(|text| cut(text)).collect::<Vec<_>>());
         let mut interner = Interner::default();
         let candidate = interner.ids(words(&candidate));
         let orders = usize::from(self.0.min)..=usize::from(self.0.max);

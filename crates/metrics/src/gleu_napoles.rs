@@ -37,17 +37,23 @@ pub(crate) struct GleuNapoles(GleuNapolesOptions);
 impl Definition for GleuNapoles {
     type Options = GleuNapolesOptions;
     const NAME: &'static str = "gleu-napoles";
-    const ABOUT: &'static str =
-        "BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2015), 0 to 1";
+    const ABOUT: &'static str = "BLEU of a correction that also loses what it kept of the source against the \
+                                 references (Napoles et al. 2015), 0 to 1";
     const LONG_ABOUT: &'static str = "\
 BLEU of a correction that also loses what it kept of the source against the references (Napoles et al. 2015), 0 to 1.
 
-The revision of 2016 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four words the numerator \
-is max(0, matches with the reference - matches with n-grams of the source that the reference has none of), the denominator the n-grams of \
-the candidate; then BLEU's geometric mean and brevity penalty. An item's score is the mean over its references, where each count of zero \
-is taken as one. The corpus's score is made of summed counts without smoothing; with several references it is the mean over draws of one \
-reference for each item, seeded by 101 times the number of the draw and drawn as Python 3 draws them (Python 2, under which the tool was \
-published, draws others: the mean differs by chance, some 0.0005 on JFLEG's test set). The tool cuts words at white space, and so is the \
+The revision of 2016 (GLEU without tuning, arXiv 1605.02592), equal to its authors' tool. For n-grams of one to four \
+words the numerator \
+is max(0, matches with the reference - matches with n-grams of the source that the reference has none of), the \
+denominator the n-grams of \
+the candidate; then BLEU's geometric mean and brevity penalty. An item's score is the mean over its references, where \
+each count of zero \
+is taken as one. The corpus's score is made of summed counts without smoothing; with several references it is the mean \
+over draws of one \
+reference for each item, seeded by 101 times the number of the draw and drawn as Python 3 draws them (Python 2, under \
+which the tool was \
+published, draws others: the mean differs by chance, some 0.0005 on JFLEG's test set). The tool cuts words at white \
+space, and so is the \
 default here: texts should come tokenized. Not the GLEU of Google, gleu-google.";
     const NEEDS: Needs = &[Need::References, Need::Source];
 
@@ -86,7 +92,8 @@ impl Metric for GleuNapoles {
 impl GleuNapoles {
     /// Counts against each reference.
     fn counts(&self, item: &Item<'_>) -> Vec<Counts> {
-        let texts = [item.candidate, item.source.unwrap_or_default()].into_iter().chain(item.references.iter().copied());
+        let texts =
+            [item.candidate, item.source.unwrap_or_default()].into_iter().chain(item.references.iter().copied());
         let texts: Vec<String> = texts.map(|text| tokenized(self.0.tok, self.0.lowercase, text)).collect();
         let mut interner = Interner::default();
         let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(words(text))).collect();
@@ -127,7 +134,8 @@ fn drawn(items: &[Vec<Counts>], draw: u32) -> Counts {
     sum
 }
 
-/// A number below `n`, as Python 3's `random.randint(0, n - 1)` draws it: as many high bits as `n` has, again until they are below it.
+/// A number below `n`, as Python 3's `random.randint(0, n - 1)` draws it: as many high bits as `n` has, again until
+/// they are below it.
 fn below(random: &mut Mt, n: usize) -> usize {
     let shift = (n as u32).leading_zeros();
     loop {
@@ -155,12 +163,16 @@ impl Counts {
     /// The score with each zero taken as one.
     fn smoothed(&self) -> f64 {
         let one = |(matches, total): (u64, u64)| (matches.max(1), total.max(1));
-        Self { candidate: self.candidate.max(1), reference: self.reference.max(1), orders: self.orders.map(one) }.value()
+        Self { candidate: self.candidate.max(1), reference: self.reference.max(1), orders: self.orders.map(one) }
+            .value()
     }
 
     /// The score; 0 where any count is.
     fn value(&self) -> f64 {
-        if self.candidate == 0 || self.reference == 0 || self.orders.iter().any(|(matches, total)| matches.min(total) == &0) {
+        if self.candidate == 0
+            || self.reference == 0
+            || self.orders.iter().any(|(matches, total)| matches.min(total) == &0)
+        {
             return 0.0;
         }
         let logs: f64 = self.orders.iter().map(|(matches, total)| (*matches as f64 / *total as f64).ln()).sum();

@@ -1,7 +1,9 @@
-//! Longest common subsequences, bit-parallel: a row of the table is a vector of bits, one for each token of the candidate.
+//! Longest common subsequences, bit-parallel: a row of the table is a vector of bits, one for each token of the
+//! candidate.
 
-/// A table of longest common subsequences between prefixes. Row `i` is for the first `i` tokens of the reference; its bit `j` is 0 where the
-/// subsequence grows by one when the candidate's prefix grows from `j` to `j + 1` tokens (Crochemore et al. 2001; Hyyrö 2004).
+/// A table of longest common subsequences between prefixes. Row `i` is for the first `i` tokens of the reference; its
+/// bit `j` is 0 where the subsequence grows by one when the candidate's prefix grows from `j` to `j + 1` tokens
+/// (Crochemore et al. 2001; Hyyrö 2004).
 #[derive(Debug, Default)]
 pub(crate) struct Lcs {
     /// By token and word of bits: where the candidate has the token.
@@ -23,8 +25,9 @@ impl Lcs {
         grown(&self.rows[..width], candidate.len())
     }
 
-    /// The positions in the reference of one longest common subsequence, falling. A walk back through the table finds it: a common token is
-    /// taken; else, where the subsequence is shorter without the reference's token, the candidate's is left out; else the reference's.
+    /// The positions in the reference of one longest common subsequence, falling. A walk back through the table finds
+    /// it: a common token is taken; else, where the subsequence is shorter without the reference's token, the
+    /// candidate's is left out; else the reference's.
     pub(crate) fn positions(&mut self, reference: &[u32], candidate: &[u32], kinds: usize) -> Vec<usize> {
         let width = self.begin(candidate, kinds);
         for (i, token) in reference.iter().enumerate() {

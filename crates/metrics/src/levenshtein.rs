@@ -1,4 +1,5 @@
-//! Levenshtein's distance (1966): the fewest characters or words to insert, delete or replace to turn one text into another.
+//! Levenshtein's distance (1966): the fewest characters or words to insert, delete or replace to turn one text into
+//! another.
 
 use std::collections::HashMap;
 
@@ -46,8 +47,10 @@ impl Definition for Levenshtein {
     const LONG_ABOUT: &'static str = "\
 Characters or words to insert, delete or replace to turn the candidate into its reference (Levenshtein 1966).
 
-Exact, with costs of one; 0 is equality. `normalised` divides by the length of the longer text, from 0 to 1; two empty texts have none. Of \
-several references the nearest counts, the longest of equally near ones. For all items: the mean distance, and the sum of distances \
+Exact, with costs of one; 0 is equality. `normalised` divides by the length of the longer text, from 0 to 1; two empty \
+texts have none. Of \
+several references the nearest counts, the longest of equally near ones. For all items: the mean distance, and the sum \
+of distances \
 divided by the sum of the longer lengths.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References];
@@ -130,8 +133,8 @@ fn normalised((distance, longer): (usize, usize)) -> Score {
     if longer == 0 { Score::Undefined("both texts are empty") } else { Score::Value(distance as f64 / longer as f64) }
 }
 
-/// Levenshtein's distance, in |a| |b| / 64 steps: the bit vectors of Myers (1999) with the carries of Hyyrö (2003), 64 rows of the matrix at a
-/// time. From block to block go the differences along the lowest row.
+/// Levenshtein's distance, in |a| |b| / 64 steps: the bit vectors of Myers (1999) with the carries of Hyyrö (2003), 64
+/// rows of the matrix at a time. From block to block go the differences along the lowest row.
 fn distance(a: &[u32], b: &[u32]) -> usize {
     let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[prefix..], &b[prefix..]);
@@ -146,7 +149,8 @@ fn distance(a: &[u32], b: &[u32]) -> usize {
         symbols.iter().map(number_of).collect()
     };
     let (a, b) = (numbers(a), numbers(b));
-    // By column: whether the row above is one more, one less or the same as in the column before. Row 0 counts columns: one more.
+    // By column: whether the row above is one more, one less or the same as in the column before. Row 0 counts columns:
+    // one more.
     let (mut more, mut less) = (vec![1_u64; b.len()], vec![0_u64; b.len()]);
     let mut equal = vec![0_u64; number.len()];
     for block in a.chunks(64) {
@@ -161,7 +165,8 @@ fn distance(a: &[u32], b: &[u32]) -> usize {
     a.len() + more.iter().sum::<u64>() as usize - less.iter().sum::<u64>() as usize
 }
 
-/// Fills a block of rows, whose rows of equal symbols `equal` has by symbol; `more` and `less` become those of row `last`.
+/// Fills a block of rows, whose rows of equal symbols `equal` has by symbol; `more` and `less` become those of row
+/// `last`.
 fn columns(equal: &[u64], last: usize, b: &[usize], more: &mut [u64], less: &mut [u64]) {
     // Differences down the column, by row: one more, one less.
     let (mut down_more, mut down_less) = (!0_u64, 0_u64);

@@ -17,7 +17,8 @@ pub struct Item<'a> {
     pub candidate: &'a str,
     /// Texts known to be good: at least one where the metric [needs](Needs) them.
     pub references: Vec<&'a str>,
-    /// The text that the candidate was made from: the sentence to be corrected or simplified, the document to be summarised.
+    /// The text that the candidate was made from: the sentence to be corrected or simplified, the document to be
+    /// summarised.
     pub source: Option<&'a str>,
 }
 
@@ -46,7 +47,11 @@ impl Score {
             sum += value;
             count += 1;
         }
-        if count == 0 { Self::Undefined("there is nothing to take the mean of") } else { Self::Value(sum / count as f64) }
+        if count == 0 {
+            Self::Undefined("there is nothing to take the mean of")
+        } else {
+            Self::Value(sum / count as f64)
+        }
     }
 }
 
@@ -130,12 +135,14 @@ pub trait Metric: Sync {
         self.settings()
     }
 
-    /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not on threads, and what
-    /// is said of an item not on the others (save where the metric weighs words by all references, and says so).
+    /// Scores items, which have what the metric [needs](Definition::NEEDS). The result depends on the items alone: not
+    /// on threads, and what is said of an item not on the others (save where the metric weighs words by all references,
+    /// and says so).
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError>;
 }
 
-/// What the registry knows of a metric: one file with options, documentation and computation, and one line in the registry.
+/// What the registry knows of a metric: one file with options, documentation and computation, and one line in the
+/// registry.
 pub trait Definition {
     /// Options: `tok` of `bleu:tok=intl` is the field `tok`. Serialised, they are the options in force.
     type Options: Options;
@@ -237,7 +244,8 @@ impl<D: Definition> Erased<D> {
     }
 }
 
-/// What `score` says of each item, in their order, computed in parallel. `start` makes memory that is used from item to item.
+/// What `score` says of each item, in their order, computed in parallel. `start` makes memory that is used from item to
+/// item.
 pub(crate) fn each<'a, S, T: Send>(
     items: &[Item<'a>],
     watch: Watch<'_>,

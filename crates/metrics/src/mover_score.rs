@@ -20,7 +20,8 @@ pub(crate) struct MoverScoreOptions {
     #[schemars(range(min = 1, max = 8))]
     #[default(1)]
     n: u8,
-    /// Weigh every piece equally, instead of by how few texts have it: candidates by all candidates, references by all references
+    /// Weigh every piece equally, instead of by how few texts have it: candidates by all candidates, references by all
+    /// references
     no_idf: bool,
     /// Keep pieces that go on with a word, instead of moving each word as its first piece
     subwords: bool,
@@ -46,13 +47,20 @@ impl Definition for MoverScore {
     const LONG_ABOUT: &'static str = "\
 One minus what it costs to move a candidate's hidden states to a reference's (MoverScore, Zhao et al. 2019).
 
-Equal to word_mover_score of the package moverscore (its module moverscore, the paper's; moverscore_v2 is another metric): each piece is the \
-minimum, mean and maximum of its states of length one in the last five layers, punctuation and all but the first piece of each word are left \
-out, n-grams are means by weight, and the cost of moving is the squared Euclidean distance between directions. The earth mover's distance is \
-exact here, while the tool's solver rounds masses and costs to a millionth of the largest and its divisions have guards of a hundred-thousandth: \
-together a few hundred-thousandths. Of several references: the mean, as the tool's examples do it. An empty candidate or reference, for which \
-the tool compares [CLS] and [SEP], is undefined. Scores are comparable between runs of one model alone, which the signature names. What a \
-text has beyond the model's context is left out as there; `left-out` counts such tokens of candidate and references. All items together: \
+Equal to word_mover_score of the package moverscore (its module moverscore, the paper's; moverscore_v2 is another \
+metric): each piece is the \
+minimum, mean and maximum of its states of length one in the last five layers, punctuation and all but the first piece \
+of each word are left \
+out, n-grams are means by weight, and the cost of moving is the squared Euclidean distance between directions. The \
+earth mover's distance is \
+exact here, while the tool's solver rounds masses and costs to a millionth of the largest and its divisions have \
+guards of a hundred-thousandth: \
+together a few hundred-thousandths. Of several references: the mean, as the tool's examples do it. An empty candidate \
+or reference, for which \
+the tool compares [CLS] and [SEP], is undefined. Scores are comparable between runs of one model alone, which the \
+signature names. What a \
+text has beyond the model's context is left out as there; `left-out` counts such tokens of candidate and references. \
+All items together: \
 the mean.";
     const PARTS: &'static [&'static str] = &["left-out"];
     const NEEDS: Needs = &[Need::References, Need::Encoder];
@@ -83,7 +91,11 @@ impl Metric for MoverScore {
         let (distinct, uses) = Distinct::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let weighting = |of: &mut dyn Iterator<Item = usize>| {
-            if self.options.no_idf { Weighting::Equal { frame: 1.0 } } else { Weighting::Idf(Frequencies::of(of.map(|text| &texts[text]))) }
+            if self.options.no_idf {
+                Weighting::Equal { frame: 1.0 }
+            } else {
+                Weighting::Idf(Frequencies::of(of.map(|text| &texts[text])))
+            }
         };
         let candidates = weighting(&mut uses.iter().map(|uses| uses[0]));
         let references = weighting(&mut uses.iter().flat_map(|uses| uses[1..].iter().copied()));
@@ -112,7 +124,8 @@ struct Grams {
     masses: Vec<f64>,
 }
 
-/// `(tokens, 3 · hidden_size)`: the minimum, mean and maximum over layers of states of length one; `None` where a state has no direction.
+/// `(tokens, 3 · hidden_size)`: the minimum, mean and maximum over layers of states of length one; `None` where a state
+/// has no direction.
 fn pooled(mut states: HiddenStates) -> Option<Vec<f32>> {
     let (width, layers) = (states.hidden_size, states.values.len() / (states.tokens * states.hidden_size));
     if !normalise_rows(&mut states.values, width) {
@@ -146,8 +159,9 @@ impl MoverScore {
             if mass == 0.0 {
                 continue;
             }
-            let mean =
-                |column: usize| gram.iter().map(|&at| weights[at] / mass * f64::from(states[at * width + column])).sum::<f64>() as f32;
+            let mean = |column: usize| {
+                gram.iter().map(|&at| weights[at] / mass * f64::from(states[at * width + column])).sum::<f64>() as f32
+            };
             let mut direction: Vec<f32> = (0..width).map(mean).collect();
             if !normalise_rows(&mut direction, width) {
                 return Err("a hidden state has no direction");
@@ -170,7 +184,8 @@ impl MoverScore {
         }
         let piece = self.encoder.piece(text.ids[at]);
         let continues = piece.continues_word && at > text.from_text.start;
-        let is_punctuation = !continues && piece.text.len() == 1 && piece.text.chars().all(|c| c.is_ascii_punctuation());
+        let is_punctuation =
+            !continues && piece.text.len() == 1 && piece.text.chars().all(|c| c.is_ascii_punctuation());
         let is_stopped = !continues && self.options.stop.split_whitespace().any(|word| word == piece.text);
         !is_punctuation && !is_stopped && (self.options.subwords || !continues)
     }
@@ -192,7 +207,8 @@ mod tests {
     use super::*;
     use crate::choose;
 
-    /// Words are directions of the plane, everything else stands at right angles to it; layers before the last five are nonsense and must not be asked for.
+    /// Words are directions of the plane, everything else stands at right angles to it; layers before the last five are
+    /// nonsense and must not be asked for.
     fn models() -> Models {
         let encoder = ScriptedEncoder::new(&["right", "up", "left", "##ward", ".", "the"], 7, 3, |ids, layer| {
             assert!(layer > 2, "layer {layer} is pooled");
@@ -208,8 +224,10 @@ mod tests {
     }
 
     fn scored(metric: &str, pairs: &[(&str, &[&str])]) -> Vec<Score> {
-        let items: Vec<Item<'_>> =
-            pairs.iter().map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None }).collect();
+        let items: Vec<Item<'_>> = pairs
+            .iter()
+            .map(|(candidate, references)| Item { candidate, references: references.to_vec(), source: None })
+            .collect();
         let metric = choose(metric).expect("well formed")[0].build(&models()).expect("suits");
         metric.score(&items, &|_| Ok(())).expect("scripted").items.into_iter().map(|row| row[0]).collect()
     }
@@ -224,7 +242,8 @@ mod tests {
         near(scored("mover-score:no-idf=yes", &[("right up", &["right right"])])[0], 0.5);
         // Under idf the frame weighs nothing, and neither does `right`, which all candidates have.
         let scores = scored("mover-score", &[("right up", &["right left"]), ("right right", &["up left"])]);
-        // The first candidate is `up` alone. Its reference is `right` and `left` with weights ln 3/2 and ln 3/3 = 0: all moves a right angle.
+        // The first candidate is `up` alone. Its reference is `right` and `left` with weights ln 3/2 and ln 3/3 = 0:
+        // all moves a right angle.
         near(scores[0], -1.0);
         assert_eq!(scores[1], Score::Undefined("nothing has any weight"));
     }
@@ -232,14 +251,20 @@ mod tests {
     #[test]
     fn punctuation_stop_words_and_ends_of_words_are_left_out() {
         near(scored("mover-score:no-idf=yes", &[("upward .", &["up"])])[0], 1.0);
-        assert!(scored("mover-score:no-idf=yes,subwords=yes", &[("upward .", &["up"])])[0].value().is_some_and(|score| score < 0.9));
+        assert!(
+            scored("mover-score:no-idf=yes,subwords=yes", &[("upward .", &["up"])])[0]
+                .value()
+                .is_some_and(|score| score < 0.9)
+        );
         near(scored("mover-score:no-idf=yes,stop=the", &[("the up", &["up"])])[0], 1.0);
     }
 
     #[test]
     fn grams_are_means_by_weight() {
-        // `[CLS] right` stays, `right up` moves by 45 degrees to `right right`, `up [SEP]` by 60 to `right [SEP]`: 2 − √2 and 1 of three parts.
-        let scores = scored("mover-score:no-idf=yes,n=2", &[("right up", &["right right"]), ("right up", &["right up"])]);
+        // `[CLS] right` stays, `right up` moves by 45 degrees to `right right`, `up [SEP]` by 60 to `right [SEP]`: 2 −
+        // √2 and 1 of three parts.
+        let scores =
+            scored("mover-score:no-idf=yes,n=2", &[("right up", &["right right"]), ("right up", &["right up"])]);
         near(scores[0], 2_f64.sqrt() / 3.0);
         near(scores[1], 1.0);
         let short = scored("mover-score:no-idf=yes,n=8", &[("right", &["right"])]);
@@ -249,7 +274,10 @@ mod tests {
     #[test]
     fn several_references_are_averaged_and_empty_texts_are_undefined() {
         let empty = Score::Undefined("candidate or reference is empty");
-        let scores = scored("mover-score:no-idf=yes", &[("right", &["right", "up"]), ("", &["up"]), ("up", &[" "]), ("up", &["", "up"])]);
+        let scores = scored(
+            "mover-score:no-idf=yes",
+            &[("right", &["right", "up"]), ("", &["up"]), ("up", &[" "]), ("up", &["", "up"])],
+        );
         near(scores[0], 1.0 - 2.0 / 3.0 / 2.0);
         assert_eq!(scores[1..3], [empty; 2]);
         near(scores[3], 1.0);

@@ -7,8 +7,9 @@ use rustc_hash::FxBuildHasher;
 /// The root of the trie: the empty n-gram.
 const ROOT: u32 = 0;
 
-/// All n-grams of some references up to an order, as a trie whose edges are kept in one hash table with a fixed hash. A candidate is held
-/// against it; only lookups are made, so no result depends on the table's order. Used from item to item: memory stays.
+/// All n-grams of some references up to an order, as a trie whose edges are kept in one hash table with a fixed hash. A
+/// candidate is held against it; only lookups are made, so no result depends on the table's order. Used from item to
+/// item: memory stays.
 #[derive(Debug)]
 pub(crate) struct Ngrams {
     edges: Edges,
@@ -55,8 +56,8 @@ impl Ngrams {
         }
     }
 
-    /// How many n-grams of each order `1..=matches.len()` the candidate has in common with the references, each at most as often as one
-    /// reference has it. Once per reading.
+    /// How many n-grams of each order `1..=matches.len()` the candidate has in common with the references, each at most
+    /// as often as one reference has it. Once per reading.
     pub(crate) fn matches(&mut self, candidate: &[u32], matches: &mut [u32]) {
         /// Of no n-gram that the references have.
         const LOST: u32 = u32::MAX;
@@ -82,8 +83,9 @@ impl Node {
     }
 }
 
-/// From a node and a token to a node: a table of open addresses whose slots say for which filling they hold, so that emptying it costs nothing.
-/// General tables cost three times as much here, where they are filled and emptied with every pair of texts.
+/// From a node and a token to a node: a table of open addresses whose slots say for which filling they hold, so that
+/// emptying it costs nothing. General tables cost three times as much here, where they are filled and emptied with
+/// every pair of texts.
 #[derive(Debug, Default)]
 struct Edges {
     /// A power of two, and at most half of them are taken.

@@ -67,7 +67,11 @@ mod tests {
     #[test]
     fn every_metric_and_each_of_its_options_is_documented() {
         for metric in metrics() {
-            assert!(!metric.about().is_empty() && !metric.about().ends_with('.') && !metric.about().contains('\n'), "{}", metric.name());
+            assert!(
+                !metric.about().is_empty() && !metric.about().ends_with('.') && !metric.about().contains('\n'),
+                "{}",
+                metric.name()
+            );
             assert!(metric.long_about().starts_with(metric.about()), "{}", metric.name());
             for option in metric.options() {
                 assert!(!option.help.is_empty(), "{} {}", metric.name(), option.name());
@@ -77,7 +81,8 @@ mod tests {
 
     #[test]
     fn distances_and_error_rates_are_better_where_they_are_lower() {
-        let lower: Vec<&str> = metrics().iter().filter(|metric| metric.lower_is_better()).map(|metric| metric.name()).collect();
+        let lower: Vec<&str> =
+            metrics().iter().filter(|metric| metric.lower_is_better()).map(|metric| metric.name()).collect();
         assert_eq!(lower, ["ter", "levenshtein", "levenshtein-source"]);
     }
 
@@ -115,7 +120,11 @@ mod tests {
         ];
         assert_eq!(golden.map(|(name, ..)| name).to_vec(), metrics().iter().map(|m| m.name()).collect::<Vec<_>>());
         let items = [
-            Item { candidate: "It rained all day, again.", references: vec!["It rained all day, again."], source: Some("rain all day") },
+            Item {
+                candidate: "It rained all day, again.",
+                references: vec!["It rained all day, again."],
+                source: Some("rain all day"),
+            },
             Item {
                 candidate: "The cats sat quietly on the mat.",
                 references: vec!["The cat sat on the mat.", "The cats quietly sat on the mat by the door."],
@@ -127,12 +136,18 @@ mod tests {
             let choices = choose(name).expect("registered");
             let scores = choices[0].build(&models).expect("defaults suit").score(&items, &|_| Ok(())).expect("scored");
             let tolerance = if name == "mover-score" { 2e-6 } else { 1e-9 };
-            let near = |score: crate::Score, expected: f64| score.value().is_some_and(|value| (value - expected).abs() < tolerance);
+            let near = |score: crate::Score, expected: f64| {
+                score.value().is_some_and(|value| (value - expected).abs() < tolerance)
+            };
             assert!(near(scores.items[1][0], second) && near(scores.corpus[0], corpus), "{name}: {scores:?}");
             let mean = crate::Score::mean(scores.items.iter().map(|row| row[0]));
             assert!(!metric(name).expect("registered").is_mean() || mean == scores.corpus[0], "{name}: {scores:?}");
             assert!(
-                scores.items.iter().chain([&scores.corpus]).all(|row| row.len() == 1 + metric(name).expect("registered").parts().len())
+                scores
+                    .items
+                    .iter()
+                    .chain([&scores.corpus])
+                    .all(|row| row.len() == 1 + metric(name).expect("registered").parts().len())
             );
         }
     }

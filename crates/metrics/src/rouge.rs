@@ -47,8 +47,10 @@ macro_rules! rouge {
                 $about,
                 ".\n\n",
                 $more,
-                "Equal to Google's rouge_score: texts are put into lower case, and what is no Latin letter or digit of ASCII parts words. Of several \
-                 references the one with the best F counts. All items together have the mean, which rouge_score's bootstrap estimates as `mid`."
+                "Equal to Google's rouge_score: texts are put into lower case, and what is no Latin letter or digit of \
+                 ASCII parts words. Of several \
+                 references the one with the best F counts. All items together have the mean, which rouge_score's \
+                 bootstrap estimates as `mid`."
             );
             const PARTS: &'static [&'static str] = PARTS;
             const NEEDS: Needs = &[Need::References];
@@ -63,13 +65,21 @@ macro_rules! rouge {
 
 rouge!(Rouge1, "rouge-1", Unit::Ngrams(1), "F, precision and recall of common words (Lin 2004), 0 to 1", "");
 rouge!(Rouge2, "rouge-2", Unit::Ngrams(2), "F, precision and recall of common pairs of words (Lin 2004), 0 to 1", "");
-rouge!(RougeL, "rouge-l", Unit::Sequence, "F, precision and recall of the longest common subsequence of words (Lin 2004), 0 to 1", "");
+rouge!(
+    RougeL,
+    "rouge-l",
+    Unit::Sequence,
+    "F, precision and recall of the longest common subsequence of words (Lin 2004), 0 to 1",
+    ""
+);
 rouge!(
     RougeLsum,
     "rouge-lsum",
     Unit::Lines,
-    "F, precision and recall of common subsequences sentence by sentence, a sentence being a line (Lin 2004, section 3.2), 0 to 1",
-    "Put a line break after each sentence. For each line of the reference, what it has in common with the candidate's lines is joined; no word \
+    "F, precision and recall of common subsequences sentence by sentence, a sentence being a line (Lin 2004, section \
+     3.2), 0 to 1",
+    "Put a line break after each sentence. For each line of the reference, what it has in common with the candidate's \
+     lines is joined; no word \
      counts more often than it occurs. Texts of one line have the score of rouge-l.\n\n"
 );
 
@@ -88,7 +98,12 @@ struct Scratch {
 impl Metric for Rouge {
     fn settings(&self) -> Settings {
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        vec![("case", "lc".to_owned()), ("tok", "rouge".to_owned()), ("stem", yes(self.options.stem)), ("refs", "best".to_owned())]
+        vec![
+            ("case", "lc".to_owned()),
+            ("tok", "rouge".to_owned()),
+            ("stem", yes(self.options.stem)),
+            ("refs", "best".to_owned()),
+        ]
     }
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
@@ -130,8 +145,8 @@ impl Rouge {
     fn compare(&self, candidate: &str, reference: &str, scratch: &mut Scratch) -> Overlap {
         let [candidate, reference] = [candidate, reference].map(|text| self.lines(text, &mut scratch.stems));
         let mut interner = Interner::default();
-        let [candidate, reference] =
-            [&candidate, &reference].map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
+        let [candidate, reference] = [&candidate, &reference]
+            .map(|lines| lines.iter().map(|line| interner.ids(words(line))).collect::<Vec<_>>());
         let kinds = interner.len();
         match self.unit {
             Unit::Ngrams(order) => common_ngrams(&candidate.concat(), &reference.concat(), order, &mut scratch.ngrams),

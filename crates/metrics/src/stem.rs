@@ -1,8 +1,9 @@
 //! Porter's stemmer as nltk runs it, for ROUGE with stemming and METEOR.
 //!
-//! Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with the additions of nltk's default mode (`NLTK_EXTENSIONS`): a table of
-//! irregular words, `-ies`/`-ied` of short words, `-y` after a consonant only, `-fulli`, `-logi`, and a two-letter vowel-consonant stem
-//! counting as *cvc*. It is neither the plain algorithm of 1980 nor Snowball's English stemmer: both give other stems.
+//! Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with the additions of nltk's default mode
+//! (`NLTK_EXTENSIONS`): a table of irregular words, `-ies`/`-ied` of short words, `-y` after a consonant only,
+//! `-fulli`, `-logi`, and a two-letter vowel-consonant stem counting as *cvc*. It is neither the plain algorithm of
+//! 1980 nor Snowball's English stemmer: both give other stems.
 
 /// Irregular words: they map to their stem before anything else.
 const IRREGULAR: &[(&str, &str)] = &[
@@ -55,10 +56,12 @@ const STEP3: &[(&str, &str)] =
 
 /// Step 4: suffixes dropped where what is before them has a measure above one (`ion`: and ends in s or t).
 const STEP4: &[&str] = &[
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti", "ous", "ive", "ize",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+    "ous", "ive", "ize",
 ];
 
-/// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters have only their case changed.
+/// The stem of one word, in lower case. Characters outside a–z count as consonants; words of one or two characters have
+/// only their case changed.
 pub(crate) fn porter(word: &str) -> String {
     let lower = word.to_lowercase();
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == lower) {
@@ -150,7 +153,9 @@ impl Word {
     }
 
     fn step4(&mut self) {
-        let Some((suffix, stem)) = STEP4.iter().find_map(|suffix| Some((*suffix, self.before(suffix)?))) else { return };
+        let Some((suffix, stem)) = STEP4.iter().find_map(|suffix| Some((*suffix, self.before(suffix)?))) else {
+            return;
+        };
         let ending = suffix != "ion" || stem.checked_sub(1).is_some_and(|last| matches!(self.0[last], 's' | 't'));
         self.replace_if(ending && measure(&self.0[..stem]) > 1, stem, "");
     }
@@ -227,11 +232,15 @@ mod tests {
 
     #[test]
     fn stems_are_those_of_nltk() {
-        let golden: serde_json::Value = serde_json::from_str(include_str!("../../../tests/goldens/metrics/stems.json")).expect("JSON");
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/goldens/metrics/stems.json")).expect("JSON");
         let stems: Vec<(String, String)> = serde_json::from_value(golden["stems"].clone()).expect("pairs");
         assert!(stems.len() > 2000);
-        let wrong: Vec<_> =
-            stems.iter().filter(|(word, stem)| porter(word) != *stem).map(|(word, stem)| (word, stem, porter(word))).collect();
+        let wrong: Vec<_> = stems
+            .iter()
+            .filter(|(word, stem)| porter(word) != *stem)
+            .map(|(word, stem)| (word, stem, porter(word)))
+            .collect();
         assert!(wrong.is_empty(), "word, nltk's stem, ours: {wrong:?}");
     }
 }

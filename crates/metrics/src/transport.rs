@@ -1,10 +1,11 @@
 //! The earth mover's distance, exactly: the cheapest way to bring what lies at some places to others.
 //!
-//! Successive cheapest paths over the dense bipartite network (Ahuja, Magnanti and Orlin, Network Flows, 1993, §9.7), with potentials, so that
-//! each path is found by Dijkstra's algorithm. Among paths of one cost the shortest is taken, so that it ends with real amounts too.
+//! Successive cheapest paths over the dense bipartite network (Ahuja, Magnanti and Orlin, Network Flows, 1993, §9.7),
+//! with potentials, so that each path is found by Dijkstra's algorithm. Among paths of one cost the shortest is taken,
+//! so that it ends with real amounts too.
 
-/// The least cost of moving `supply` to `demand`, of which both are non-negative, where the unit moved from `i` to `j` costs
-/// `cost[i · demand.len() + j]`, non-negative. As much is moved as there is on both sides.
+/// The least cost of moving `supply` to `demand`, of which both are non-negative, where the unit moved from `i` to `j`
+/// costs `cost[i · demand.len() + j]`, non-negative. As much is moved as there is on both sides.
 pub(crate) fn transport_cost(supply: &[f64], demand: &[f64], cost: &[f64]) -> f64 {
     debug_assert_eq!(cost.len(), supply.len() * demand.len());
     let mut network = Network::new(supply, demand, cost);
@@ -58,14 +59,16 @@ impl<'a> Network<'a> {
     fn find_path(&mut self) -> Option<usize> {
         for (place, reached) in self.reached.iter_mut().enumerate() {
             let starts = place < self.sources && self.left[place] > 0.0;
-            *reached = Reached { distance: if starts { 0.0 } else { f64::INFINITY }, steps: 0, from: None, done: false };
+            *reached =
+                Reached { distance: if starts { 0.0 } else { f64::INFINITY }, steps: 0, from: None, done: false };
         }
         loop {
             let place = self.nearest()?;
             self.reached[place].done = true;
             if place < self.sources {
                 for sink in 0..self.sinks {
-                    let reduced = self.cost[place * self.sinks + sink] + self.potential[place] - self.potential[self.sources + sink];
+                    let reduced = self.cost[place * self.sinks + sink] + self.potential[place]
+                        - self.potential[self.sources + sink];
                     self.reach(self.sources + sink, place, reduced.max(0.0));
                 }
             } else if self.left[place] > 0.0 {
@@ -86,7 +89,8 @@ impl<'a> Network<'a> {
 
     fn nearest(&self) -> Option<usize> {
         let open = self.reached.iter().enumerate().filter(|(_, r)| !r.done && r.distance.is_finite());
-        open.min_by(|(_, a), (_, b)| a.distance.total_cmp(&b.distance).then(a.steps.cmp(&b.steps))).map(|(place, _)| place)
+        open.min_by(|(_, a), (_, b)| a.distance.total_cmp(&b.distance).then(a.steps.cmp(&b.steps)))
+            .map(|(place, _)| place)
     }
 
     fn reach(&mut self, to: usize, from: usize, cost: f64) {
@@ -100,7 +104,11 @@ impl<'a> Network<'a> {
     /// Moves as much as the path to `end` allows. Something on it is used up, so that the next path is another.
     fn push_along(&mut self, end: usize) {
         let edge = |from: usize, to: usize| {
-            if from < self.sources { (from * self.sinks + to - self.sources, 1.0) } else { (to * self.sinks + from - self.sources, -1.0) }
+            if from < self.sources {
+                (from * self.sinks + to - self.sources, 1.0)
+            } else {
+                (to * self.sinks + from - self.sources, -1.0)
+            }
         };
         let mut edges = Vec::new();
         let (mut amount, mut place) = (self.left[end], end);
@@ -150,7 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// Linear programming's certificate: prices that no cost falls below, and that add up to the cost, prove that nothing is cheaper.
+        /// Linear programming's certificate: prices that no cost falls below, and that add up to the cost, prove that
+        /// nothing is cheaper.
         #[test]
         fn no_way_is_cheaper((supply, demand, cost) in problem()) {
             let mut network = Network::new(&supply, &demand, &cost);
@@ -163,7 +172,8 @@ mod tests {
                     let reduced = cost[i * m + j] + network.potential[i] - network.potential[n + j];
                     prop_assert!(reduced > -1e-12, "an arc is cheaper than the prices say");
                     prop_assert!(network.flow[i * m + j] >= 0.0);
-                    prop_assert!(network.flow[i * m + j] == 0.0 || reduced < 1e-12, "goods move on an arc that is too dear");
+                    prop_assert!(network.flow[i * m + j] == 0.0 || reduced < 1e-12, "goods move on an arc that is too \
+                        dear");
                 }
             }
             let moved: f64 = network.flow.iter().sum();

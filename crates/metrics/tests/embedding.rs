@@ -1,5 +1,5 @@
-//! Metrics over an encoder against bert-score, moverscore and blanc, whose tokenizer and model were stand-ins that compute the same as the one
-//! here: so this checks everything but a real model.
+//! Metrics over an encoder against bert-score, moverscore and blanc, whose tokenizer and model were stand-ins that
+//! compute the same as the one here: so this checks everything but a real model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,10 @@ fn predicted(sequence: &MaskedSequence, last: u32) -> Vec<u32> {
 }
 
 fn models(context_length: usize) -> Models {
-    let words = (0..40).map(|i| format!("w{i}")).chain((0..10).map(|i| format!("##s{i}"))).chain([".", ",", "("].map(str::to_owned));
+    let words = (0..40)
+        .map(|i| format!("w{i}"))
+        .chain((0..10).map(|i| format!("##s{i}")))
+        .chain([".", ",", "("].map(str::to_owned));
     let words: Vec<String> = words.collect();
     let last = words.len() as u32 + 3;
     let vocabulary: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -62,7 +65,12 @@ fn scored(metric: &str, items: &Value) -> Vec<Vec<Score>> {
     let items = items["items"].as_array().expect("items");
     let texts = |item: &'static Value| Item {
         candidate: item["candidate"].as_str().expect("a text"),
-        references: item["references"].as_array().expect("texts").iter().map(|text| text.as_str().expect("a text")).collect(),
+        references: item["references"]
+            .as_array()
+            .expect("texts")
+            .iter()
+            .map(|text| text.as_str().expect("a text"))
+            .collect(),
         source: item["source"].as_str(),
     };
     // Texts live as long as the test.
@@ -83,7 +91,10 @@ fn compare(kind: &str, metric: &str, golden: &Value, expected: &Value, items: &V
     for (index, (row, expected)) in rows.iter().zip(expected).enumerate() {
         let numbers: Vec<f64> = match expected {
             Value::Null => {
-                assert!(row[0].value().is_none(), "{metric}, item {index}: {row:?} where the tool has nothing to compare");
+                assert!(
+                    row[0].value().is_none(),
+                    "{metric}, item {index}: {row:?} where the tool has nothing to compare"
+                );
                 continue;
             }
             Value::Array(numbers) => numbers.iter().map(|number| number.as_f64().expect("a number")).collect(),

@@ -31,8 +31,12 @@ fn differences(scores: &Scores, golden: &Value) -> Vec<String> {
     assert_eq!(scores.items.len(), golden["items"].as_array().expect("a list").len());
     let differs = rows.zip(expected).enumerate().filter_map(|(index, (row, expected))| {
         // A list of all numbers of a row, or the first of them.
-        let expected: Vec<f64> = expected.as_array().map_or_else(|| vec![number(expected)], |list| list.iter().map(number).collect());
-        let same = row.iter().zip(&expected).all(|(score, expected)| score.value().is_some_and(|score| near(score, *expected)));
+        let expected: Vec<f64> =
+            expected.as_array().map_or_else(|| vec![number(expected)], |list| list.iter().map(number).collect());
+        let same = row
+            .iter()
+            .zip(&expected)
+            .all(|(score, expected)| score.value().is_some_and(|score| near(score, *expected)));
         (!same).then(|| format!("{index}: {row:?}, {expected:?}"))
     });
     differs.collect()
@@ -50,7 +54,9 @@ fn edge_cases_have_the_scores_and_signatures_of_the_tools() {
         .as_array()
         .expect("a list")
         .iter()
-        .map(|item| (text(&item["candidate"]), item["references"].as_array().expect("a list").iter().map(text).collect()))
+        .map(|item| {
+            (text(&item["candidate"]), item["references"].as_array().expect("a list").iter().map(text).collect())
+        })
         .collect();
     let items: Vec<Item<'_>> = texts.iter().map(|(candidate, references)| item(candidate, references)).collect();
     let values = golden["values"].as_object().expect("a map");
@@ -109,12 +115,18 @@ fn public(folder: &Path) -> Vec<(String, Vec<String>)> {
     let chat = read(&folder.join("topical_chat.json"));
     let is_truth = |answer: &Value| answer["system_id"] == "Original Ground Truth";
     for answer in chat.iter().filter(|answer| !is_truth(answer)) {
-        let truth = chat.iter().rfind(|other| is_truth(other) && other["source"] == answer["source"]).expect("an original answer");
+        let truth = chat
+            .iter()
+            .rfind(|other| is_truth(other) && other["source"] == answer["source"])
+            .expect("an original answer");
         texts.push((text(&answer["system_output"]), vec![text(&truth["system_output"])]));
     }
     for pair in read(&folder.join("parareval_129.jsonl")) {
         for model in ["model_A_paragraph", "model_B_paragraph"] {
-            texts.push((text(&pair[model]), vec![text(&pair["reference_paragraph"]), text(&pair["original_paragraph"])]));
+            texts.push((
+                text(&pair[model]),
+                vec![text(&pair["reference_paragraph"]), text(&pair["original_paragraph"])],
+            ));
         }
     }
     texts
@@ -130,7 +142,12 @@ fn public_data_have_the_scores_of_the_tools() {
     assert!(values.len() > 10 && items.len() > 900);
     for (label, golden) in values {
         let differences = differences(&scores(label, &items), golden);
-        assert!(differences.is_empty(), "{label}: {} differ\n{}", differences.len(), differences[..differences.len().min(9)].join("\n"));
+        assert!(
+            differences.is_empty(),
+            "{label}: {} differ\n{}",
+            differences.len(),
+            differences[..differences.len().min(9)].join("\n")
+        );
     }
 }
 
@@ -152,9 +169,12 @@ fn sacrebleu_s_published_values() {
         &["The dog bit the man.", "It was not unexpected.", "The man bit him first."],
         &["The dog had bit the man.", "No one was surprised.", "The man had bitten the dog."],
     ];
-    for (label, expected) in
-        [("bleu", 48.530_827), ("bleu:tok=none", 49.191_956_6), ("bleu:tok=intl", 43.916_234_93), ("bleu:smooth=none", 48.530_827)]
-    {
+    for (label, expected) in [
+        ("bleu", 48.530_827),
+        ("bleu:tok=none", 49.191_956_6),
+        ("bleu:tok=intl", 43.916_234_93),
+        ("bleu:smooth=none", 48.530_827),
+    ] {
         let score = corpus(label, &dogs, dog_references)[0];
         assert!((score - expected).abs() < 1e-6, "{label}: {score}");
     }
@@ -210,6 +230,9 @@ fn rouge_score_s_published_values() {
         ("rouge-l", "", "testing one two", [0.0; 3]),
     ] {
         let scores = corpus(label, &[candidate], &[&[reference]]);
-        assert!(scores.iter().zip(expected).all(|(score, expected)| (score - expected).abs() < 1e-6), "{label} {candidate}: {scores:?}");
+        assert!(
+            scores.iter().zip(expected).all(|(score, expected)| (score - expected).abs() < 1e-6),
+            "{label} {candidate}: {scores:?}"
+        );
     }
 }

@@ -20,7 +20,8 @@ fn scores(metric: &str, items: &[Item<'_>]) -> Scores {
     choices[0].build(&Models::default()).expect("options suit").score(items, &|_| Ok(())).expect("scored")
 }
 
-/// Whether a row is the expected one: a number, numbers, or null where there is no value. A tool may give fewer parts than we do.
+/// Whether a row is the expected one: a number, numbers, or null where there is no value. A tool may give fewer parts
+/// than we do.
 fn agrees(row: &[Score], expected: &Value) -> bool {
     let near = |score: Score, expected: &Value| match (score, expected.as_f64()) {
         (Score::Value(value), Some(expected)) => (value - expected).abs() <= 1e-9 * expected.abs().max(1.0),
@@ -28,7 +29,9 @@ fn agrees(row: &[Score], expected: &Value) -> bool {
         _ => false,
     };
     match expected {
-        Value::Array(parts) => row.len() == parts.len() && row.iter().zip(parts).all(|(score, part)| near(*score, part)),
+        Value::Array(parts) => {
+            row.len() == parts.len() && row.iter().zip(parts).all(|(score, part)| near(*score, part))
+        }
         one => near(row[0], one),
     }
 }
@@ -70,7 +73,10 @@ fn items(group: &str, folder: &Path) -> Vec<Texts> {
             let documents: serde_json::Map<String, Value> = serde_json::from_str(&read("summeval.json")).expect("JSON");
             documents.values().enumerate().flat_map(|(number, document)| summaries(number, document)).collect()
         }
-        "parareval" => read("parareval_129.jsonl").lines().flat_map(|line| revisions(&serde_json::from_str(line).expect("JSON"))).collect(),
+        "parareval" => read("parareval_129.jsonl")
+            .lines()
+            .flat_map(|line| revisions(&serde_json::from_str(line).expect("JSON")))
+            .collect(),
         "metacritique" => {
             let rows: Vec<Value> = serde_json::from_str(&read("metacritique_annotation.json")).expect("JSON");
             let critique = |row: &Value, by: &str| text(&row[by]["critique"]);
@@ -107,7 +113,9 @@ fn revisions(row: &Value) -> [Texts; 2] {
 
 #[test]
 fn real_texts_score_as_by_the_published_tools() {
-    let Some(folder) = data() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
+    let Some(folder) = data() else {
+        return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json");
+    };
     let golden = golden("text.json");
     let mut compared = 0;
     for (group, metrics) in golden["groups"].as_object().expect("groups") {
@@ -121,7 +129,11 @@ fn real_texts_score_as_by_the_published_tools() {
                 assert!(agrees(row, expected), "{metric}, {group} {index}: {row:?}, expected {expected}");
             }
             let corpus = &expected["corpus"];
-            assert!(corpus.is_null() || agrees(&scores.corpus, corpus), "{metric}, {group}: {:?}, expected {corpus}", scores.corpus);
+            assert!(
+                corpus.is_null() || agrees(&scores.corpus, corpus),
+                "{metric}, {group}: {:?}, expected {corpus}",
+                scores.corpus
+            );
         }
         compared += items.len();
     }
@@ -137,7 +149,9 @@ fn real_texts_score_as_by_the_published_tools() {
 #[test]
 fn real_texts_score_as_by_nltk_with_wordnet() {
     let (Some(folder), Some(wordnet)) = (data(), std::env::var("PROBITY_WORDNET").ok()) else {
-        return eprintln!("skipped: PROBITY_SHARED_DATA or PROBITY_WORDNET (the folder dict of WordNet 3.0) names nothing");
+        return eprintln!(
+            "skipped: PROBITY_SHARED_DATA or PROBITY_WORDNET (the folder dict of WordNet 3.0) names nothing"
+        );
     };
     for (group, rows) in golden("text.json")["wordnet"].as_object().expect("groups") {
         let texts = items(group, &folder);
@@ -179,7 +193,9 @@ fn synonyms_are_those_that_nltk_finds() {
 
 #[test]
 fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
-    let refused = |folder: &Path| choose(&format!("meteor:wordnet={}", folder.display())).expect("read")[0].build(&Models::default()).err();
+    let refused = |folder: &Path| {
+        choose(&format!("meteor:wordnet={}", folder.display())).expect("read")[0].build(&Models::default()).err()
+    };
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path()).expect("refused").to_string();
     assert!(error.contains("cannot read") && error.contains("index.noun") && error.contains("hint: "), "{error}");
@@ -205,7 +221,8 @@ fn a_wordnet_that_cannot_be_read_is_told_by_file_and_line() {
 fn a_metric_that_needs_a_source_says_so() {
     let item = Item { candidate: "a", references: vec!["a"], source: None };
     for metric in ["gleu-napoles", "sari-easse", "sari-xu", "sari-hf", "levenshtein-source"] {
-        let error = choose(metric).expect("registered")[0].check(std::slice::from_ref(&item)).expect_err("refused").to_string();
+        let error =
+            choose(metric).expect("registered")[0].check(std::slice::from_ref(&item)).expect_err("refused").to_string();
         assert!(error.contains("needs a source") && error.contains("hint: "), "{error}");
     }
 }
@@ -223,7 +240,10 @@ fn signatures_name_what_changes_scores() {
         ("gleu-google:lowercase=yes,max=3", "case:lc|tok:13a|order:1-3"),
         ("gleu-napoles", "case:mixed|tok:none|draws:500"),
         ("sari-easse", "case:lc|tok:13a|average:f1|delete:f1"),
-        ("sari-easse:cased=yes,average=precision-recall,delete=precision", "case:mixed|tok:13a|average:pr|delete:precision"),
+        (
+            "sari-easse:cased=yes,average=precision-recall,delete=precision",
+            "case:mixed|tok:13a|average:pr|delete:precision",
+        ),
         ("sari-xu", "case:lc|tok:none"),
         ("sari-hf:tok=intl", "case:lc|tok:intl"),
         ("levenshtein:unit=word", "case:mixed|unit:word"),
@@ -245,8 +265,11 @@ const OURS: [&str; 9] = [
 ];
 
 fn words() -> impl Strategy<Value = String> {
-    proptest::collection::vec(proptest::sample::select(vec!["a", "the", "Cats", "cat", "ran", "running", ".", "über", "猫", "42"]), 0..14)
-        .prop_map(|words| words.join(" "))
+    proptest::collection::vec(
+        proptest::sample::select(vec!["a", "the", "Cats", "cat", "ran", "running", ".", "über", "猫", "42"]),
+        0..14,
+    )
+    .prop_map(|words| words.join(" "))
 }
 
 fn one(metric: &str, candidate: &str, references: &[&str], source: &str) -> Option<f64> {

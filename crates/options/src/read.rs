@@ -121,7 +121,8 @@ pub(crate) mod check {
         let schema = if spec.is_list { &spec.schema["items"] } else { &spec.schema };
         each(spec, value).iter().try_for_each(|one| match (&spec.kind, one) {
             (Kind::Integer { min, max }, Value::Number(number)) => {
-                let is_within = number.as_i64().map_or(number.is_u64() && *max == i64::MAX, |n| (*min..=*max).contains(&n));
+                let is_within =
+                    number.as_i64().map_or(number.is_u64() && *max == i64::MAX, |n| (*min..=*max).contains(&n));
                 let to = if *max == i64::MAX { String::new() } else { format!("={max}") };
                 if is_within { Ok(()) } else { Err(format!("{number} is not in {min}..{to}")) }
             }
@@ -136,7 +137,9 @@ pub(crate) mod check {
     fn number_bounds(schema: &Value, number: f64) -> Result<(), String> {
         let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
         let (from, above, to) = (bound("minimum"), bound("exclusiveMinimum"), bound("maximum"));
-        let is_within = from.is_none_or(|from| number >= from) && above.is_none_or(|above| number > above) && to.is_none_or(|to| number <= to);
+        let is_within = from.is_none_or(|from| number >= from)
+            && above.is_none_or(|above| number > above)
+            && to.is_none_or(|to| number <= to);
         if is_within && number.is_finite() {
             return Ok(());
         }

@@ -10,9 +10,10 @@ use crate::read::check;
 
 /// A type whose fields are options.
 ///
-/// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an empty list that must have an
-/// item, an empty text) must be given. Fields that are types of this kind themselves are flattened. Bounds are schemars' (`range`, `length`), and
-/// `#[schemars(extend("form" = "N"))]` says how help writes the value.
+/// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an
+/// empty list that must have an item, an empty text) must be given. Fields that are types of this kind themselves are
+/// flattened. Bounds are schemars' (`range`, `length`), and `#[schemars(extend("form" = "N"))]` says how help writes
+/// the value.
 pub trait Options: Default + Serialize + DeserializeOwned + JsonSchema {}
 
 impl<T: Default + Serialize + DeserializeOwned + JsonSchema> Options for T {}
@@ -89,11 +90,17 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
     // Serialised they stand in the order of the fields, of flattened types too; a schema has these at the end.
     let order = defaults.as_object().map(|defaults| defaults.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
     let spec = |field: &String| {
-        let property = properties.get(field).unwrap_or_else(|| panic!("`{field}` is serialised under a name that it is not read by"));
+        let property = properties
+            .get(field)
+            .unwrap_or_else(|| panic!("`{field}` is serialised under a name that it is not read by"));
         let default = defaults[field].clone();
         let schema = property.as_object().cloned().unwrap_or_default();
         let is_list = types(&schema).contains(&"array");
-        let one = if is_list { schema.get("items").and_then(Value::as_object).cloned().unwrap_or_default() } else { present(&schema) };
+        let one = if is_list {
+            schema.get("items").and_then(Value::as_object).cloned().unwrap_or_default()
+        } else {
+            present(&schema)
+        };
         let mut spec = OptionSpec {
             field: field.clone(),
             help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()),
@@ -165,7 +172,10 @@ fn choices(schema: &Map<String, Value>) -> Vec<Choice> {
         let Some(schema) = schema.as_object() else { return Vec::new() };
         match schema.get("const") {
             Some(name) => {
-                vec![Choice { name: text(name), help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()) }]
+                vec![Choice {
+                    name: text(name),
+                    help: paragraphs(schema.get("description").and_then(Value::as_str).unwrap_or_default()),
+                }]
             }
             None => plain(schema),
         }

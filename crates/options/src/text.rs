@@ -10,7 +10,8 @@ pub fn name(choice: &impl Serialize) -> String {
     }
 }
 
-/// Lets a type with `Display` and `FromStr` (whose error is a text) be an option: serialised as its text, and read from one.
+/// Lets a type with `Display` and `FromStr` (whose error is a text) be an option: serialised as its text, and read from
+/// one.
 #[macro_export]
 macro_rules! written_as_text {
     ($type:ty) => {

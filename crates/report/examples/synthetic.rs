@@ -1,5 +1,5 @@
-//! Makes up a run folder, to see how reports take many samples or hostile texts:
-//! `cargo run -p probity-report --example synthetic -- FOLDER --samples 10000 --candidates 4 [--hostile] [--no-answers]`
+//! Makes up a run folder, to see how reports take many samples or hostile texts: `cargo run -p probity-report --example
+//! synthetic -- FOLDER --samples 10000 --candidates 4 [--hostile] [--no-answers]`
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -24,5 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             _ => folder = Some(PathBuf::from(argument)),
         }
     }
-    shape.write(&folder.ok_or("usage: synthetic FOLDER [--samples N] [--candidates N] [--words N] [--hostile] [--no-answers]")?)
+    shape.write(
+        &folder
+            .ok_or("usage: synthetic FOLDER [--samples N] [--candidates N] [--words N] [--hostile] [--no-answers]")?,
+    )
 }

@@ -36,7 +36,11 @@ fn most_different(parts: &[Part]) -> Option<Table> {
         return None;
     }
     let (shared, _) = shared(first, second);
-    let mut table = Table::new("different", "Samples on which the runs differ most", ["sample", "attribute", "measure", "A", "B", "A − B"]);
+    let mut table = Table::new(
+        "different",
+        "Samples on which the runs differ most",
+        ["sample", "attribute", "measure", "A", "B", "A − B"],
+    );
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
         let of = [Of::Preference, Of::Spearman, Of::Pairwise, Of::Score].into_iter().find(|of| {
@@ -53,7 +57,12 @@ fn most_different(parts: &[Part]) -> Option<Table> {
         for Gap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
             let id = first.facts.ids.text(sample).to_owned();
             let numbers = [a, b, a - b].map(|value| Cell::Number(value, 3));
-            table.rows.push([Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::Text(of)].into_iter().chain(numbers).collect());
+            table.rows.push(
+                [Cell::Sample(0, id), Cell::text(one.name.as_str()), Cell::Text(of)]
+                    .into_iter()
+                    .chain(numbers)
+                    .collect(),
+            );
         }
     }
     table.note(format!(
@@ -74,10 +83,19 @@ struct Gap {
     b: f64,
 }
 
-/// Where nothing says who is right, as of two candidates without gold, the score on which two runs of one method are farthest apart, by sample.
-fn score_gaps((first, one): (&Part, &Attribute), (second, other): (&Part, &Attribute), shared: &BTreeMap<u32, u32>) -> Vec<Gap> {
+/// Where nothing says who is right, as of two candidates without gold, the score on which two runs of one method are
+/// farthest apart, by sample.
+fn score_gaps(
+    (first, one): (&Part, &Attribute),
+    (second, other): (&Part, &Attribute),
+    shared: &BTreeMap<u32, u32>,
+) -> Vec<Gap> {
     let named = |part: &Part, attribute: &Attribute| -> BTreeMap<(u32, String), f64> {
-        attribute.scores.iter().map(|score| ((score.sample, part.facts.candidates.text(score.candidate).to_owned()), score.score)).collect()
+        attribute
+            .scores
+            .iter()
+            .map(|score| ((score.sample, part.facts.candidates.text(score.candidate).to_owned()), score.score))
+            .collect()
     };
     let scores = named(first, one);
     let mut widest: BTreeMap<u32, Gap> = BTreeMap::new();
@@ -101,14 +119,21 @@ pub(crate) fn verdicts(parts: &[Part]) -> Table {
     for part in parts {
         for one in part.run.summary["verdict"].as_array().into_iter().flatten() {
             let text = |field: &str| one[field].as_str().map_or(Cell::Missing, Cell::text);
-            table.rows.push(vec![Cell::text(part.run.name()), text("about"), text("says"), text("trust"), text("because")]);
+            table.rows.push(vec![
+                Cell::text(part.run.name()),
+                text("about"),
+                text("says"),
+                text("trust"),
+                text("because"),
+            ]);
         }
     }
     table
 }
 
 fn overview(parts: &[Part]) -> Table {
-    let mut table = Table::new("runs", "Runs", ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"]);
+    let mut table =
+        Table::new("runs", "Runs", ["run", "method", "model", "precision", "samples", "answers", "mean mass", "state"]);
     for part in parts {
         let text = |pointer: &str| part.run.text(pointer).map_or(Cell::Missing, Cell::text);
         let answers = part.facts.samples.iter().map(|s| u64::from(s.judgements)).sum();
@@ -143,7 +168,12 @@ impl Pair {
 
     /// How far the runs are apart on each sample.
     fn gaps(&self, of: &str) -> Vec<Gap> {
-        let gap = |(a, b): (&Unit, &Unit)| Gap { sample: a.sample, of: of.to_owned(), a: a.sum / a.weight, b: b.sum / b.weight };
+        let gap = |(a, b): (&Unit, &Unit)| Gap {
+            sample: a.sample,
+            of: of.to_owned(),
+            a: a.sum / a.weight,
+            b: b.sum / b.weight,
+        };
         self.first.iter().zip(&self.second).map(gap).collect()
     }
 
@@ -161,7 +191,8 @@ impl Pair {
     }
 }
 
-/// The samples that two runs share: one id and, where both kept their samples, one content. Also how many share the id alone.
+/// The samples that two runs share: one id and, where both kept their samples, one content. Also how many share the id
+/// alone.
 fn shared(first: &Part, second: &Part) -> (BTreeMap<u32, u32>, usize) {
     let (mut same, mut other) = (BTreeMap::new(), 0);
     for number in second.facts.sample_numbers() {
@@ -185,7 +216,8 @@ fn data_unknown(first: &Part, second: &Part) -> bool {
 }
 
 fn differences(parts: &[Part], resampling: &Resampling) -> Table {
-    let columns = ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
+    let columns =
+        ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = Table::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
         let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
@@ -195,8 +227,10 @@ fn differences(parts: &[Part], resampling: &Resampling) -> Table {
     }
     table.note(tables::interval_note(resampling));
     table.note(
-        "Both tests are paired over shared samples and two-sided. t: Student's, with the error of the jackknife; none where every sample \
-         differs by the same. Randomisation: how often swapping the runs' results sample by sample gives a difference as large, over all swaps where samples are few. They are not corrected for the number of comparisons.",
+        "Both tests are paired over shared samples and two-sided. t: Student's, with the error of the jackknife; none \
+         where every sample \
+         differs by the same. Randomisation: how often swapping the runs' results sample by sample gives a difference \
+         as large, over all swaps where samples are few. They are not corrected for the number of comparisons.",
     );
     table
 }
@@ -204,12 +238,17 @@ fn differences(parts: &[Part], resampling: &Resampling) -> Table {
 fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table) {
     let names = format!("{} and {}", first.run.name(), second.run.name());
     if data_unknown(first, second) {
-        table.note(format!("{names} are not compared: a run did not keep its samples, and the manifests name different data."));
+        table.note(format!(
+            "{names} are not compared: a run did not keep its samples, and the manifests name different data."
+        ));
         return;
     }
     let (shared, changed) = shared(first, second);
     if changed > 0 {
-        table.note(format!("{names}: {} samples have one id and different content; they are left out.", thousands(changed as u64)));
+        table.note(format!(
+            "{names}: {} samples have one id and different content; they are left out.",
+            thousands(changed as u64)
+        ));
     }
     if shared.is_empty() {
         table.note(format!("{names} are not compared: they share no sample."));
@@ -235,7 +274,14 @@ fn pair(first: &Part, second: &Part, resampling: &Resampling, table: &mut Table)
     }
 }
 
-fn row(attribute: &str, of: Of, parts: (&Part, &Part), pair: &Pair, resampling: &Resampling, table: &mut Table) -> bool {
+fn row(
+    attribute: &str,
+    of: Of,
+    parts: (&Part, &Part),
+    pair: &Pair,
+    resampling: &Resampling,
+    table: &mut Table,
+) -> bool {
     let units = pair.first.len();
     let all: Vec<usize> = (0..units).collect();
     let over = |units: &[Unit]| ratio(all.iter().map(|i| &units[*i]));
@@ -268,9 +314,16 @@ fn figures(parts: &[Part], resampling: &Resampling) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (number, name) in names.iter().enumerate() {
         for of in [Of::Spearman, Of::Pairwise, Of::Preference] {
-            let estimates: Vec<Estimate> = parts.iter().filter_map(|part| estimate(part, name, of, resampling)).collect();
+            let estimates: Vec<Estimate> =
+                parts.iter().filter_map(|part| estimate(part, name, of, resampling)).collect();
             if estimates.len() > 1 {
-                figures.push(estimates_figure(format!("runs-{number}-{}", of as usize), name, of, &estimates, resampling));
+                figures.push(estimates_figure(
+                    format!("runs-{number}-{}", of as usize),
+                    name,
+                    of,
+                    &estimates,
+                    resampling,
+                ));
             }
         }
     }
@@ -286,10 +339,12 @@ fn estimate(part: &Part, name: &str, of: Of, resampling: &Resampling) -> Option<
 fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resampling: &Resampling) -> Figure {
     let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
     let caption = format!(
-        "Each run over all its own samples, with {} % intervals over samples; the broken line is guessing. Whether two runs differ is in the table: intervals \
+        "Each run over all its own samples, with {} % intervals over samples; the broken line is guessing. Whether two \
+         runs differ is in the table: intervals \
          that overlap do not say.",
         tables::confidence(resampling)
     );
-    let title = if name.is_empty() { of.heading().to_owned() } else { format!("{}, {}", of.heading(), visible_line(name)) };
+    let title =
+        if name.is_empty() { of.heading().to_owned() } else { format!("{}, {}", of.heading(), visible_line(name)) };
     forest(id, title, caption, of.title(), estimates, reference)
 }

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The folder holds no manifest of a run.
-    #[error("{} holds no probity run: {why}\n\nhint: give the folder that a run's --out named; it holds {}", path.display(), probity_store::MANIFEST)]
+    #[error("{} holds no probity run: {why}\n\nhint: give the folder that a run's --out named; it holds \
+             {}", path.display(), probity_store::MANIFEST)]
     NotARun {
         /// The folder.
         path: PathBuf,
@@ -23,7 +24,8 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A line of a table or of the samples is broken, and it is not the unfinished last one.
-    #[error("line {line} of {} could not be read: {why}\n\nhint: tables of a run are not for editing; make the run again with --resume", path.display())]
+    #[error("line {line} of {} could not be read: {why}\n\nhint: tables of a run are not for editing; make the run \
+             again with --resume", path.display())]
     Line {
         /// The file.
         path: PathBuf,

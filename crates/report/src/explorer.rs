@@ -1,7 +1,8 @@
-//! The samples in the page: blocks of compressed JSON that its script opens one at a time, and an index that lists them all.
+//! The samples in the page: blocks of compressed JSON that its script opens one at a time, and an index that lists them
+//! all.
 //!
-//! A block is gzip in base64 in a script element of a type that browsers do not run. Texts and details lie in blocks of their own, so that a search
-//! opens texts alone. A sample is read, written and let go: memory is bounded by one block.
+//! A block is gzip in base64 in a script element of a type that browsers do not run. Texts and details lie in blocks of
+//! their own, so that a search opens texts alone. A sample is read, written and let go: memory is bounded by one block.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -59,7 +60,8 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportEr
     blocks.flush()?;
     let Blocks { out, first, .. } = blocks;
     let names: Vec<&str> = report.parts.iter().map(|part| part.run.name()).collect();
-    let lists = |names: &crate::names::Names| (0..names.len() as u32).map(|n| names.text(n).to_owned()).collect::<Vec<_>>();
+    let lists =
+        |names: &crate::names::Names| (0..names.len() as u32).map(|n| names.text(n).to_owned()).collect::<Vec<_>>();
     let index = json!({
         "runs": names,
         "outcomes": report.parts.iter().map(|part| lists(&part.facts.outcomes)).collect::<Vec<_>>(),
@@ -149,7 +151,11 @@ impl Index {
     fn push(&mut self, run: usize, part: &Part, sample: u32, text: &Value, agreement: &Agreement) {
         let facts = &part.facts.samples[sample as usize];
         let mean = |sums: &BTreeMap<u32, (f64, f64)>| sums.get(&sample).map(|(sum, weight)| short(sum / weight));
-        let start = text["c"].as_str().filter(|c| !c.trim().is_empty()).or_else(|| text["k"][0][1].as_str()).unwrap_or_default();
+        let start = text["c"]
+            .as_str()
+            .filter(|c| !c.trim().is_empty())
+            .or_else(|| text["k"][0][1].as_str())
+            .unwrap_or_default();
         let cells = [
             ("run", json!(run)),
             ("id", json!(part.facts.ids.text(sample))),
@@ -277,10 +283,12 @@ impl<'a> Reader<'a> {
         let mut tables: BTreeMap<u16, (Vec<String>, Vec<Value>)> = BTreeMap::new();
         for place in &self.part.facts.samples[number as usize].rows {
             let path = &self.part.run.tables[place.table as usize].path;
-            let bytes = stretch(&mut self.tables[place.table as usize], place.start, place.end).map_err(ReportError::read(path))?;
+            let bytes = stretch(&mut self.tables[place.table as usize], place.start, place.end)
+                .map_err(ReportError::read(path))?;
             let (columns, rows) = tables.entry(place.table).or_default();
             for line in bytes.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-                let row: Map<String, Value> = serde_json::from_slice(line).map_err(|e| ReportError::read(path)(e.into()))?;
+                let row: Map<String, Value> =
+                    serde_json::from_slice(line).map_err(|e| ReportError::read(path)(e.into()))?;
                 rows.push(values(row, columns));
             }
         }
@@ -334,11 +342,13 @@ impl Lines {
             Prompt::Text(text) => vec![json!(["text", self.split(text)])],
             Prompt::Tokens(ids) => vec![json!(["tokens", self.split(&format!("{ids:?}"))])],
             Prompt::Pair { source, answer } => {
-                let tokens = |name: &str, ids: &[u32], lines: &mut Self| json!([name, lines.split(&format!("{ids:?}"))]);
+                let tokens =
+                    |name: &str, ids: &[u32], lines: &mut Self| json!([name, lines.split(&format!("{ids:?}"))]);
                 vec![tokens("tokens", source, self), tokens("answer begins", answer, self)]
             }
             Prompt::Chat { messages, answer_prefix } => {
-                let mut all: Vec<Value> = messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
+                let mut all: Vec<Value> =
+                    messages.iter().map(|m| json!([m.role.as_str(), self.split(&m.content)])).collect();
                 if !answer_prefix.is_empty() {
                     all.push(json!(["answer begins", self.split(answer_prefix)]));
                 }

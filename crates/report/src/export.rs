@@ -4,8 +4,8 @@ use crate::table::{Cell, Table};
 use crate::text::{visible, visible_line};
 
 impl Table {
-    /// Comma-separated values (RFC 4180), intervals in columns of their own. Numbers are unrounded; nothing is an empty cell. A text that a
-    /// spreadsheet would take for a formula begins with an apostrophe.
+    /// Comma-separated values (RFC 4180), intervals in columns of their own. Numbers are unrounded; nothing is an empty
+    /// cell. A text that a spreadsheet would take for a formula begins with an apostrophe.
     pub fn csv(&self) -> String {
         let widths: Vec<bool> = (0..self.columns.len()).map(|column| self.has_intervals(column)).collect();
         let mut text = String::new();
@@ -30,7 +30,8 @@ impl Table {
     /// A Markdown table with its title and notes.
     pub fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let rule = (0..self.columns.len()).map(|column| if self.is_numeric(column) { "---:".to_owned() } else { "---".to_owned() });
+        let rule = (0..self.columns.len())
+            .map(|column| if self.is_numeric(column) { "---:".to_owned() } else { "---".to_owned() });
         let mut text = format!("### {}\n\n", markdown_text(&self.heading()));
         if !self.columns.is_empty() {
             text += &line(self.columns.iter().map(|c| markdown_text(c)).collect());
@@ -49,7 +50,8 @@ impl Table {
 
     /// A LaTeX table for the package booktabs.
     pub fn latex(&self) -> String {
-        let columns: String = (0..self.columns.len()).map(|column| if self.is_numeric(column) { 'r' } else { 'l' }).collect();
+        let columns: String =
+            (0..self.columns.len()).map(|column| if self.is_numeric(column) { 'r' } else { 'l' }).collect();
         let line = |cells: Vec<String>| format!("    {} \\\\\n", cells.join(" & "));
         let mut text = format!("\\begin{{table}}\n  \\centering\n  \\caption{{{}}}\n", latex_text(&self.heading()));
         if !self.columns.is_empty() {
@@ -84,7 +86,8 @@ fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
     if wide { vec![value, end(ends.map(|e| e.0)), end(ends.map(|e| e.1))] } else { vec![value] }
 }
 
-/// Quoted where it must be. Spreadsheets take a cell that begins with `=`, `+`, `-`, `@`, a tab or a return for a formula, quoted or not.
+/// Quoted where it must be. Spreadsheets take a cell that begins with `=`, `+`, `-`, `@`, a tab or a return for a
+/// formula, quoted or not.
 fn csv_text(text: &str) -> String {
     let text = visible(text);
     let formula = text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
@@ -100,7 +103,9 @@ fn markdown_text(text: &str) -> String {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
-            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '!' | '|' | '~' | '$' => safe.extend(['\\', c]),
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '!' | '|' | '~' | '$' => {
+                safe.extend(['\\', c])
+            }
             _ => safe.push(c),
         }
     }

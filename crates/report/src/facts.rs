@@ -1,4 +1,5 @@
-//! One pass over a run's tables: what figures, tables and the list of samples need, in memory that grows with scores and not with prompts.
+//! One pass over a run's tables: what figures, tables and the list of samples need, in memory that grows with scores
+//! and not with prompts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,7 +70,12 @@ const BINS: usize = 20;
 
 impl Pairs {
     fn new() -> Self {
-        Self { p: Histogram::new(0.0, 1.0, BINS), gaps: Histogram::new(0.0, 1.0, BINS), first_wins: 0.0, cells: BTreeMap::new() }
+        Self {
+            p: Histogram::new(0.0, 1.0, BINS),
+            gaps: Histogram::new(0.0, 1.0, BINS),
+            first_wins: 0.0,
+            cells: BTreeMap::new(),
+        }
     }
 }
 

@@ -29,7 +29,13 @@ pub(crate) struct Plots {
 }
 
 /// `prefix` begins every id.
-pub(crate) fn plots(prefix: &str, run: &Run, facts: &Facts, attributes: &[Attribute], resampling: &Resampling) -> Plots {
+pub(crate) fn plots(
+    prefix: &str,
+    run: &Run,
+    facts: &Facts,
+    attributes: &[Attribute],
+    resampling: &Resampling,
+) -> Plots {
     let mut plots = Plots { figures: Vec::new(), notes: Vec::new() };
     plots.figures.extend(position_bias(prefix, run));
     for (number, pairs) in &facts.pairs {
@@ -66,14 +72,20 @@ fn position_bias(prefix: &str, run: &Run) -> Option<Figure> {
     let rows: Vec<(String, f64, Option<f64>)> = prompts
         .iter()
         .filter_map(|p| {
-            Some((format!("{}, template {}", text(p, "attribute"), text(p, "template")), share(p, "before")?, share(p, "after")))
+            Some((
+                format!("{}, template {}", text(p, "attribute"), text(p, "template")),
+                share(p, "before")?,
+                share(p, "after"),
+            ))
         })
         .collect();
     let comparisons: u64 = prompts.iter().filter_map(|p| p["before"]["comparisons"].as_u64()).sum();
     let furthest = rows.iter().map(|r| r.1).max_by(|a, b| (a - 0.5).abs().total_cmp(&(b - 0.5).abs()))?;
     let caption = format!(
-        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons where it is furthest from that; the \
-         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {} comparisons.",
+        "A judge that ignores places gives 0.5 (broken line). As judged, the first place wins {} of the comparisons \
+         where it is furthest from that; the \
+         debiased threshold τ is chosen so that both places win equally often over all rows that share it. n = {} \
+         comparisons.",
         percent(furthest),
         thousands(comparisons)
     );
@@ -87,7 +99,8 @@ fn percent(share: f64) -> String {
 fn preferences(id: String, attribute: &str, pairs: &Pairs) -> Figure {
     let n = pairs.p.total;
     let caption = format!(
-        "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the model is sure; a heap on one side is a \
+        "Each comparison's p, the normalised probability that the candidate shown first is better. Far from 0.5 the \
+         model is sure; a heap on one side is a \
          preference for a place. The first place wins {} of n = {} comparisons.",
         percent(pairs.first_wins / n.max(1) as f64),
         thousands(n)
@@ -100,23 +113,35 @@ fn preferences(id: String, attribute: &str, pairs: &Pairs) -> Figure {
 fn order_gap(id: String, attribute: &str, pairs: &Pairs) -> Option<Figure> {
     let mean = pairs.gaps.mean()?;
     let caption = format!(
-        "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 for one that sees nothing else. Mean {} \
+        "|p(i,j) − (1 − p(j,i))| over pairs that were judged in both orders: 0 for a judge that ignores the order, 1 \
+         for one that sees nothing else. Mean {} \
          over n = {} pairs.",
         fixed(mean, 3),
         thousands(pairs.gaps.total)
     );
-    let words = Bars { id, title: format!("Order gap{}", of(attribute)), caption, x: "order gap of a pair", y: "pairs", reference: None };
+    let words = Bars {
+        id,
+        title: format!("Order gap{}", of(attribute)),
+        caption,
+        x: "order gap of a pair",
+        y: "pairs",
+        reference: None,
+    };
     Some(histogram(&pairs.gaps, words))
 }
 
 fn mass(id: String, mass: &Histogram) -> Figure {
     let caption = format!(
-        "Probability that the model gives to all offered labels together, under its full vocabulary. Near 1 the model wanted to answer so; near 0 it wanted to \
+        "Probability that the model gives to all offered labels together, under its full vocabulary. Near 1 the model \
+         wanted to answer so; near 0 it wanted to \
          say something else. Mean {} over n = {} answers.",
         fixed(mass.mean().unwrap_or(0.0), 3),
         thousands(mass.total)
     );
-    histogram(mass, Bars { id, title: "Label mass".into(), caption, x: "mass of the labels", y: "answers", reference: None })
+    histogram(
+        mass,
+        Bars { id, title: "Label mass".into(), caption, x: "mass of the labels", y: "answers", reference: None },
+    )
 }
 
 /// Candidates that are systems: they recur in samples, and there are three at least.
@@ -130,18 +155,23 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let met: u32 = pairs.cells.values().map(|cell| cell.1).sum();
     let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
     if systems < 3 {
-        return Err(format!("No comparison matrix{named}: {systems} candidate ids have one win rate between them, which takes no matrix."));
+        return Err(format!(
+            "No comparison matrix{named}: {systems} candidate ids have one win rate between them, which takes no \
+             matrix."
+        ));
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
-        let occurrences: BTreeSet<(u32, u32)> = facts.scores.iter().map(|score| (score.candidate, score.sample)).collect();
+        let occurrences: BTreeSet<(u32, u32)> =
+            facts.scores.iter().map(|score| (score.candidate, score.sample)).collect();
         let occurrences: Vec<u32> = occurrences.into_iter().map(|(candidate, _)| candidate).collect();
         let recurring = occurrences.chunk_by(|a, b| a == b).filter(|samples| samples.len() > 1).count();
         return Err(if recurring * 4 < systems {
             format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems.")
         } else {
             format!(
-                "No comparison matrix{named}: its {cells} cells have {} comparisons each on average; from 3 on there is one. More samples or more --pairs would fill it.",
+                "No comparison matrix{named}: its {cells} cells have {} comparisons each on average; from 3 on there \
+                 is one. More samples or more --pairs would fill it.",
                 fixed(f64::from(met) / cells as f64, 1)
             )
         });
@@ -155,7 +185,8 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     let values: Vec<Vec<Option<f64>>> =
         order.iter().map(|(row, _)| order.iter().map(|(column, _)| cell(*row, *column)).collect()).collect();
     let mut caption = format!(
-        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for a place cancels out; the best row is on top. {} \
+        "Mean probability that the row's candidate beats the column's, both orders averaged, so that a preference for \
+         a place cancels out; the best row is on top. {} \
          comparisons of {} {}.",
         thousands(u64::from(met / 2)),
         thousands(samples as u64),
@@ -179,7 +210,8 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     );
     let pooled = attribute.pooled.map_or_else(|| "not defined".to_owned(), |rho| fixed(rho, 3));
     let mut caption = format!(
-        "Each point is a candidate: its gold score and what the judge gave it. Spearman per context, averaged: {per_context}; pooled over all n = {}: {pooled}.",
+        "Each point is a candidate: its gold score and what the judge gave it. Spearman per context, averaged: \
+         {per_context}; pooled over all n = {}: {pooled}.",
         thousands(points.len() as u64)
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
@@ -192,7 +224,14 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     if points.len() > crate::plot::POINTS_DRAWN {
         caption += " Points are thinned evenly.";
     }
-    scatter(id, format!("Against gold{}", of(&attribute.name)), caption, ("gold score", "score"), &points, line.as_ref())
+    scatter(
+        id,
+        format!("Against gold{}", of(&attribute.name)),
+        caption,
+        ("gold score", "score"),
+        &points,
+        line.as_ref(),
+    )
 }
 
 fn score_histogram(id: String, run: &Run, attribute: &Attribute) -> Option<Figure> {
@@ -205,7 +244,14 @@ fn score_histogram(id: String, run: &Run, attribute: &Attribute) -> Option<Figur
         thousands(attribute.scores.chunk_by(|a, b| a.sample == b.sample).count() as u64),
         fixed(bins.mean().unwrap_or(0.0), 3)
     );
-    let words = Bars { id, title: format!("Scores{}", of(&attribute.name)), caption, x: "score", y: "candidates", reference: None };
+    let words = Bars {
+        id,
+        title: format!("Scores{}", of(&attribute.name)),
+        caption,
+        x: "score",
+        y: "candidates",
+        reference: None,
+    };
     Some(histogram(&bins, words))
 }
 
@@ -221,9 +267,11 @@ fn by_candidate(id: String, facts: &Facts, attribute: &Attribute) -> Option<Figu
     if by_candidate.len() < least || by_candidate.len() > BOXES_LIMIT {
         return None;
     }
-    let mut spreads: Vec<Spread> = by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();
+    let mut spreads: Vec<Spread> =
+        by_candidate.into_iter().map(|(number, scores)| spread(facts.candidates.text(number), scores)).collect();
     spreads.sort_by(|a, b| b.mean.total_cmp(&a.mean).then_with(|| a.name.cmp(&b.name)));
-    let caption = "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the median, the dot the mean. The best mean is on top.";
+    let caption = "Boxes hold the middle half of a candidate id's scores, whiskers 90 % of them; the bar is the \
+                   median, the dot the mean. The best mean is on top.";
     Some(boxes(id, format!("Scores by candidate{}", of(&attribute.name)), caption.into(), "score", &spreads))
 }
 

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// How many values fall into each of equal bins of a range. Values outside count in the first or last bin; the upper end belongs to the last.
+/// How many values fall into each of equal bins of a range. Values outside count in the first or last bin; the upper
+/// end belongs to the last.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Histogram {
     pub(crate) low: f64,
@@ -17,7 +18,8 @@ impl Histogram {
         Self { low, high, counts: vec![0; bins], total: 0, sum: 0.0 }
     }
 
-    /// Of values whose range is not known beforehand: its ends are rounded to what an axis can show. `None` without finite values.
+    /// Of values whose range is not known beforehand: its ends are rounded to what an axis can show. `None` without
+    /// finite values.
     pub(crate) fn of(values: &[f64], bins: usize) -> Option<Self> {
         let (low, high) = range(values)?;
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };

@@ -1,11 +1,12 @@
-//! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole samples.
+//! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole
+//! samples.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_stats::{
-    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, order, pairwise_accuracy, per_context,
-    ratio_interval, spearman, system_estimate,
+    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, order,
+    pairwise_accuracy, per_context, ratio_interval, spearman, system_estimate,
 };
 use serde::Serialize;
 
@@ -145,10 +146,20 @@ impl Attribute {
             measures.insert(Of::Score, measure(&|group| (group.iter().map(|s| s.score).sum(), group.len() as f64)));
         }
         measures.retain(|_, measure| !measure.units.is_empty());
-        let with_gold: Vec<Vec<(f64, f64)>> = groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
+        let with_gold: Vec<Vec<(f64, f64)>> =
+            groups.iter().map(|group| both(group)).filter(|both| !both.is_empty()).collect();
         let (pooled, pooled_interval) = pooled(&with_gold, resampling);
         let (system, system_interval, systems) = system_level(facts, &groups, resampling);
-        Self { name: facts.attributes.text(number).to_owned(), measures, pooled, pooled_interval, system, system_interval, systems, scores }
+        Self {
+            name: facts.attributes.text(number).to_owned(),
+            measures,
+            pooled,
+            pooled_interval,
+            system,
+            system_interval,
+            systems,
+            scores,
+        }
     }
 
     /// `(score, gold)` of each sample that has any, sample by sample.
@@ -158,7 +169,11 @@ impl Attribute {
 }
 
 fn both(group: &[Scored]) -> Vec<(f64, f64)> {
-    group.iter().filter_map(|s| Some((s.score, s.gold?))).filter(|(score, gold)| score.is_finite() && gold.is_finite()).collect()
+    group
+        .iter()
+        .filter_map(|s| Some((s.score, s.gold?)))
+        .filter(|(score, gold)| score.is_finite() && gold.is_finite())
+        .collect()
 }
 
 /// As METHODS: a context whose gold is constant is no context, one whose scores are counts as 0.
@@ -203,12 +218,18 @@ fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, 
     (value, interval)
 }
 
-fn system_level(facts: &Facts, groups: &[&[Scored]], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>, usize) {
+fn system_level(
+    facts: &Facts,
+    groups: &[&[Scored]],
+    resampling: &Resampling,
+) -> (Option<f64>, Result<Interval, NoInterval>, usize) {
     let contexts: Vec<Vec<SystemScore<'_>>> = groups
         .iter()
         .map(|group| {
             let scores = group.iter().filter_map(|s| Some((s, s.gold?)));
-            scores.map(|(s, gold)| SystemScore { system: facts.candidates.text(s.candidate), predicted: s.score, gold }).collect()
+            scores
+                .map(|(s, gold)| SystemScore { system: facts.candidates.text(s.candidate), predicted: s.score, gold })
+                .collect()
         })
         .collect();
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
@@ -235,7 +256,8 @@ pub(crate) struct Line {
 /// Places along the axis at which the band is known.
 const BAND_STEPS: usize = 40;
 
-/// Least squares of score on gold, with the band in which the jackknife over samples has each of its points. `None` where gold is constant.
+/// Least squares of score on gold, with the band in which the jackknife over samples has each of its points. `None`
+/// where gold is constant.
 pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: &Resampling) -> Option<Line> {
     let sums: Vec<[f64; 5]> = groups.iter().map(|group| sums(group, low)).collect();
     let fit = |kept: &mut dyn Iterator<Item = &[f64; 5]>| {
@@ -250,8 +272,12 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
     let (at_low, slope) = fit(&mut sums.iter())?;
     let at_step = |step: usize| {
         let along = (high - low) * step as f64 / BAND_STEPS as f64;
-        let at = |kept: &[usize]| fit(&mut kept.iter().map(|group| &sums[*group])).map(|(start, slope)| start + slope * along);
-        jackknife(groups.len(), resampling.confidence, Range::Unbounded, at).map(|found| (low + along, found.low, found.high)).ok()
+        let at = |kept: &[usize]| {
+            fit(&mut kept.iter().map(|group| &sums[*group])).map(|(start, slope)| start + slope * along)
+        };
+        jackknife(groups.len(), resampling.confidence, Range::Unbounded, at)
+            .map(|found| (low + along, found.low, found.high))
+            .ok()
     };
     let band: Option<Vec<_>> = if groups.len() > 2 { (0..=BAND_STEPS).map(at_step).collect() } else { None };
     let band = band.unwrap_or_default();

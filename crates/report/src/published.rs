@@ -1,5 +1,5 @@
-//! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of comparisons, and metrics under
-//! every kind of reference.
+//! The plots of papers, from what a method's summary says: the lines of comparative assessment over the number of
+//! comparisons, and metrics under every kind of reference.
 
 use serde_json::Value;
 
@@ -31,7 +31,8 @@ fn distinct<'a>(rows: &[&'a Value], field: &str) -> Vec<&'a Value> {
 
 /// Spearman over the number of comparisons, by scheme (Liusie, Manakul and Gales 2024, Figures 4 and 5).
 fn subsets(prefix: &str, run: &Run) -> Vec<Figure> {
-    let all: Vec<&Value> = run.summary.pointer("/values/analyses/subsets").and_then(Value::as_array).into_iter().flatten().collect();
+    let all: Vec<&Value> =
+        run.summary.pointer("/values/analyses/subsets").and_then(Value::as_array).into_iter().flatten().collect();
     let mut prompts: Vec<(String, String)> = Vec::new();
     for row in &all {
         let prompt = (text(row, "attribute"), text(row, "template"));
@@ -47,17 +48,23 @@ fn subsets(prefix: &str, run: &Run) -> Vec<Figure> {
             .copied()
             .filter(|row| (text(row, "attribute"), text(row, "template")) == (attribute.clone(), template.clone()))
             .collect();
-        let ways = [("spearman", "decided at 0.5"), ("debiased_on_drawn", "decided at the median of p over what was drawn")];
+        let ways =
+            [("spearman", "decided at 0.5"), ("debiased_on_drawn", "decided at the median of p over what was drawn")];
         for (way, said) in ways {
             let series: Vec<Series> = distinct(&rows, "scheme")
                 .into_iter()
                 .map(|scheme| Series {
                     name: scheme.as_str().unwrap_or_default().to_owned(),
-                    points: rows.iter().filter(|row| row["scheme"] == *scheme).filter_map(|row| point(row, way)).collect(),
+                    points: rows
+                        .iter()
+                        .filter(|row| row["scheme"] == *scheme)
+                        .filter_map(|row| point(row, way))
+                        .collect(),
                 })
                 .collect();
             let caption = format!(
-                "Mean Spearman per context with so many comparisons of each context, {said}; by how the comparisons are chosen. The band holds nine of ten of {draws} \
+                "Mean Spearman per context with so many comparisons of each context, {said}; by how the comparisons \
+                 are chosen. The band holds nine of ten of {draws} \
                  draws. Template {}.",
                 visible_line(template)
             );
@@ -74,12 +81,16 @@ fn point(row: &Value, way: &str) -> Option<Point> {
     Some(Point { x: row["comparisons"].as_f64()?, y: row[way].as_f64()?, band })
 }
 
-/// The judge and each metric under every kind of reference (Zhang et al. 2024, Figure 3): accuracy on pairs, or Spearman over all candidates.
+/// The judge and each metric under every kind of reference (Zhang et al. 2024, Figure 3): accuracy on pairs, or
+/// Spearman over all candidates.
 fn references(prefix: &str, run: &Run) -> Vec<Figure> {
-    let of = |pointer: &str| run.summary.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect::<Vec<_>>();
+    let of = |pointer: &str| {
+        run.summary.pointer(pointer).and_then(Value::as_array).into_iter().flatten().collect::<Vec<_>>()
+    };
     let (pairs, gold) = (of("/values/pairs"), of("/values/gold"));
     let (rows, above): (Vec<&Value>, &str) = if pairs.is_empty() { (gold, "Spearman") } else { (pairs, "accuracy") };
-    let rows: Vec<&Value> = rows.into_iter().filter(|row| row["reference"].is_string() && row["by"].is_string()).collect();
+    let rows: Vec<&Value> =
+        rows.into_iter().filter(|row| row["reference"].is_string() && row["by"].is_string()).collect();
     let value = |row: &Value| match above {
         "accuracy" => row["accuracy"].as_f64(),
         _ => row.pointer("/figures/spearman/pooled/coefficient").and_then(Value::as_f64),
@@ -87,7 +98,8 @@ fn references(prefix: &str, run: &Run) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (number, attribute) in distinct(&rows, "attribute").into_iter().enumerate() {
         let of_attribute: Vec<&Value> = rows.iter().copied().filter(|row| row["attribute"] == *attribute).collect();
-        let voices: Vec<String> = distinct(&of_attribute, "by").into_iter().filter_map(|by| Some(by.as_str()?.to_owned())).collect();
+        let voices: Vec<String> =
+            distinct(&of_attribute, "by").into_iter().filter_map(|by| Some(by.as_str()?.to_owned())).collect();
         let kinds = distinct(&of_attribute, "reference");
         // One voice or one kind of reference has nothing to be compared with.
         if voices.len() < 2 || kinds.len() < 2 {
@@ -113,7 +125,14 @@ fn references(prefix: &str, run: &Run) -> Vec<Figure> {
             if above == "accuracy" { " against preferences; guessing has 0.5" } else { " over all candidates" }
         );
         let title = format!("What references do for judge and metrics, {}", visible_line(name));
-        figures.extend(lines(format!("{prefix}-references-{number}"), title, caption, &Along::Names(&voices), above, &series));
+        figures.extend(lines(
+            format!("{prefix}-references-{number}"),
+            title,
+            caption,
+            &Along::Names(&voices),
+            above,
+            &series,
+        ));
     }
     figures
 }

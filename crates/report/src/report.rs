@@ -52,14 +52,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads the runs' tables and computes everything but the list of samples, which is read while the page is written. Runs that share a name are
-    /// told apart by a number.
+    /// Reads the runs' tables and computes everything but the list of samples, which is read while the page is written.
+    /// Runs that share a name are told apart by a number.
     pub fn new(runs: Vec<Run>, options: Options) -> Result<Self, ReportError> {
         let mut parts: Vec<Part> = Vec::new();
         for mut run in runs {
             let same = parts
                 .iter()
-                .filter(|part| part.run.path.file_name() == run.path.file_name() && part.run.name.starts_with(&run.name))
+                .filter(|part| {
+                    part.run.path.file_name() == run.path.file_name() && part.run.name.starts_with(&run.name)
+                })
                 .count();
             if same > 0 {
                 run.rename(format!("{} ({})", run.name, same + 1));
@@ -102,7 +104,10 @@ impl Part {
         }
         let mut notes = Vec::new();
         if !tables::is_finished(&run) {
-            notes.push(format!("This run is not finished ({}): its figures are over what there is so far.", tables::state(&run)));
+            notes.push(format!(
+                "This run is not finished ({}): its figures are over what there is so far.",
+                tables::state(&run)
+            ));
         }
         if run.summary.is_null() {
             notes.push("There is no summary yet, so the method's own tables are missing.".to_owned());
@@ -112,7 +117,10 @@ impl Part {
             notes.push("The run did not keep its samples: texts and gold scores are missing.".to_owned());
         }
         if asked && run.answers().is_none() {
-            notes.push("The run kept no answers (--no-store, or an older version): prompts and raw outputs are missing.".to_owned());
+            notes.push(
+                "The run kept no answers (--no-store, or an older version): prompts and raw outputs are missing."
+                    .to_owned(),
+            );
         }
         notes.extend(plots.notes);
         Ok(Self { run, facts, attributes, tables, figures: plots.figures, notes })

@@ -68,9 +68,12 @@ pub(crate) struct Stretch {
     pub(crate) end: u64,
 }
 
-/// Calls `each` with every line of a file and where it lies. A last line without its end is what a kill left, and is passed over; `each` says what
-/// is wrong with any other.
-pub(crate) fn each_line(path: &Path, mut each: impl FnMut(&str, u64, u64) -> Result<(), String>) -> Result<(), ReportError> {
+/// Calls `each` with every line of a file and where it lies. A last line without its end is what a kill left, and is
+/// passed over; `each` says what is wrong with any other.
+pub(crate) fn each_line(
+    path: &Path,
+    mut each: impl FnMut(&str, u64, u64) -> Result<(), String>,
+) -> Result<(), ReportError> {
     let mut reader = BufReader::with_capacity(1 << 16, File::open(path).map_err(ReportError::read(path))?);
     let (mut line, mut start, mut number) = (Vec::new(), 0, 0);
     loop {

@@ -44,11 +44,14 @@ pub(crate) enum Kind {
 }
 
 impl Run {
-    /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be missing.
+    /// Reads the manifest and the summary. A folder without a manifest of ours is refused; any other file may be
+    /// missing.
     pub fn open(path: &Path) -> Result<Self, ReportError> {
         let refuse = |why: String| ReportError::NotARun { path: path.to_owned(), why };
-        let text = fs::read_to_string(path.join(MANIFEST)).map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
-        let manifest: Value = serde_json::from_str(&text).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
+        let text = fs::read_to_string(path.join(MANIFEST))
+            .map_err(|e| refuse(format!("{MANIFEST} could not be read: {e}")))?;
+        let manifest: Value =
+            serde_json::from_str(&text).map_err(|e| refuse(format!("{MANIFEST} is not JSON: {e}")))?;
         // A run of another version may have a manifest that ours does not read; of ours the files are looked at.
         if let Ok(ours) = Manifest::read(path) {
             ours.check_files(path)?;
@@ -62,7 +65,8 @@ impl Run {
             Err(e) => return Err(ReportError::read(&path.join(SUMMARY))(e)),
         };
         let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let name = folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let name =
+            folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
         let mut run = Self { path: path.to_owned(), name, manifest, summary, tables: Vec::new() };
         run.tables = run.find_tables()?;
         Ok(run)

@@ -61,7 +61,9 @@ impl Cell {
             Self::Count(count) => thousands(*count),
             Self::Number(value, decimals) => fixed(*value, *decimals),
             Self::Interval(value, None) => fixed(*value, 3),
-            Self::Interval(value, Some((low, high))) => format!("{} [{}, {}]", fixed(*value, 3), fixed(*low, 3), fixed(*high, 3)),
+            Self::Interval(value, Some((low, high))) => {
+                format!("{} [{}, {}]", fixed(*value, 3), fixed(*low, 3), fixed(*high, 3))
+            }
             Self::Missing => "–".to_owned(),
         }
     }
@@ -86,14 +88,20 @@ impl From<String> for Cell {
         }
         let plain = trimmed.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
         match trimmed.parse::<f64>() {
-            Ok(value) if plain => Self::Number(value, trimmed.split_once('.').map_or(0, |(_, decimals)| decimals.len())),
+            Ok(value) if plain => {
+                Self::Number(value, trimmed.split_once('.').map_or(0, |(_, decimals)| decimals.len()))
+            }
             _ => Self::Text(text),
         }
     }
 }
 
 impl Table {
-    pub(crate) fn new<S: Into<String>>(id: &str, title: impl Into<String>, columns: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn new<S: Into<String>>(
+        id: &str,
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = S>,
+    ) -> Self {
         let columns = columns.into_iter().map(Into::into).collect();
         Self { id: id.to_owned(), title: title.into(), columns, ..Self::default() }
     }

@@ -26,7 +26,10 @@ pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
     add("architecture", text("/model/architecture"));
     add("weights", text("/model/weights"));
     add("fingerprint", text("/model/fingerprint"));
-    add("precision, device", text("/model/precision").map(|p| format!("{p}, {}", run.text("/model/device").unwrap_or("–"))));
+    add(
+        "precision, device",
+        text("/model/precision").map(|p| format!("{p}, {}", run.text("/model/device").unwrap_or("–"))),
+    );
     add("data", text("/arguments_in_force/data/path"));
     add("data SHA-256", text("/arguments_in_force/data/sha256"));
     add("samples", Some(thousands(facts.samples.len() as u64)));
@@ -95,13 +98,21 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     let mut without: BTreeMap<NoInterval, Vec<String>> = BTreeMap::new();
     let mut table = Table::new(&format!("{prefix}-figures"), "Figures", ["attribute", "measure", "value", "n", "of"]);
     for attribute in attributes {
-        let mut add = |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
-            if let (Some(_), Err(why)) = (value, interval) {
-                without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
-            }
-            let value = value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.ok().map(|i| (i.low, i.high))));
-            table.rows.push(vec![Cell::text(attribute.name.as_str()), Cell::text(title), value, Cell::Count(n as u64), Cell::text(unit)]);
-        };
+        let mut add =
+            |title: &str, value: Option<f64>, interval: Result<Interval, NoInterval>, n: usize, unit: &str| {
+                if let (Some(_), Err(why)) = (value, interval) {
+                    without.entry(why).or_default().push(format!("{title}{}", of_attribute(&attribute.name)));
+                }
+                let value =
+                    value.map_or(Cell::Missing, |value| Cell::Interval(value, interval.ok().map(|i| (i.low, i.high))));
+                table.rows.push(vec![
+                    Cell::text(attribute.name.as_str()),
+                    Cell::text(title),
+                    value,
+                    Cell::Count(n as u64),
+                    Cell::text(unit),
+                ]);
+            };
         for (of, measure) in &attribute.measures {
             let n = measure.units.iter().map(|unit| unit.weight).sum::<f64>() as usize;
             add(of.title(), measure.value(), measure.interval(*of, resampling), n, of.unit());
@@ -120,10 +131,16 @@ pub(crate) fn figures(prefix: &str, attributes: &[Attribute], resampling: &Resam
     }
     let used = |of: Of| attributes.iter().any(|attribute| attribute.measures.contains_key(&of));
     if used(Of::Spearman) {
-        table.note("Spearman per context: mean over samples; those whose gold is constant are left out, those whose scores are constant count as 0.");
+        table.note(
+            "Spearman per context: mean over samples; those whose gold is constant are left out, those whose \
+                    scores are constant count as 0.",
+        );
     }
     if used(Of::Preference) {
-        table.note("Preference accuracy: the candidate that people preferred has the best score; a tie with the best counts as half. Guessing has 0.5 for pairs.");
+        table.note(
+            "Preference accuracy: the candidate that people preferred has the best score; a tie with the best \
+                    counts as half. Guessing has 0.5 for pairs.",
+        );
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -140,17 +157,20 @@ fn of_attribute(name: &str) -> String {
 
 pub(crate) fn interval_note(resampling: &Resampling) -> String {
     format!(
-        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts by Clopper and Pearson.",
+        "In brackets: {} % intervals over whole samples, by the jackknife with Student's t; of shares of verdicts by \
+         Clopper and Pearson.",
         confidence(resampling)
     )
 }
 
 /// Tables that the method made for people, as they are in the summary.
 pub(crate) fn sections(prefix: &str, run: &Run) -> Vec<Table> {
-    let texts = |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
+    let texts =
+        |value: &Value| value.as_array().map(|list| list.iter().map(shown).collect::<Vec<_>>()).unwrap_or_default();
     let sections = run.summary["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let table = |(number, section): (usize, &Value)| {
-        let mut table = Table::new(&format!("{prefix}-section-{number}"), shown(&section["title"]), texts(&section["columns"]));
+        let mut table =
+            Table::new(&format!("{prefix}-section-{number}"), shown(&section["title"]), texts(&section["columns"]));
         let width = table.columns.len();
         for row in section["rows"].as_array().into_iter().flatten() {
             let mut cells: Vec<Cell> = texts(row).into_iter().map(Cell::from).collect();

@@ -30,8 +30,10 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 
 /// Whether a terminal or a page would obey it, or not show it.
 pub fn is_hostile(c: char) -> bool {
-    let bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let hidden = matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+    let bidirectional =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let hidden =
+        matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     // U+FFFE and U+FFFF cannot stand in XML.
     c.is_control() || bidirectional || hidden || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
@@ -51,7 +53,9 @@ pub fn thousands(number: u64) -> String {
 /// What was computed of what was asked; where guesses came to nothing it is more.
 pub fn tokens_text(computed: u64, unshared: u64) -> String {
     match computed.checked_sub(unshared) {
-        Some(in_vain) if in_vain > 0 => format!("{} tokens computed, {} of them guessed in vain", thousands(computed), thousands(in_vain)),
+        Some(in_vain) if in_vain > 0 => {
+            format!("{} tokens computed, {} of them guessed in vain", thousands(computed), thousands(in_vain))
+        }
         _ => format!("{} tokens computed of {}", thousands(computed), thousands(unshared)),
     }
 }

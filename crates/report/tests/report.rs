@@ -69,7 +69,9 @@ fn the_policy_allows_the_pages_own_script_and_style_and_nothing_else() {
     let (_folder, path) = made(Shape { hostile: true, ..SMALL });
     let page = page(&report(&[&path]));
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())));
-    let inside = |open: &str, close: &str| page.rsplit_once(open).expect("opened").1.split_once(close).expect("closed").0.to_owned();
+    let inside = |open: &str, close: &str| {
+        page.rsplit_once(open).expect("opened").1.split_once(close).expect("closed").0.to_owned()
+    };
     let policy = inside("Content-Security-Policy\" content=\"", "\">");
     let expected = format!(
         "default-src 'none'; style-src {}; script-src {}; img-src 'none'; base-uri 'none'; form-action 'none'",
@@ -94,8 +96,10 @@ fn hostile_texts_reach_the_page_as_text() {
     for tag in ["<img", "<iframe", "<a href=\"java", "<form action"] {
         assert!(!page.contains(tag), "{tag}");
     }
-    let hostile =
-        |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    let hostile = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
     assert_eq!(page.find(hostile), None);
 }
 
@@ -108,7 +112,11 @@ fn plots_of_hostile_runs_are_files_that_hold_nothing_but_a_drawing() {
         let svg = figure.standalone();
         assert!(figure.id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", figure.id);
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
-        assert_eq!((svg.matches("<script").count(), svg.matches("<svg").count(), svg.matches("<style").count()), (0, 1, 1), "{svg}");
+        assert_eq!(
+            (svg.matches("<script").count(), svg.matches("<svg").count(), svg.matches("<style").count()),
+            (0, 1, 1),
+            "{svg}"
+        );
         assert!(!svg.chars().any(|c| c.is_control() && c != '\n'));
         // Every element is closed: XML has no others.
         let opened = svg.match_indices('<').filter(|(at, _)| !svg[at + 1..].starts_with('/')).count();
@@ -143,10 +151,15 @@ fn a_sample_comes_back_with_its_texts_prompts_and_answers_verbatim() {
             assert_eq!(detail["asked"], asked);
             let first = &detail["requests"][0];
             let lines = first[1][0][1].as_array().expect("lines");
-            let prompt: Vec<&str> =
-                lines.iter().map(|at| detail["lines"][at.as_u64().expect("a number") as usize].as_str().expect("text")).collect();
+            let prompt: Vec<&str> = lines
+                .iter()
+                .map(|at| detail["lines"][at.as_u64().expect("a number") as usize].as_str().expect("text"))
+                .collect();
             let prompt = prompt.join("\n");
-            assert!(prompt.contains(sample["context"].as_str().expect("text")) && prompt.ends_with("Answer A or B."), "{prompt}");
+            assert!(
+                prompt.contains(sample["context"].as_str().expect("text")) && prompt.ends_with("Answer A or B."),
+                "{prompt}"
+            );
             assert_eq!(first[2]["answer"]["labels"]["mass"], 0.9);
         }
         assert_eq!(texts[0]["o"].as_array().map(Vec::len), Some(1), "a written answer is searched too");
@@ -161,7 +174,10 @@ fn a_page_of_fewer_samples_says_so_and_figures_are_over_all() {
     let page = page(&report);
     assert!(page.contains("The page holds the first 120 of 250 samples"), "said");
     let index = block(&page, "index");
-    assert_eq!((index["columns"]["id"].as_array().map(Vec::len), &index["first"]), (Some(120), &serde_json::json!([0, 100])));
+    assert_eq!(
+        (index["columns"]["id"].as_array().map(Vec::len), &index["first"]),
+        (Some(120), &serde_json::json!([0, 100]))
+    );
     assert!(table(&report, "run1-outcomes").notes[0].contains("500 answers"));
 }
 
@@ -182,8 +198,13 @@ fn figures_are_those_of_the_definitions() {
             "{{\"item\":\"s\",\"attribute\":\"q\",\"template\":\"1\",\"candidate_i\":\"{i}\",\"candidate_j\":\"{j}\",\"p\":{p},\"mass\":0.8,\"outcome\":\"scored\"}}\n"
         )
     };
-    write("comparisons.jsonl", &[pair("a", "b", 0.9), pair("b", "a", 0.4), pair("a", "c", 0.7), pair("c", "a", 0.3)].concat());
-    let score = |id: &str, score: f64| format!("{{\"item\":\"s\",\"attribute\":\"q\",\"candidate\":\"{id}\",\"score\":{score}}}\n");
+    write(
+        "comparisons.jsonl",
+        &[pair("a", "b", 0.9), pair("b", "a", 0.4), pair("a", "c", 0.7), pair("c", "a", 0.3)].concat(),
+    );
+    let score = |id: &str, score: f64| {
+        format!("{{\"item\":\"s\",\"attribute\":\"q\",\"candidate\":\"{id}\",\"score\":{score}}}\n")
+    };
     write("scores.jsonl", &[score("a", 0.9), score("b", 0.3), score("c", 0.1)].concat());
     let path = folder.path().to_owned();
     let report = report(&[&path]);
@@ -192,7 +213,8 @@ fn figures_are_those_of_the_definitions() {
     assert_eq!(value(figures, "Spearman per context"), Cell::Interval(0.5, None));
     let Cell::Interval(pairwise, _) = value(figures, "pairwise accuracy") else { panic!("a number") };
     assert!((pairwise - 2.0 / 3.0).abs() < 1e-12);
-    let why = "Without an interval, since one unit says nothing of how units differ: Spearman per context (q); pairwise accuracy (q); Spearman, pooled (q).";
+    let why = "Without an interval, since one unit says nothing of how units differ: Spearman per context (q); \
+               pairwise accuracy (q); Spearman, pooled (q).";
     assert!(figures.notes.iter().any(|note| note == why), "{:?}", figures.notes);
     // One verdict, wrong: Clopper and Pearson's upper end is .975.
     let Cell::Interval(0.0, Some((0.0, high))) = value(figures, "preference accuracy") else { panic!("a verdict") };
@@ -213,13 +235,20 @@ fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     assert_eq!(differences.rows.len(), 3, "Spearman, pairs, preferences");
     for row in &differences.rows {
         assert_eq!((&row[6], &row[7], &row[8]), (&Cell::Interval(0.0, None), &Cell::Missing, &Cell::Number(1.0, 3)));
-        assert_eq!((&row[2], &row[3], &row[9]), (&Cell::Text("run".into()), &Cell::Text("run (2)".into()), &Cell::Count(7)));
+        assert_eq!(
+            (&row[2], &row[3], &row[9]),
+            (&Cell::Text("run".into()), &Cell::Text("run (2)".into()), &Cell::Count(7))
+        );
     }
     let texts = fs::read_to_string(two.join("samples.jsonl")).expect("there");
     fs::write(two.join("samples.jsonl"), texts.replacen("\"text\":\"", "\"text\":\"not ", 1)).expect("written");
     let changed = report(&[&one, &two]);
     let differences = table(&changed, "differences");
-    assert!(differences.notes.iter().any(|note| note.contains("1 samples have one id and different content")), "{:?}", differences.notes);
+    assert!(
+        differences.notes.iter().any(|note| note.contains("1 samples have one id and different content")),
+        "{:?}",
+        differences.notes
+    );
     assert_eq!(differences.rows[0][9], Cell::Count(6));
     fs::write(two.join("samples.jsonl"), texts.replace("item", "other")).expect("written");
     for name in ["comparisons.jsonl", "scores.jsonl"] {
@@ -240,7 +269,8 @@ fn runs_that_kept_no_samples_are_compared_by_the_hash_of_their_data_alone() {
     let without = report(&[&one, &two]);
     let notes: Vec<&str> = without.notes().filter(|(run, _)| *run == "run (2)").map(|(_, note)| note).collect();
     assert!(
-        notes.iter().any(|note| note.contains("did not keep its samples")) && notes.iter().any(|note| note.contains("kept no answers")),
+        notes.iter().any(|note| note.contains("did not keep its samples"))
+            && notes.iter().any(|note| note.contains("kept no answers")),
         "{notes:?}"
     );
     page(&without);
@@ -284,7 +314,10 @@ fn a_folder_without_a_run_is_refused_with_a_hint() {
             fs::write(folder.path().join("manifest.json"), content).expect("written");
         }
         let error = Run::open(folder.path()).expect_err("no run");
-        assert!(matches!(error, ReportError::NotARun { .. }) && error.to_string().contains("hint: give the folder"), "{error}");
+        assert!(
+            matches!(error, ReportError::NotARun { .. }) && error.to_string().contains("hint: give the folder"),
+            "{error}"
+        );
     }
 }
 
@@ -308,7 +341,10 @@ fn a_method_that_nobody_knows_has_its_tables_scores_and_samples() {
     let path = folder.path().to_owned();
     let report = report(&[&path]);
     let section = table(&report, "run1-section-0");
-    assert_eq!(section.rows, [[Cell::Text("true".into()), Cell::Number(2.0, 0)], [Cell::Text("short".into()), Cell::Missing]]);
+    assert_eq!(
+        section.rows,
+        [[Cell::Text("true".into()), Cell::Number(2.0, 0)], [Cell::Text("short".into()), Cell::Missing]]
+    );
     assert_eq!(value(table(&report, "run1-figures"), "mean score"), Cell::Interval(2.5, None));
     let page = page(&report);
     let details = block(&page, "d0");
@@ -343,13 +379,20 @@ fn tables_for_spreadsheets_hold_numbers_and_no_formulas() {
 
 #[test]
 fn markdown_and_latex_take_every_cell_as_text() {
-    let text =
-        |text: &str| Table { title: "T".into(), columns: vec!["x".into()], rows: vec![vec![Cell::Text(text.into())]], ..Table::default() };
+    let text = |text: &str| Table {
+        title: "T".into(),
+        columns: vec!["x".into()],
+        rows: vec![vec![Cell::Text(text.into())]],
+        ..Table::default()
+    };
     let markdown = |cell: &str| text(cell).markdown().lines().last().expect("a row").to_owned();
     assert_eq!(markdown("a | `b` <b>&"), "| a \\| \\`b\\` &lt;b&gt;&amp; |");
     assert_eq!(markdown("[x](javascript:y)\n# z"), "| \\[x\\]\\(javascript:y\\)\\\\n\\# z |");
     let latex = |cell: &str| text(cell).latex().lines().nth(7).expect("a row").trim().to_owned();
-    assert_eq!(latex("50% & $x_1$ #~^{}\\"), "50\\% \\& \\$x\\_1\\$ \\#\\textasciitilde{}\\textasciicircum{}\\{\\}\\textbackslash{} \\\\");
+    assert_eq!(
+        latex("50% & $x_1$ #~^{}\\"),
+        "50\\% \\& \\$x\\_1\\$ \\#\\textasciitilde{}\\textasciicircum{}\\{\\}\\textbackslash{} \\\\"
+    );
     assert_eq!(latex("−0.5 – \u{202e}"), "$-$0.5 -- \\textbackslash{}u\\{202e\\} \\\\");
 }
 
@@ -373,7 +416,8 @@ fn samples_on_which_two_runs_differ_are_listed_with_a_way_to_each() {
     for row in rows.iter_mut().filter(|row| row["item"] == third.as_str()) {
         row["score"] = Value::from(-row["score"].as_f64().expect("a score"));
     }
-    fs::write(two.join("scores.jsonl"), rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n").expect("written");
+    fs::write(two.join("scores.jsonl"), rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n")
+        .expect("written");
     let differing = report(&[&one, &two]);
     let listed = table(&differing, "different");
     assert_eq!(listed.rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>(), [Cell::Sample(0, third.clone())]);
@@ -388,20 +432,29 @@ fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
     let pair = |p: [f64; 2]| {
         let folder = tempfile::tempdir().expect("temporary folder");
         let write = |name: &str, rows: Vec<Value>| {
-            fs::write(folder.path().join(name), rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n").expect("written");
+            fs::write(
+                folder.path().join(name),
+                rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + "\n",
+            )
+            .expect("written");
         };
         let candidates = serde_json::json!([{"id": "new", "text": "n"}, {"id": "old", "text": "o"}]);
-        write("samples.jsonl", ["s1", "s2"].map(|id| serde_json::json!({"id": id, "context": "c", "candidates": candidates})).into());
+        write(
+            "samples.jsonl",
+            ["s1", "s2"].map(|id| serde_json::json!({"id": id, "context": "c", "candidates": candidates})).into(),
+        );
         let comparison = |(id, p): (&str, f64)| serde_json::json!({"item": id, "attribute": "q", "candidate_i": "new", "candidate_j": "old", "p": p, "outcome": "scored"});
         write("comparisons.jsonl", ["s1", "s2"].into_iter().zip(p).map(comparison).collect());
         let scores = |(id, p): (&str, f64)| {
-            [("new", p), ("old", 1.0 - p)]
-                .map(|(name, score)| serde_json::json!({"item": id, "attribute": "q", "candidate": name, "score": score}))
+            [("new", p), ("old", 1.0 - p)].map(
+                |(name, score)| serde_json::json!({"item": id, "attribute": "q", "candidate": name, "score": score}),
+            )
         };
         write("scores.jsonl", ["s1", "s2"].into_iter().zip(p).flat_map(scores).collect());
         write("summary.json", vec![serde_json::json!({"method": "compare", "outcomes": {"scored": 2}})]);
         let files = ["samples.jsonl", "comparisons.jsonl", "scores.jsonl", "summary.json"];
-        let manifest = serde_json::json!({"probity_run": 1, "status": "finished", "command": "compare", "files": files});
+        let manifest =
+            serde_json::json!({"probity_run": 1, "status": "finished", "command": "compare", "files": files});
         write("manifest.json", vec![manifest]);
         folder
     };
@@ -409,23 +462,30 @@ fn where_nothing_says_who_is_right_the_scores_that_differ_most_are_listed() {
     let (one, two) = (first.path().to_path_buf(), second.path().to_path_buf());
     let listed = table(&report(&[&one, &two]), "different").clone();
     assert_eq!(listed.rows.len(), 1, "{listed:?}");
-    assert_eq!(listed.rows[0][..3], [Cell::Sample(0, "s1".into()), Cell::Text("q".into()), Cell::Text("score of new".into())]);
+    assert_eq!(
+        listed.rows[0][..3],
+        [Cell::Sample(0, "s1".into()), Cell::Text("q".into()), Cell::Text("score of new".into())]
+    );
     assert_eq!(listed.rows[0][5], Cell::Number(0.5, 3));
 }
 
 #[test]
 fn what_a_run_says_and_how_far_to_trust_it_comes_before_its_figures() {
     let (_folder, path) = made(SMALL);
-    let mut summary: Value = serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
+    let mut summary: Value =
+        serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
     summary["verdict"] = serde_json::json!([{
-        "about": null, "says": "<b>new</b> beats old", "trust": "unreliable", "because": "the verdict turns with the order in 100.0 % of pairs",
+        "about": null, "says": "<b>new</b> beats old", "trust": "unreliable", "because": "the verdict turns with the \
+            order in 100.0 % of pairs",
         "figures": {},
     }]);
     fs::write(path.join("summary.json"), summary.to_string()).expect("written");
     let page = page(&report(&[&path]));
     let banner = page.find("<div class=\"verdict unreliable\"").expect("a banner");
     assert!(banner < page.find("run1-figures").expect("figures"));
-    assert!(page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("turns with the order in 100.0 % of pairs"));
+    assert!(
+        page.contains("&lt;b&gt;new&lt;/b&gt; beats old") && page.contains("turns with the order in 100.0 % of pairs")
+    );
     let (_other, two) = made(SMALL);
     let both = report(&[&path, &two]);
     assert_eq!(table(&both, "verdicts").rows[0][3], Cell::Text("unreliable".into()));
@@ -441,7 +501,9 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
     let comparison = |s: &str, i: usize| {
         serde_json::json!({"item": s, "attribute": "q", "candidate_i": ids(i), "candidate_j": ids((i + 1) % 16), "p": 0.6, "outcome": "scored"}).to_string() + "\n"
     };
-    let score = |s: &str, k: usize| serde_json::json!({"item": s, "attribute": "q", "candidate": ids(k), "score": 0.5}).to_string() + "\n";
+    let score = |s: &str, k: usize| {
+        serde_json::json!({"item": s, "attribute": "q", "candidate": ids(k), "score": 0.5}).to_string() + "\n"
+    };
     let both = |row: &dyn Fn(&str, usize) -> String| {
         ["s", "t"].iter().flat_map(|s| (0..16).map(|k| row(s, k)).collect::<Vec<_>>()).collect::<String>()
     };
@@ -464,7 +526,8 @@ fn a_matrix_is_missing_for_the_reason_that_is_true() {
 #[test]
 fn the_papers_lines_are_drawn_from_what_a_summary_says() {
     let (_folder, path) = made(SMALL);
-    let mut summary: Value = serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
+    let mut summary: Value =
+        serde_json::from_str(&fs::read_to_string(path.join("summary.json")).expect("there")).expect("JSON");
     let subset = |scheme: &str, comparisons: usize, spearman: f64| {
         let ranges = serde_json::json!({"spearman": [spearman - 0.1, spearman + 0.1], "debiased_on_drawn": null});
         serde_json::json!({
@@ -472,7 +535,12 @@ fn the_papers_lines_are_drawn_from_what_a_summary_says() {
             "debiased_on_drawn": spearman + 0.05, "ranges": ranges,
         })
     };
-    let subsets = [subset("random", 4, 0.2), subset("random", 12, 0.4), subset("symmetric", 4, 0.3), subset("symmetric", 12, 0.4)];
+    let subsets = [
+        subset("random", 4, 0.2),
+        subset("random", 12, 0.4),
+        subset("symmetric", 4, 0.3),
+        subset("symmetric", 12, 0.4),
+    ];
     summary["values"]["analyses"] = serde_json::json!({"runs": 50, "subsets": subsets});
     let voice = |reference: &str, by: &str, accuracy: f64| serde_json::json!({"reference": reference, "by": by, "attribute": "quality", "accuracy": accuracy});
     summary["values"]["pairs"] = serde_json::json!([
@@ -483,7 +551,8 @@ fn the_papers_lines_are_drawn_from_what_a_summary_says() {
     ]);
     fs::write(path.join("summary.json"), summary.to_string()).expect("written");
     let report = report(&[&path]);
-    let drawn = |id: &str| report.figures().find(|figure| figure.id == id).unwrap_or_else(|| panic!("{id}")).standalone();
+    let drawn =
+        |id: &str| report.figures().find(|figure| figure.id == id).unwrap_or_else(|| panic!("{id}")).standalone();
     let judged = drawn("run1-subsets-0-judged");
     // Two schemes with two points each and a band; the debiased ones have no range.
     assert_eq!((judged.matches("class=\"mark s").count(), judged.matches("series-band s").count()), (4, 2));
@@ -491,7 +560,9 @@ fn the_papers_lines_are_drawn_from_what_a_summary_says() {
     assert_eq!(drawn("run1-subsets-0-debiased").matches("class=\"series-band").count(), 0);
     let references = drawn("run1-references-0");
     assert!(
-        references.contains(">bleu<") && references.contains(">adapted<") && references.matches("class=\"mark s").count() == 4,
+        references.contains(">bleu<")
+            && references.contains(">adapted<")
+            && references.matches("class=\"mark s").count() == 4,
         "{references}"
     );
 }

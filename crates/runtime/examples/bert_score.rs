@@ -29,11 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let threads = threads.parse()?;
     // What compares the states runs on rayon's own threads.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    let encoder = TextModel::load(&locate(model)?, LoadOptions { threads: Some(threads), precision, ..LoadOptions::default() })?;
+    let encoder =
+        TextModel::load(&locate(model)?, LoadOptions { threads: Some(threads), precision, ..LoadOptions::default() })?;
     println!("{}", json!({"model": encoder.description()}));
     let pairs: Vec<[String; 2]> = serde_json::from_slice(&std::fs::read(pairs)?)?;
-    let items: Vec<Item<'_>> =
-        pairs.iter().map(|[candidate, reference]| Item { candidate, references: vec![reference], source: None }).collect();
+    let items: Vec<Item<'_>> = pairs
+        .iter()
+        .map(|[candidate, reference]| Item { candidate, references: vec![reference], source: None })
+        .collect();
     let models = Models { encoder: Some(Arc::new(encoder)), ..Models::default() };
     let metric = choose("bert-score")?[0].build(&models)?;
     metric.score(&items[..1.min(items.len())], &|_| Ok(()))?;

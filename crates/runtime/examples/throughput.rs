@@ -4,16 +4,18 @@
 //! cargo run --release -p probity-runtime --example throughput -- --model PATH --precision dots --threads 2 --work FILE --repetitions 3
 //! ```
 //!
-//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`; `--decode N` measures N
-//! decoding steps of one text instead, and `--texts FILE` greedy texts, `{"texts": [{"tokens": [1, 2, …], "max_tokens": 200}, …]}`, with
-//! a JSON `schema` where a text is to be held to one, `--side-by-side N` and `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
+//! `--work` is a JSON file of token prompts, `{"prompts": [[1, 2, …], …]}`, each asked for the labels `A` and `B`;
+//! `--decode N` measures N decoding steps of one text instead, and `--texts FILE` greedy texts, `{"texts": [{"tokens":
+//! [1, 2, …], "max_tokens": 200}, …]}`, with a JSON `schema` where a text is to be held to one, `--side-by-side N` and
+//! `--draft off|lookup`. A first prompt, or a first text, warms up and is not reported.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Instant;
 
 use probity_lm::{
-    Ask, Constraint, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer, ScoreRequest, ScoreResult, Usage,
+    Ask, Constraint, GenerateRequest, Label, LabelSet, LanguageModel as _, Precision, Prompt, ScoreAnswer,
+    ScoreRequest, ScoreResult, Usage,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{Drafting, Isa, LoadOptions, Model};
@@ -28,7 +30,10 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let model = Model::load(&locate(get("model").ok_or("--model is needed")?)?, options(&arguments)?)?;
     let load_seconds = start.elapsed().as_secs_f64();
-    println!("{}", json!({"load_seconds": load_seconds, "isa": model.options().isa.map(Isa::name), "model": model.description()}));
+    println!(
+        "{}",
+        json!({"load_seconds": load_seconds, "isa": model.options().isa.map(Isa::name), "model": model.description()})
+    );
     let work = get("work").map(read_work).transpose()?;
     let texts = get("texts").map(read_texts).transpose()?;
     let steps = number("decode", 0)?;
@@ -57,7 +62,9 @@ fn options(arguments: &BTreeMap<String, String>) -> Result<LoadOptions> {
         Some("tiles") => Precision::Tiles,
         Some(other) => return Err(format!("`--precision {other}` is none of exact, dots and tiles").into()),
     };
-    let isa = |name: &str| Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| format!("there is no `--isa {name}`"));
+    let isa = |name: &str| {
+        Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| format!("there is no `--isa {name}`"))
+    };
     Ok(LoadOptions {
         precision,
         isa: get("isa").map(isa).transpose()?,
@@ -126,7 +133,9 @@ fn score(model: &Model, requests: &[ScoreRequest]) -> Result<Value> {
         Ok(())
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(json!({"seconds": seconds, "tokens": usage.tokens_computed, "tokens_unshared": usage.tokens_unshared, "answers": answers}))
+    Ok(
+        json!({"seconds": seconds, "tokens": usage.tokens_computed, "tokens_unshared": usage.tokens_unshared, "answers": answers}),
+    )
 }
 
 fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
@@ -136,19 +145,26 @@ fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
         let tokens: Vec<u32> = serde_json::from_value(text["tokens"].clone())?;
         let max_tokens = text["max_tokens"].as_u64().ok_or("`max_tokens` is no number")? as usize;
         let constraint = text.get("schema").cloned().map(Constraint::JsonSchema);
-        Ok(GenerateRequest { constraint, ..GenerateRequest::greedy(index.to_string(), Prompt::Tokens(tokens), max_tokens) })
+        Ok(GenerateRequest {
+            constraint,
+            ..GenerateRequest::greedy(index.to_string(), Prompt::Tokens(tokens), max_tokens)
+        })
     };
     texts.iter().enumerate().map(request).collect()
 }
 
-/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart. An answer's time is when it was there.
+/// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart. An answer's time is
+/// when it was there.
 fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
     let timed = |requests: &mut dyn Iterator<Item = GenerateRequest>| -> Result<(f64, Vec<Value>, Usage)> {
         let mut answers = Vec::new();
         let start = Instant::now();
         let usage = model.generate(requests, &mut |index, result| {
             let seconds = start.elapsed().as_secs_f64();
-            answers.push((index, json!({"tokens": result.token_ids, "accepted": result.accepted_drafts, "seconds": seconds})));
+            answers.push((
+                index,
+                json!({"tokens": result.token_ids, "accepted": result.accepted_drafts, "seconds": seconds}),
+            ));
             Ok(())
         })?;
         let seconds = start.elapsed().as_secs_f64();
@@ -158,7 +174,9 @@ fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
     let one_token = |request: &GenerateRequest| GenerateRequest { max_tokens: 1, ..request.clone() };
     let (prompt_seconds, first, _) = timed(&mut requests.iter().map(one_token))?;
     let (seconds, answers, usage) = timed(&mut requests.iter().cloned())?;
-    Ok(json!({"seconds": seconds, "prompt_seconds": prompt_seconds, "usage": usage, "answers": answers, "first": first}))
+    Ok(
+        json!({"seconds": seconds, "prompt_seconds": prompt_seconds, "usage": usage, "answers": answers, "first": first}),
+    )
 }
 
 /// The time of `steps` decoding steps: a text of `steps + 1` tokens less one of a single token.
@@ -181,6 +199,13 @@ fn decode(model: &Model, steps: usize) -> Result<Value> {
 /// The most memory that this process ever held, where the system tells.
 fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?;
     Some(kib * 1024)
 }

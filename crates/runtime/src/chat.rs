@@ -15,13 +15,16 @@ use crate::contained::{Limits, NotContained, within};
 
 /// Bytes; templates of real models have some thousands.
 const MAX_TEMPLATE: usize = 64 << 10;
-/// Instructions of the template engine whatever the chat, for each message, and at most; real templates need some hundreds a message.
+/// Instructions of the template engine whatever the chat, for each message, and at most; real templates need some
+/// hundreds a message.
 const FUEL: u64 = 100_000;
 const MESSAGE_FUEL: u64 = 2_000;
 const MAX_FUEL: u64 = 500_000;
-/// Bytes that a template may write beyond what the messages hold; they are tokenized, and real templates write some thousands.
+/// Bytes that a template may write beyond what the messages hold; they are tokenized, and real templates write some
+/// thousands.
 const MAX_WRITTEN: usize = 1 << 20;
-/// Bytes that the engine may hold meanwhile, and more for each byte of the messages; real templates hold a few copies of them.
+/// Bytes that the engine may hold meanwhile, and more for each byte of the messages; real templates hold a few copies
+/// of them.
 const MAX_HELD: usize = 256 << 20;
 const MAX_HELD_PER_BYTE: usize = 32;
 /// Steps are counted, but one step may walk through all that is held; real templates take a millisecond.
@@ -31,8 +34,9 @@ const TIME_OF_ALL: Duration = Duration::from_secs(10);
 const TIME_OF_EACH: Duration = Duration::from_millis(50);
 /// Characters of what a template says that are told.
 const MAX_TOLD: usize = 1_000;
-/// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression deeper, an instruction
-/// at most one value; for either the deepest recursions take under 2 KiB, in a build without optimisation. Pages never used cost nothing.
+/// The engine recurses over expressions and over nested values. A byte of a template makes at most one expression
+/// deeper, an instruction at most one value; for either the deepest recursions take under 2 KiB, in a build without
+/// optimisation. Pages never used cost nothing.
 const COMPILE_STACK: usize = MAX_TEMPLATE * STACK_LEVEL;
 const STACK_LEVEL: usize = 4 << 10;
 /// Levels of JSON that `tojson` writes: each is indented by all above it.
@@ -44,7 +48,8 @@ const NAME: &str = "chat template";
 pub enum ChatError {
     /// The model brings no template.
     #[error(
-        "the model has no chat template\n\nhint: give a plain `prompt` in place of `messages`, or put a `chat_template.jinja` beside the model's tokenizer"
+        "the model has no chat template\n\nhint: give a plain `prompt` in place of `messages`, or put a \
+         `chat_template.jinja` beside the model's tokenizer"
     )]
     Missing,
     /// The template is no valid Jinja, or too large.
@@ -52,7 +57,8 @@ pub enum ChatError {
     Invalid(String),
     /// The template itself refuses the conversation.
     #[error(
-        "the model's chat template refuses these messages: {0}\n\nhint: some models take no system message, or want user and assistant in turn, user first"
+        "the model's chat template refuses these messages: {0}\n\nhint: some models take no system message, or want \
+         user and assistant in turn, user first"
     )]
     Refused(String),
     /// The template fails, or does not end.
@@ -77,14 +83,15 @@ impl ChatError {
     }
 }
 
-/// A compiled chat template in the environment that transformers gives it: blocks trimmed, `raise_exception`, `tojson`, loop controls,
-/// Python's string and mapping methods.
+/// A compiled chat template in the environment that transformers gives it: blocks trimmed, `raise_exception`, `tojson`,
+/// loop controls, Python's string and mapping methods.
 ///
-/// Rendering is deterministic: there is no clock. `strftime_now` is not defined, so that a template which asks for it takes its own
-/// fallback date; one that calls it regardless fails.
+/// Rendering is deterministic: there is no clock. `strftime_now` is not defined, so that a template which asks for it
+/// takes its own fallback date; one that calls it regardless fails.
 ///
-/// A template comes with a model and is not trusted to end: its size, its steps, its time, the depth of its values, what it holds in memory and
-/// what it writes are bounded, and beyond them it fails. A value that holds itself cannot be made.
+/// A template comes with a model and is not trusted to end: its size, its steps, its time, the depth of its values,
+/// what it holds in memory and what it writes are bounded, and beyond them it fails. A value that holds itself cannot
+/// be made.
 pub struct ChatTemplate {
     parts: Arc<Parts>,
     spent: Mutex<Spent>,
@@ -114,7 +121,8 @@ struct TemplateMessage {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `named_tokens` are the variables `bos_token`, `eos_token` and the like, and errors name `path`, which it comes from.
+    /// Compiles `source`; `named_tokens` are the variables `bos_token`, `eos_token` and the like, and errors name
+    /// `path`, which it comes from.
     pub fn new(source: &str, named_tokens: &[(String, String)], path: &Path) -> Result<Self, ChatError> {
         Self::compile(source, named_tokens, path).map_err(|error| error.of(path))
     }
@@ -126,9 +134,15 @@ impl ChatTemplate {
         namespace_kept_inside(source)?;
         let limits = Limits { memory: MAX_HELD, time: MAX_TIME, stack: COMPILE_STACK };
         let text = source.to_owned();
-        let environment = within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
+        let environment =
+            within(limits, move || compile(&text)).map_err(|limit| ChatError::Invalid(limit.to_string()))??;
         Ok(Self {
-            parts: Arc::new(Parts { environment, source: source.to_owned(), named_tokens: named_tokens.to_vec(), path: path.to_owned() }),
+            parts: Arc::new(Parts {
+                environment,
+                source: source.to_owned(),
+                named_tokens: named_tokens.to_vec(),
+                path: path.to_owned(),
+            }),
             spent: Mutex::default(),
         })
     }
@@ -149,7 +163,8 @@ impl ChatTemplate {
         messages: impl Iterator<Item = (&'a str, &'a str)>,
         add_generation_prompt: bool,
     ) -> Result<String, ChatError> {
-        let owned = |(role, content): (&str, &str)| TemplateMessage { role: role.to_owned(), content: content.to_owned() };
+        let owned =
+            |(role, content): (&str, &str)| TemplateMessage { role: role.to_owned(), content: content.to_owned() };
         let messages: Vec<TemplateMessage> = messages.map(owned).collect();
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
@@ -162,17 +177,25 @@ impl ChatTemplate {
             return fail("it took far longer than laying out chats takes, and is not asked again".to_owned());
         }
         let begun = Instant::now();
-        let rendered = within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN));
+        let rendered =
+            within(limits, move || parts.render(&messages, add_generation_prompt, fuel, given + MAX_WRITTEN));
         let mut spent = spent();
         spent.chats += 1;
         spent.time += begun.elapsed();
-        spent.over = matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
+        spent.over =
+            matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
         rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))
     }
 }
 
 impl Parts {
-    fn render(&self, messages: &[TemplateMessage], add_generation_prompt: bool, fuel: u64, limit: usize) -> Result<String, ChatError> {
+    fn render(
+        &self,
+        messages: &[TemplateMessage],
+        add_generation_prompt: bool,
+        fuel: u64,
+        limit: usize,
+    ) -> Result<String, ChatError> {
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
         let template = environment.get_template(NAME).map_err(|e| ChatError::Invalid(describe(&e)))?;
@@ -193,18 +216,22 @@ impl Parts {
     }
 }
 
-/// Refuses a template in which a namespace could come to hold itself, and then be written without end: the engine recurses over values, and a
-/// namespace is the only one that changes. So it is made by `{% set NAME = namespace(…) %}` alone, and NAME is only ever asked for what it
-/// holds, set, or tested (`NAME.x`, `NAME['x']`, `NAME is defined`).
+/// Refuses a template in which a namespace could come to hold itself, and then be written without end: the engine
+/// recurses over values, and a namespace is the only one that changes. So it is made by `{% set NAME = namespace(…) %}`
+/// alone, and NAME is only ever asked for what it holds, set, or tested (`NAME.x`, `NAME['x']`, `NAME is defined`).
 fn namespace_kept_inside(source: &str) -> Result<(), ChatError> {
     let tokens: Vec<Token<'_>> = tokenize(source, false, minijinja::syntax::SyntaxConfig, WhitespaceConfig::default())
         // What cannot be read is told by the compiler.
         .map_while(Result::ok)
         .map(|(token, _)| token)
         .collect();
-    let word = |at: usize| tokens.get(at).and_then(|token| if let Token::Ident(word) = token { Some(*word) } else { None });
-    let makes =
-        |at: usize| word(at) == Some("set") && matches!(tokens.get(at + 2), Some(Token::Assign)) && word(at + 3) == Some("namespace");
+    let word =
+        |at: usize| tokens.get(at).and_then(|token| if let Token::Ident(word) = token { Some(*word) } else { None });
+    let makes = |at: usize| {
+        word(at) == Some("set")
+            && matches!(tokens.get(at + 2), Some(Token::Assign))
+            && word(at + 3) == Some("namespace")
+    };
     let names: BTreeSet<&str> = (0..tokens.len()).filter(|&at| makes(at)).filter_map(|at| word(at + 1)).collect();
     for at in 0..tokens.len() {
         let Some(name) = word(at) else { continue };
@@ -212,7 +239,8 @@ fn namespace_kept_inside(source: &str) -> Result<(), ChatError> {
         let after = tokens.get(at + 1);
         let is_attribute = matches!(before, Some(Token::Dot));
         let is_argument = matches!(after, Some(Token::Assign)) && !matches!(before, Some(Token::Ident("set")));
-        let is_made_or_set = matches!(before, Some(Token::Ident("set"))) && matches!(after, Some(Token::Assign | Token::Dot));
+        let is_made_or_set =
+            matches!(before, Some(Token::Ident("set"))) && matches!(after, Some(Token::Assign | Token::Dot));
         let is_asked = matches!(after, Some(Token::Dot | Token::BracketOpen | Token::Ident("is")));
         let kept = match name {
             "namespace" => at >= 3 && makes(at - 3) && matches!(after, Some(Token::ParenOpen)),
@@ -221,7 +249,8 @@ fn namespace_kept_inside(source: &str) -> Result<(), ChatError> {
         };
         if !is_attribute && !kept {
             return Err(ChatError::Invalid(format!(
-                "it hands `{name}` on as a value; a namespace may hold itself then, so it may only be made by `set NAME = namespace(…)` and asked as `NAME.x`"
+                "it hands `{name}` on as a value; a namespace may hold itself then, so it may only be made by `set \
+                 NAME = namespace(…)` and asked as `NAME.x`"
             )));
         }
     }
@@ -240,7 +269,9 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     // They indent nested values without a bound.
     environment.remove_filter("pprint");
     environment.remove_global("debug");
-    environment.add_template_owned(NAME, without_generation_marks(source)).map_err(|e| ChatError::Invalid(describe(&e)))?;
+    environment
+        .add_template_owned(NAME, without_generation_marks(source))
+        .map_err(|e| ChatError::Invalid(describe(&e)))?;
     Ok(environment)
 }
 
@@ -317,8 +348,8 @@ fn without_generation_marks(source: &str) -> String {
     text
 }
 
-/// JSON as Python's `json.dumps(…, ensure_ascii=False)` writes it: a space after commas and colons unless indented. Nothing is escaped
-/// for HTML.
+/// JSON as Python's `json.dumps(…, ensure_ascii=False)` writes it: a space after commas and colons unless indented.
+/// Nothing is escaped for HTML.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
@@ -333,7 +364,10 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
 fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) -> Result<(), Error> {
     use serde_json::Value as Json;
     if depth > MAX_JSON_DEPTH {
-        return Err(Error::new(ErrorKind::BadSerialization, format!("more than {MAX_JSON_DEPTH} values inside one another")));
+        return Err(Error::new(
+            ErrorKind::BadSerialization,
+            format!("more than {MAX_JSON_DEPTH} values inside one another"),
+        ));
     }
     let line = |depth: usize, text: &mut String| {
         if let Some(indent) = indent {
@@ -351,7 +385,8 @@ fn write_json(json: &serde_json::Value, indent: Option<usize>, depth: usize, tex
         }
     };
     text.push(open);
-    let keys: Vec<Option<&String>> = json.as_object().map_or_else(|| vec![None; count], |fields| fields.keys().map(Some).collect());
+    let keys: Vec<Option<&String>> =
+        json.as_object().map_or_else(|| vec![None; count], |fields| fields.keys().map(Some).collect());
     let values: Vec<&Json> = match json {
         Json::Object(fields) => fields.values().collect(),
         other => other.as_array().into_iter().flatten().collect(),
@@ -388,13 +423,16 @@ mod tests {
 
     #[test]
     fn blocks_are_trimmed_and_python_methods_work() {
-        let source = "{{ bos_token }}\n{% for m in messages %}\n    {% if loop.first %}\n{{ m['content'].strip() | trim }}|{{ m.role.upper() }}\n    {% endif %}\n{% endfor %}\n{{ tools is none }}{{ missing }}";
+        let source = "{{ bos_token }}\n{% for m in messages %}\n    \
+                      {% if loop.first %}\n{{ m['content'].strip() | trim }}|{{ m.role.upper() }}\n    \
+                      {% endif %}\n{% endfor %}\n{{ tools is none }}{{ missing }}";
         assert_eq!(render(source, &[(Role::User, "  hi ")]).as_deref(), Ok("<s>\nhi|USER\nTrue"));
     }
 
     #[test]
     fn what_the_template_raises_is_the_message() {
-        let source = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok";
+        let source =
+            "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}ok";
         let refused = render(source, &[(Role::System, "be kind")]);
         assert_eq!(refused, Err(ChatError::Refused("System role not supported, in chat_template.jinja".into())));
         assert_eq!(render(source, &[(Role::User, "x")]).as_deref(), Ok("ok"));
@@ -402,8 +440,7 @@ mod tests {
 
     #[test]
     fn endless_huge_and_broken_templates_are_errors() {
-        let nested =
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}";
+        let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}";
         assert!(matches!(render(nested, &[]), Err(ChatError::Failed(why)) if why.contains("too long")));
         assert!(matches!(render(&" ".repeat(MAX_TEMPLATE + 1), &[]), Err(ChatError::Invalid(_))));
         assert!(matches!(render("{% for %}", &[]), Err(ChatError::Invalid(_))));
@@ -411,10 +448,13 @@ mod tests {
         assert_eq!(render("{% if strftime_now is defined %}now{% else %}then{% endif %}", &[]).as_deref(), Ok("then"));
     }
 
-    /// What kills a process that has no limits: bytes by one step or by many, values that hold themselves, output kept in a variable.
+    /// What kills a process that has no limits: bytes by one step or by many, values that hold themselves, output kept
+    /// in a variable.
     #[test]
     fn templates_that_take_all_memory_or_recurse_for_ever_are_errors() {
-        let doubled = |step: &str| format!("{{% set ns = namespace(a='ab', l=[1]) %}}{{% for i in range(60) %}}{step}{{% endfor %}}");
+        let doubled = |step: &str| {
+            format!("{{% set ns = namespace(a='ab', l=[1]) %}}{{% for i in range(60) %}}{step}{{% endfor %}}")
+        };
         let too_much = [
             "{{ 'a\nb' | indent(10000000000) }}".to_owned(),
             "{{ [1] | batch(10000000000, 'x') | list | length }}".to_owned(),
@@ -431,7 +471,8 @@ mod tests {
             assert!(error.contains("chat template failed: it needs more than 256 MiB of memory"), "{source}: {error}");
         }
         // One value for each of so many places: no memory, but no end either.
-        let sliced = render("{{ [1, 2] | slice(10000000000) | list | length }}", &[]).expect_err("too much").to_string();
+        let sliced =
+            render("{{ [1, 2] | slice(10000000000) | list | length }}", &[]).expect_err("too much").to_string();
         assert!(sliced.contains("it needs more than") || sliced.contains("too long"), "{sliced}");
         let cycles = [
             "{% set ns=namespace(a=1) %}{% set ns.a=ns %}{{ ns }}",
@@ -455,8 +496,10 @@ mod tests {
     #[test]
     fn values_nested_as_deep_as_the_steps_allow_are_no_overflow() {
         let nested = |depth: &str, end: &str| {
-            let loops =
-                format!("{{% for a in range(9) %}}{{% for b in range({depth}) %}}{{% set ns.x = [ns.x] %}}{{% endfor %}}{{% endfor %}}");
+            let loops = format!(
+                "{{% for a in range(9) %}}{{% for b in range({depth}) \
+                 %}}{{% set ns.x = [ns.x] %}}{{% endfor %}}{{% endfor %}}"
+            );
             render(&format!("{{% set ns = namespace(x=1) %}}{loops}{end}"), &[])
         };
         assert!(matches!(nested("99999", ""), Err(ChatError::Failed(why)) if why.contains("too long")));
@@ -464,7 +507,11 @@ mod tests {
         assert!(
             matches!(nested("1000", "{{ ns.x | tojson(indent=16) }}"), Err(ChatError::Failed(why)) if why.contains("inside one another"))
         );
-        let lists = format!("{{% for a in range(9999) %}}{{% set ns.x = {}ns.x{} %}}{{% endfor %}}", "[".repeat(50), "]".repeat(50));
+        let lists = format!(
+            "{{% for a in range(9999) %}}{{% set ns.x = {}ns.x{} %}}{{% endfor %}}",
+            "[".repeat(50),
+            "]".repeat(50)
+        );
         let deepest = render(&format!("{{% set ns = namespace(x=1) %}}{lists}"), &[]);
         assert!(matches!(&deepest, Err(ChatError::Failed(why)) if why.contains("too long")), "{deepest:?}");
     }
@@ -511,7 +558,8 @@ mod tests {
 
     #[test]
     fn generation_marks_and_loop_controls_are_understood() {
-        let source = "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}{%- generation -%} {{ m.content }} {%- endgeneration -%}{% endfor %}";
+        let source = "{% for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}{%- generation -%} \
+                      {{ m.content }} {%- endgeneration -%}{% endfor %}";
         assert_eq!(render(source, &[(Role::System, "s"), (Role::User, "u")]).as_deref(), Ok("u"));
     }
 }

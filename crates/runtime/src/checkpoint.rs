@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use probity_kernels::RopeLayout;
 use probity_lm::Precision;
 use probity_models::{
-    Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource, load_decoder_on,
-    load_encoder, load_encoder_decoder, read_config,
+    Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource,
+    load_decoder_on, load_encoder, load_encoder_decoder, read_config,
 };
 use serde_json::Value;
 
@@ -53,7 +53,8 @@ pub enum LoadError {
     Tokenizer(#[from] TokenizerError),
     /// Tokenizer and embedding do not belong together.
     #[error(
-        "{}: the tokenizer has {tokens} tokens but the embedding {rows} rows\n\nhint: the tokenizer's files belong to another model", path.display()
+        "{}: the tokenizer has {tokens} tokens but the embedding {rows} rows\n\nhint: the tokenizer's files belong to \
+         another model", path.display()
     )]
     Vocabulary {
         /// The model.
@@ -65,8 +66,10 @@ pub enum LoadError {
     },
     /// A tensor that nothing in the architecture uses.
     #[error(
-        "tensor `{name}` in {} is not used by this architecture\n\nhint: the checkpoint is a variant that is not supported, or its \
-         configuration names the wrong architecture; probity refuses it because ignoring the tensor would change every score",
+        "tensor `{name}` in {} is not used by this architecture\n\nhint: the checkpoint is a variant that is not \
+         supported, or its \
+         configuration names the wrong architecture; probity refuses it because ignoring the tensor would change every \
+         score",
         path.display()
     )]
     UnusedTensor {
@@ -77,8 +80,10 @@ pub enum LoadError {
     },
     /// A head that should be the embedding, and is another tensor.
     #[error(
-        "tensor `lm_head.weight` in {} is not the embedding `{embedding}`, though the configuration says tie_word_embeddings\n\nhint: say \
-         \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model again where it was not changed",
+        "tensor `lm_head.weight` in {} is not the embedding `{embedding}`, though the configuration says \
+         tie_word_embeddings\n\nhint: say \
+         \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model again \
+         where it was not changed",
         path.display()
     )]
     Untied {
@@ -96,7 +101,8 @@ pub enum LoadError {
         has: String,
     },
     /// One file of several.
-    #[error("{} is one of {count} parts of a model\n\nhint: join the parts into one file first (llama.cpp's gguf-split --merge)", path.display())]
+    #[error("{} is one of {count} parts of a model\n\nhint: join the parts into one file first (llama.cpp's gguf-split \
+             --merge)", path.display())]
     Split {
         /// The file.
         path: PathBuf,
@@ -124,7 +130,8 @@ pub enum LoadError {
     },
     /// A model that reads texts, where one is needed that generates.
     #[error(
-        "a {architecture} model reads texts and says nothing about what follows them\n\nhint: methods need a model that generates, such as a \
+        "a {architecture} model reads texts and says nothing about what follows them\n\nhint: methods need a model \
+         that generates, such as a \
          llama, qwen2 or t5; metrics take this one as --encoder"
     )]
     NoGenerator {
@@ -132,7 +139,9 @@ pub enum LoadError {
         architecture: String,
     },
     /// A model that generates, where one is needed that reads a text as a whole.
-    #[error("a {architecture} model does not read a text as a whole\n\nhint: an encoder is a bert, roberta or distilbert")]
+    #[error(
+        "a {architecture} model does not read a text as a whole\n\nhint: an encoder is a bert, roberta or distilbert"
+    )]
     NoEncoder {
         /// `model_type`.
         architecture: String,
@@ -175,13 +184,16 @@ const HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: [&str; 2] = ["model.embed_tokens.weight", "shared.weight"];
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.
-const SIDE_FILES: [&str; 5] = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+const SIDE_FILES: [&str; 5] =
+    ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
 impl Checkpoint {
     /// Opens the model's files.
     pub fn open(located: &Located) -> Result<Self, LoadError> {
         let path = located.path.as_path();
-        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Sync>, _, _) = match located.format {
+        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Sync>, _, _) = match located
+            .format
+        {
             Format::Gguf => {
                 let file = GgufFile::open(path)?;
                 if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
@@ -200,7 +212,11 @@ impl Checkpoint {
         let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
         if tokenizer.vocab_size() > config.vocab_size() {
-            return Err(LoadError::Vocabulary { path: path.to_owned(), tokens: tokenizer.vocab_size(), rows: config.vocab_size() });
+            return Err(LoadError::Vocabulary {
+                path: path.to_owned(),
+                tokens: tokenizer.vocab_size(),
+                rows: config.vocab_size(),
+            });
         }
         if let Some(folder) = &located.adapter {
             let adapter = Adapter::open(folder)?;
@@ -228,8 +244,8 @@ impl Checkpoint {
         self.config_json["model_type"].as_str().unwrap_or_default()
     }
 
-    /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture does not use: they
-    /// would change the numbers of whoever does.
+    /// Loads a model that generates on a device. Refuses weights that are no numbers, and tensors that the architecture
+    /// does not use: they would change the numbers of whoever does.
     pub fn load(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn Decoder>, LoadError> {
         self.check_generates(device)?;
         self.load_checked(|source| match &self.config {
@@ -249,7 +265,11 @@ impl Checkpoint {
     }
 
     /// Loads a model that reads texts as a whole, as carefully as [`load`](Self::load).
-    pub fn load_encoder(&self, compute: impl Into<Compute>, device: DeviceChoice) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
+    pub fn load_encoder(
+        &self,
+        compute: impl Into<Compute>,
+        device: DeviceChoice,
+    ) -> Result<Box<dyn probity_models::Encoder>, LoadError> {
         let ModelConfig::Encoder(config) = &self.config else {
             return Err(LoadError::NoEncoder { architecture: self.architecture().to_owned() });
         };
@@ -268,7 +288,8 @@ impl Checkpoint {
         let checked = Checked { source: &*self.source, taken: RefCell::default() };
         let model = load(&checked)?;
         let taken = checked.taken.into_inner();
-        let unused = self.source.names().into_iter().find(|name| !taken.contains_key(name) && !self.config.is_spare(name));
+        let unused =
+            self.source.names().into_iter().find(|name| !taken.contains_key(name) && !self.config.is_spare(name));
         if let Some(name) = unused {
             return Err(LoadError::UnusedTensor { name, path: self.source.path() });
         }
@@ -279,7 +300,9 @@ impl Checkpoint {
 
     /// A head that the configuration says is the embedding is that, where a checkpoint has it besides.
     fn check_tied(&self) -> Result<(), LoadError> {
-        let tensor = |name: &str| self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose();
+        let tensor = |name: &str| {
+            self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose()
+        };
         if !self.config.is_spare(HEAD) {
             return Ok(());
         }
@@ -305,7 +328,10 @@ struct Checked<'a> {
 impl WeightSource for Checked<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let tensor = self.source.tensor(name)?;
-        self.taken.borrow_mut().entry(name.to_owned()).or_insert_with(|| check_finite(&self.source.path(), name, &tensor));
+        self.taken
+            .borrow_mut()
+            .entry(name.to_owned())
+            .or_insert_with(|| check_finite(&self.source.path(), name, &tensor));
         Ok(tensor)
     }
 
@@ -326,8 +352,9 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = side_file::read(&path).map_err(|error| fail(error.to_string()))?;
-    let config: Value =
-        refuse_repeated_keys(&text).and_then(|()| serde_json::from_slice(&text)).map_err(|error| fail(error.to_string()))?;
+    let config: Value = refuse_repeated_keys(&text)
+        .and_then(|()| serde_json::from_slice(&text))
+        .map_err(|error| fail(error.to_string()))?;
     // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
     match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
         Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),

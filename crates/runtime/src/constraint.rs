@@ -1,12 +1,14 @@
-//! Constrained decoding: which tokens may come next for a text to be one of a list, match a regular expression or be an instance of a JSON
-//! schema.
+//! Constrained decoding: which tokens may come next for a text to be one of a list, match a regular expression or be an
+//! instance of a JSON schema.
 //!
-//! The library llguidance turns a constraint into a grammar over bytes and walks it with a trie of the vocabulary. Every way of cutting an
-//! allowed text into tokens is allowed: a model's own choice of tokens is kept wherever the text may be so.
+//! The library llguidance turns a constraint into a grammar over bytes and walks it with a trie of the vocabulary.
+//! Every way of cutting an allowed text into tokens is allowed: a model's own choice of tokens is kept wherever the
+//! text may be so.
 //!
-//! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between values, so a model cannot
-//! fill its limit with blanks. Objects have their properties in the schema's order. A schema that bounds nothing (strings without
-//! `maxLength`, arrays without `maxItems`, numbers without a range) lets a text go on until its limit of tokens, where it is cut.
+//! JSON is written on one line, with at most one space behind a comma or a colon and no other white space between
+//! values, so a model cannot fill its limit with blanks. Objects have their properties in the schema's order. A schema
+//! that bounds nothing (strings without `maxLength`, arrays without `maxItems`, numbers without a range) lets a text go
+//! on until its limit of tokens, where it is cut.
 
 mod schema;
 
@@ -25,8 +27,8 @@ const KEPT: usize = 64;
 /// Texts that share what was found out about a constraint's expressions, so that it does not grow for ever.
 const SHARED: usize = 1000;
 
-/// Work that the next token of one text may take, in steps of the library, some seconds: far beyond what schemas need, so that no text fails for
-/// want of what another has found out.
+/// Work that the next token of one text may take, in steps of the library, some seconds: far beyond what schemas need,
+/// so that no text fails for want of what another has found out.
 const FUEL: u64 = 100_000_000;
 const STATES: usize = 10_000_000;
 
@@ -97,7 +99,8 @@ impl Grammars {
             .map(|id| if ends.contains(&id) { Vec::new() } else { tokenizer.token_bytes(id).unwrap_or_default() })
             .collect();
         let first_word = words.iter().position(|word| word.len() > 1 && word[0] == b' ');
-        let decoded = first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(|error| error.to_string())?;
+        let decoded =
+            first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(|error| error.to_string())?;
         let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, INVALID_TOKEN), &words);
         let trie = if ends.is_empty() { trie } else { trie.with_eos_tokens(ends) };
         // Tokens are not forced: what must come next may be written in several ways, and which is for the model to say.
@@ -105,7 +108,11 @@ impl Grammars {
         let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
         let limits = factory.quiet().limits_mut();
         (limits.verbose_errors, limits.step_lexer_fuel, limits.max_lexer_states) = (false, FUEL, STATES);
-        Ok(Self { factory, drops_space: decoded.is_some_and(|text| !text.starts_with(' ')), compiled: Mutex::default() })
+        Ok(Self {
+            factory,
+            drops_space: decoded.is_some_and(|text| !text.starts_with(' ')),
+            compiled: Mutex::default(),
+        })
     }
 
     /// A new text under a constraint, or why that is none, with a hint. What may come next depends on no other text.
@@ -146,7 +153,10 @@ impl Grammars {
         }
         // Does the vocabulary have a token to begin with?
         matcher.deep_clone().compute_mask_or_eos().map_err(|_| {
-            format!("the model's vocabulary cannot write the beginning of any text that this {what} admits\n\nhint: ask another model")
+            format!(
+                "the model's vocabulary cannot write the beginning of any text that this {what} admits\n\nhint: \
+                     ask another model"
+            )
         })?;
         Ok(Compiled { constraint: constraint.clone(), shared: matcher.deep_clone(), fresh: matcher, begun: 0 })
     }
@@ -164,7 +174,11 @@ impl Grammars {
 
     /// The grammar of a schema's instances.
     fn json(&self, schema: &serde_json::Value) -> String {
-        if self.drops_space { format!("start: json | \" \" json\njson: %json {schema}\n") } else { format!("start: %json {schema}\n") }
+        if self.drops_space {
+            format!("start: json | \" \" json\njson: %json {schema}\n")
+        } else {
+            format!("start: %json {schema}\n")
+        }
     }
 }
 
@@ -172,11 +186,15 @@ impl Grammars {
 fn refusal(what: &str, error: &str) -> String {
     let why = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     if why.contains("oneOf constraints are not supported") {
-        return "`oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)\n\nhint: use `anyOf`"
+        return "`oneOf` is kept only where its alternatives cannot hold at once (other types, other \
+                constants)\n\nhint: use `anyOf`"
             .into();
     }
     let hint = match what {
-        "regex" => "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ and $",
+        "regex" => {
+            "lookaround and backreferences are not supported; the expression matches the whole text, so it needs no ^ \
+             and $"
+        }
         "schema" => "leave out what is not supported, and check it in the answers",
         _ => "give texts that are not empty",
     };
@@ -195,7 +213,8 @@ impl Constrained {
 
     /// Whether a token may come next, which takes microseconds where the mask of this place takes up to milliseconds.
     fn allows(&mut self, token: u32) -> Result<bool, String> {
-        // The library allots its work when it makes a mask: each text begins with one, so that it does not live on what others have left.
+        // The library allots its work when it makes a mask: each text begins with one, so that it does not live on what
+        // others have left.
         if !self.begun || self.mask.is_some() || self.is_finished() {
             return Ok(self.allowed()?.has(token));
         }
@@ -264,7 +283,12 @@ mod tests {
     }
 
     /// All texts that a constraint admits in so many tokens, with the ids they were written by.
-    fn all(grammars: &Grammars, tokenizer: &Tokenizer, constraint: &Constraint, most: usize) -> Vec<(String, Vec<u32>)> {
+    fn all(
+        grammars: &Grammars,
+        tokenizer: &Tokenizer,
+        constraint: &Constraint,
+        most: usize,
+    ) -> Vec<(String, Vec<u32>)> {
         let (mut open, mut ended) = (vec![Vec::new()], Vec::new());
         while let Some(ids) = open.pop() {
             let mut text = grammars.start(constraint).expect("a constraint");
@@ -290,7 +314,8 @@ mod tests {
             let found = all(&grammars, &tokenizer, &choice(texts), 7);
             assert!(found.iter().all(|(text, _)| texts.contains(&text.as_str())), "{found:?}");
             for text in texts {
-                let spellings: Vec<&Vec<u32>> = found.iter().filter(|(found, _)| found == text).map(|(_, ids)| ids).collect();
+                let spellings: Vec<&Vec<u32>> =
+                    found.iter().filter(|(found, _)| found == text).map(|(_, ids)| ids).collect();
                 for ids in [tokenizer.encode_text(text), tokenizer.encode_following(text)] {
                     assert!(spellings.contains(&&ids.expect("encodable")), "{text}");
                 }
@@ -341,7 +366,8 @@ mod tests {
     fn an_expression_matches_the_whole_text() {
         for tokenizer in both() {
             let found = all(&grammars(&tokenizer), &tokenizer, &Constraint::Regex(r"(?i)a/|\d".into()), 2);
-            let mut texts: Vec<&str> = found.iter().map(|(text, _)| text.as_str()).filter(|text| text.is_ascii()).collect();
+            let mut texts: Vec<&str> =
+                found.iter().map(|(text, _)| text.as_str()).filter(|text| text.is_ascii()).collect();
             texts.sort_unstable();
             texts.dedup();
             assert_eq!(texts, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "A/", "a/"]);
@@ -373,7 +399,9 @@ mod tests {
     fn a_vocabulary_that_cannot_begin_a_text_is_told() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/tiny-masked/tokenizer.json");
         let grammars = grammars(&Tokenizer::from_json(&path).expect("valid"));
-        let Err(why) = grammars.start(&choice(["\u{1f600}"])) else { panic!("a vocabulary of pieces has no such token") };
+        let Err(why) = grammars.start(&choice(["\u{1f600}"])) else {
+            panic!("a vocabulary of pieces has no such token")
+        };
         assert!(why.contains("vocabulary cannot write"), "{why}");
     }
 
@@ -400,7 +428,13 @@ mod tests {
     }
 
     /// A text of a model that says anything, as long as it is allowed; absent where it came to so many tokens.
-    fn babble(grammars: &Grammars, tokenizer: &Tokenizer, constraint: &Constraint, seed: u64, most: usize) -> Option<String> {
+    fn babble(
+        grammars: &Grammars,
+        tokenizer: &Tokenizer,
+        constraint: &Constraint,
+        seed: u64,
+        most: usize,
+    ) -> Option<String> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut text = grammars.start(constraint).expect("a constraint");
         let mut ids = Vec::new();
@@ -440,7 +474,8 @@ mod tests {
     fn one_text_does_not_depend_on_another_under_the_same_constraint() {
         let tokenizer = tokenizer("tiny-bpe-smollm.gguf");
         let (shared, constraint) = (grammars(&tokenizer), Constraint::JsonSchema(verdict_schema()));
-        let (mut one, mut other) = (shared.start(&constraint).expect("a constraint"), shared.start(&constraint).expect("a constraint"));
+        let (mut one, mut other) =
+            (shared.start(&constraint).expect("a constraint"), shared.start(&constraint).expect("a constraint"));
         let first = allowed(&mut one);
         one.advance(first[0]).expect("allowed");
         assert_eq!(allowed(&mut other), first);

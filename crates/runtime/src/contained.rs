@@ -1,9 +1,11 @@
 //! Work on what is not trusted (a model's chat template, its tokenizer), within limits of memory and time.
 //!
-//! A library that reads such files allocates what they ask for, and a Rust program that gets no memory is aborted: there is no error to catch.
-//! So the work has a thread of its own, and the allocator ([`CountingAllocator`]) counts what that thread holds. A thread that asks for more than its limit never gets an
-//! answer: it sleeps for ever, and whoever waits for it is told. The same happens with its next allocation once its time is over. What such a
-//! thread holds stays taken, which is at most the limit; the model that brought it is refused, so there is one of them and not many.
+//! A library that reads such files allocates what they ask for, and a Rust program that gets no memory is aborted:
+//! there is no error to catch. So the work has a thread of its own, and the allocator ([`CountingAllocator`]) counts
+//! what that thread holds. A thread that asks for more than its limit never gets an answer: it sleeps for ever, and
+//! whoever waits for it is told. The same happens with its next allocation once its time is over. What such a thread
+//! holds stays taken, which is at most the limit; the model that brought it is refused, so there is one of them and not
+//! many.
 //!
 //! Memory that C code takes (the regular expressions' engine) is not counted.
 
@@ -30,7 +32,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As narrow as a fuzzer needs them, which goes on in a process where work was stopped many times, and would wait for each.
+    /// As narrow as a fuzzer needs them, which goes on in a process where work was stopped many times, and would wait
+    /// for each.
     fn narrowed(self) -> Self {
         Self { memory: self.memory.min(16 << 20), time: self.time.min(Duration::from_secs(3)), ..self }
     }
@@ -62,7 +65,10 @@ pub(crate) enum NotContained {
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What `work` returns, which may take no more than `limits` allow.
-pub(crate) fn within<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NotContained> {
+pub(crate) fn within<T: Send + 'static>(
+    limits: Limits,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NotContained> {
     let limits = if cfg!(fuzzing) { limits.narrowed() } else { limits };
     let meter = Arc::new(Meter { limit: limits.memory, stopped: AtomicBool::new(false) });
     let (sender, receiver) = sync_channel(1);
@@ -82,7 +88,9 @@ pub(crate) fn within<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> T
         match receiver.recv_timeout(LOOK) {
             Ok(done) => return done.ok_or(NotContained::Panicked),
             Err(RecvTimeoutError::Disconnected) => return Err(NotContained::Panicked),
-            Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => return Err(NotContained::Memory(limits.memory)),
+            Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => {
+                return Err(NotContained::Memory(limits.memory));
+            }
             Err(RecvTimeoutError::Timeout) if begun.elapsed() > limits.time => {
                 meter.stopped.store(true, Ordering::Release);
                 return Err(NotContained::Time(limits.time));
@@ -122,8 +130,9 @@ impl Meter {
     }
 }
 
-/// The system's allocator, which counts what work on untrusted files holds. A program that loads models of others declares it as its global one; without it there is no
-/// limit of memory on what a model's chat template or tokenizer takes.
+/// The system's allocator, which counts what work on untrusted files holds. A program that loads models of others
+/// declares it as its global one; without it there is no limit of memory on what a model's chat template or tokenizer
+/// takes.
 ///
 /// ```
 /// #[global_allocator]
@@ -159,8 +168,8 @@ fn discharge(bytes: usize) {
     }
 }
 
-// SAFETY: all memory is the system allocator's, with the arguments that came. Counting allocates nothing and does not unwind; where it does not
-// return, nothing has been taken or let go yet.
+// SAFETY: all memory is the system allocator's, with the arguments that came. Counting allocates nothing and does not
+// unwind; where it does not return, nothing has been taken or let go yet.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         charge(layout.size());

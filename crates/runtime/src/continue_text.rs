@@ -1,7 +1,9 @@
-//! Generation requests: to token prompts, a window at a time, and from what was generated to results with their verdicts.
+//! Generation requests: to token prompts, a window at a time, and from what was generated to results with their
+//! verdicts.
 
 use probity_lm::{
-    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink, SinkError, Usage,
+    Constraint, GenerateRequest, GenerateResult, LanguageModel, LmError, Outcome, Sampling, SamplingLimits, Sink,
+    SinkError, Usage,
 };
 
 use crate::Model;
@@ -35,7 +37,11 @@ impl Held for Begun {
 
 impl Model {
     /// The request in tokens, or its result where there is nothing to generate.
-    pub(crate) fn begin(&self, index: usize, request: GenerateRequest) -> Result<Result<Begun, GenerateResult>, LmError> {
+    pub(crate) fn begin(
+        &self,
+        index: usize,
+        request: GenerateRequest,
+    ) -> Result<Result<Begun, GenerateResult>, LmError> {
         let (prompt, outcome) = self.prompt(&request)?;
         Ok(match outcome {
             None => Ok(Begun { index, request, prompt }),
@@ -43,13 +49,18 @@ impl Model {
         })
     }
 
-    /// Whether the model can be asked to continue that; [`generate`](LanguageModel::generate) would fail with the same error.
+    /// Whether the model can be asked to continue that; [`generate`](LanguageModel::generate) would fail with the same
+    /// error.
     pub fn check_text(&self, request: &GenerateRequest) -> Result<(), LmError> {
         self.prompt(request).map(|_| ())
     }
 
     /// Continues all requests of a window, and asks for their verdicts.
-    pub(crate) fn generate_window(&self, window: Vec<Begun>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    pub(crate) fn generate_window(
+        &self,
+        window: Vec<Begun>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         let mut requests = Vec::with_capacity(window.len());
         let mut prompts = Vec::with_capacity(window.len());
         for Begun { index, request, prompt } in window {
@@ -59,19 +70,21 @@ impl Model {
         let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
         let constrain = |constraint: &Constraint| self.constrain(constraint);
         let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
-        let mut done = |prompt: usize, generated: Generated, behind: &mut Behind<'_>| -> Result<(), WalkError<SinkError>> {
-            let (place, request) = &requests[prompt];
-            let outcome = match (generated.finish, &generated.strayed) {
-                (Some(_), _) => Outcome::Scored,
-                (None, Some(why)) => Outcome::Unparsed { why: why.clone() },
-                (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+        let mut done =
+            |prompt: usize, generated: Generated, behind: &mut Behind<'_>| -> Result<(), WalkError<SinkError>> {
+                let (place, request) = &requests[prompt];
+                let outcome = match (generated.finish, &generated.strayed) {
+                    (Some(_), _) => Outcome::Scored,
+                    (None, Some(why)) => Outcome::Unparsed { why: why.clone() },
+                    (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
+                };
+                let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
+                let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
+                let Generated { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
+                let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
+                sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing })
+                    .map_err(WalkError::Visitor)
             };
-            let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
-            let verdict = verdict.map(|question| self.ask_behind(question, behind)).transpose()?;
-            let Generated { token_ids, text, finish, accepted: accepted_drafts, .. } = generated;
-            let nothing = GenerateResult::without_text(outcome, prompts[prompt].tokens.len());
-            sink(*place, GenerateResult { text, token_ids, finish, verdict, accepted_drafts, ..nothing }).map_err(WalkError::Visitor)
-        };
         generate(self.decoder(), &prompts, &vocabulary, self.schedule(), &mut done).map_err(walk_error)
     }
 
@@ -90,25 +103,37 @@ impl Model {
         if request.stop.iter().any(String::is_empty) {
             return Err(wrong("a stop sequence is empty"));
         }
-        let encoded = self.encoder().encode_continuation(&request.prompt, "").map_err(|error| encode_error(&request.id, error))?;
+        let encoded = self
+            .encoder()
+            .encode_continuation(&request.prompt, "")
+            .map_err(|error| encode_error(&request.id, error))?;
         let EncodedContinuation { prefix: tokens, source, .. } = encoded;
         let before = tokens.len() - source;
         let context = self.description().context_length.unwrap_or(usize::MAX);
         let max_tokens = request.max_tokens.min(context.saturating_sub(before));
-        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the machine.
-        let outcome = if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
+        // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the
+        // machine.
+        let outcome =
+            if tokens.is_empty() { Some(Outcome::Empty) } else { self.too_long(source, before + max_tokens.max(1)) };
         let (stop, sampling, constraint) = (request.stop.clone(), request.sampling, request.constraint.clone());
         Ok((TokenPrompt { tokens, source, max_tokens, stop, sampling, constraint }, outcome))
     }
 
     /// Begins a text under a constraint, or says why it is none for this model.
     fn constrain(&self, constraint: &Constraint) -> Result<Constrained, String> {
-        self.grammars.get_or_init(|| Grammars::new(self.encoder().tokenizer())).as_ref().map_err(Clone::clone)?.start(constraint)
+        self.grammars
+            .get_or_init(|| Grammars::new(self.encoder().tokenizer()))
+            .as_ref()
+            .map_err(Clone::clone)?
+            .start(constraint)
     }
 }
 
 /// Why a text cannot be drawn so.
-fn check_sampling(temperature: f64, SamplingLimits { top_k, top_p, min_p }: SamplingLimits) -> Result<(), &'static str> {
+fn check_sampling(
+    temperature: f64,
+    SamplingLimits { top_k, top_p, min_p }: SamplingLimits,
+) -> Result<(), &'static str> {
     if !(temperature > 0.0 && temperature.is_finite()) {
         return Err("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere");
     }

@@ -5,7 +5,8 @@ use probity_lm::{LabelError, LabelSet, Prompt, Termination, resolve_variants};
 use crate::chat::{ChatError, ChatTemplate};
 use crate::tokenizer::{Marked, Tokenizer, TokenizerError};
 
-/// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and a decoder.
+/// A tokenizer and how prompts are laid out for the model: with a chat template where it has one, or for an encoder and
+/// a decoder.
 pub struct Encoder {
     tokenizer: Tokenizer,
     chat: Result<ChatTemplate, ChatError>,
@@ -28,7 +29,8 @@ pub enum EncodeError {
     Labels(#[from] LabelError),
     /// Terminated labels were asked for, and the model has no token that ends an answer.
     #[error(
-        "the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, which need no end"
+        "the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, \
+         which need no end"
     )]
     NoEnd,
     /// Tokens for an encoder and a decoder, and the model has no encoder.
@@ -85,8 +87,8 @@ struct Open {
 type Parted = (Vec<u32>, usize, Vec<Vec<u32>>);
 
 impl Encoder {
-    /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain prompts can still be
-    /// encoded, and chats fail with the reason.
+    /// An encoder with the chat template that the tokenizer's own files bring. Where it is no valid Jinja, plain
+    /// prompts can still be encoded, and chats fail with the reason.
     pub fn new(tokenizer: Tokenizer) -> Self {
         let template = tokenizer.chat_template().ok_or(ChatError::Missing);
         let chat = template.and_then(|source| ChatTemplate::new(&source.text, tokenizer.named_tokens(), &source.path));
@@ -95,8 +97,8 @@ impl Encoder {
         encoder
     }
 
-    /// The same for an encoder-decoder: the encoder reads the prompt in the tokenizer's frame, and the decoder's answer begins with these
-    /// tokens. It has no turns, so chats need no template.
+    /// The same for an encoder-decoder: the encoder reads the prompt in the tokenizer's frame, and the decoder's answer
+    /// begins with these tokens. It has no turns, so chats need no template.
     #[must_use]
     pub fn with_answer_start(self, tokens: Vec<u32>) -> Self {
         Self { answer_start: Some(tokens), chat: Err(ChatError::Missing), end_of_turn: None, ..self }
@@ -132,8 +134,8 @@ impl Encoder {
         self.chat.as_ref().err().filter(|error| **error != ChatError::Missing)
     }
 
-    /// The token that ends an answer to a prompt of this kind: in a chat what the template puts after an assistant's message, else the end
-    /// of the sequence. `None` where the tokenizer has neither.
+    /// The token that ends an answer to a prompt of this kind: in a chat what the template puts after an assistant's
+    /// message, else the end of the sequence. `None` where the tokenizer has neither.
     pub fn end_of_answer(&self, prompt: &Prompt) -> Option<u32> {
         match prompt {
             Prompt::Chat { .. } => self.end_of_turn.or(self.tokenizer.eos()),
@@ -141,17 +143,19 @@ impl Encoder {
         }
     }
 
-    /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the prompt.
+    /// The tokens of a prompt, to be continued from. Trailing spaces of the text or of the answer prefix stay with the
+    /// prompt.
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, EncodeError> {
         Ok(self.encode_continuation(prompt, "")?.prefix)
     }
 
     /// The prompt's tokens and those of each label's variants after it.
     ///
-    /// Prompt and variant are encoded as one string (a prompt's trailing spaces count as the variant's). The prefix is what the prompt
-    /// alone and all these strings begin with in tokens, so that all labels are conditioned on the same tokens; the rest, which after a
-    /// merge across the boundary includes the end of the prompt, is charged to the variant. A prompt given in tokens has no text to merge
-    /// with: variants follow it as they are, without the space that sentencepiece puts before a text.
+    /// Prompt and variant are encoded as one string (a prompt's trailing spaces count as the variant's). The prefix is
+    /// what the prompt alone and all these strings begin with in tokens, so that all labels are conditioned on the same
+    /// tokens; the rest, which after a merge across the boundary includes the end of the prompt, is charged to the
+    /// variant. A prompt given in tokens has no text to merge with: variants follow it as they are, without the space
+    /// that sentencepiece puts before a text.
     pub fn encode_labels(&self, prompt: &Prompt, set: &LabelSet) -> Result<EncodedLabels, EncodeError> {
         let variants: Vec<String> = set.labels().iter().flat_map(|label| label.variants.iter().cloned()).collect();
         let (prefix, source, sequences) = self.encode_after(prompt, &variants)?;
@@ -180,16 +184,19 @@ impl Encoder {
         Ok(EncodedContinuation { prefix, source, continuation: sequences.pop().unwrap_or_default() })
     }
 
-    /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each follows it.
+    /// The common prefix of the prompt and of prompt + each suffix, how much of it an encoder reads, and what of each
+    /// follows it.
     fn encode_after(&self, prompt: &Prompt, suffixes: &[String]) -> Result<Parted, EncodeError> {
         let Open { before: mut prefix, source, text, spaces } = self.open(prompt, suffixes)?;
         let Some(text) = text else {
-            let sequences = suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
+            let sequences =
+                suffixes.iter().map(|suffix| self.tokenizer.encode_following(suffix)).collect::<Result<_, _>>()?;
             return Ok((prefix, source, sequences));
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
-        let common = encoded.with_suffix.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
+        let common =
+            encoded.with_suffix.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
         prefix.extend(encoded.shared);
         prefix.extend(&encoded.own[..common]);
         let sequences = encoded.with_suffix.into_iter().map(|mut joint| joint.split_off(common)).collect();
@@ -213,10 +220,15 @@ impl Encoder {
             Prompt::Chat { messages, answer_prefix } => {
                 let template = self.chat.as_ref().map_err(ChatError::clone)?;
                 let (prefix, spaces) = split_trailing_spaces(answer_prefix);
-                let texts = messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
+                let texts =
+                    messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
                 let texts = texts.chain(suffixes.iter().map(String::as_str));
                 let sentinel = Tokenizer::sentinel(&texts)?;
-                let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<Vec<_>, _>>()?;
+                let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<
+                    Vec<_>,
+                    _,
+                >>(
+                )?;
                 let pairs = messages.iter().zip(&contents).map(|(m, content)| (m.role.as_str(), content.as_str()));
                 let mut text = template.render_contents(pairs, true)?;
                 text.push_str(&self.tokenizer.protect(prefix, sentinel)?);
@@ -256,7 +268,8 @@ impl Encoder {
     fn find_end_of_turn(&self) -> Option<u32> {
         const ANSWER: &str = "answer";
         let template = self.chat()?;
-        let rendered = template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
+        let rendered =
+            template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
         let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
         let ids = self.tokenizer.encode_trusted(after).ok()?;
         ids.into_iter().find(|&id| self.tokenizer.is_special(id))

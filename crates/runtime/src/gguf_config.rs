@@ -37,10 +37,11 @@ const HONOURED: &[&str] = &[
 
 /// The configuration of a llama, mistral, qwen2, t5 or bert model in the fields of Hugging Face's `config.json`.
 ///
-/// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of neighbouring pairs (llama
-/// and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file holds a tensor `rope_freqs.weight` by which rope
-/// frequencies are to be divided. A llama with a sliding window is a `mistral`. Metadata of the architecture that is neither read here
-/// nor neutral (zero, false) is refused; an unknown kind of rope scaling is kept, so that the architecture refuses it by name.
+/// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of
+/// neighbouring pairs (llama and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file
+/// holds a tensor `rope_freqs.weight` by which rope frequencies are to be divided. A llama with a sliding window is a
+/// `mistral`. Metadata of the architecture that is neither read here nor neutral (zero, false) is refused; an unknown
+/// kind of rope scaling is kept, so that the architecture refuses it by name.
 pub fn gguf_config(file: &GgufFile) -> Result<Json, WeightsError> {
     let key = "general.architecture";
     let architecture = file.string(key)?.ok_or_else(|| file.metadata_error(key, "it is missing"))?;
@@ -49,7 +50,11 @@ pub fn gguf_config(file: &GgufFile) -> Result<Json, WeightsError> {
         "llama" | "mistral" | "qwen2" => HONOURED,
         "t5" => encoders::T5,
         "bert" => encoders::BERT,
-        other => return Err(file.metadata_error(key, format!("`{other}` is not supported; llama, mistral, qwen2, t5 and bert are"))),
+        other => {
+            return Err(
+                file.metadata_error(key, format!("`{other}` is not supported; llama, mistral, qwen2, t5 and bert are"))
+            );
+        }
     };
     reader.refuse_unknown(honoured)?;
     let mut config = match architecture {
@@ -57,7 +62,9 @@ pub fn gguf_config(file: &GgufFile) -> Result<Json, WeightsError> {
         "bert" => reader.bert()?,
         family => reader.llama(family != "qwen2")?,
     };
-    for (name, key) in [("bos_token_id", "tokenizer.ggml.bos_token_id"), ("eos_token_id", "tokenizer.ggml.eos_token_id")] {
+    for (name, key) in
+        [("bos_token_id", "tokenizer.ggml.bos_token_id"), ("eos_token_id", "tokenizer.ggml.eos_token_id")]
+    {
         if let Some(id) = file.token_id(key)? {
             config.insert(name.into(), json!(id));
         }
@@ -82,13 +89,13 @@ impl Reader<'_> {
             _ => value.as_f64() == Some(0.0) || matches!(value, Value::Bool(false)),
         };
         let prefix = format!("{}.", self.architecture);
-        let unknown = self
-            .file
-            .metadata()
-            .iter()
-            .find(|(key, value)| key.strip_prefix(&prefix).is_some_and(|name| !honoured.contains(&name) && !neutral(name, value)));
+        let unknown = self.file.metadata().iter().find(|(key, value)| {
+            key.strip_prefix(&prefix).is_some_and(|name| !honoured.contains(&name) && !neutral(name, value))
+        });
         match unknown {
-            Some((key, _)) => Err(self.file.metadata_error(key, "this setting of the model is not honoured, so results would be wrong")),
+            Some((key, _)) => Err(self
+                .file
+                .metadata_error(key, "this setting of the model is not honoured, so results would be wrong")),
             None => Ok(()),
         }
     }
@@ -124,7 +131,9 @@ impl Reader<'_> {
     fn integer(&self, name: &str, max: u64) -> Result<Option<u64>, WeightsError> {
         let key = self.key(name);
         match self.file.u64(&key)? {
-            Some(value) if value == 0 || value > max => Err(self.file.metadata_error(&key, format!("expected 1 to {max}, found {value}"))),
+            Some(value) if value == 0 || value > max => {
+                Err(self.file.metadata_error(&key, format!("expected 1 to {max}, found {value}")))
+            }
             value => Ok(value),
         }
     }
@@ -160,12 +169,15 @@ impl Reader<'_> {
                 return Err(self.file.metadata_error(&self.key("attention.head_count"), why));
             }
         };
-        if let Some(value_length) = self.integer("attention.value_length", MAX_SIZE)?.filter(|&length| length != head_dim) {
+        if let Some(value_length) =
+            self.integer("attention.value_length", MAX_SIZE)?.filter(|&length| length != head_dim)
+        {
             let why = format!("values of {value_length} beside keys of {head_dim} are not supported");
             return Err(self.file.metadata_error(&self.key("attention.value_length"), why));
         }
         let epsilon = "attention.layer_norm_rms_epsilon";
-        let rms_norm_eps = self.float(epsilon)?.ok_or_else(|| self.file.metadata_error(&self.key(epsilon), "it is missing"))?;
+        let rms_norm_eps =
+            self.float(epsilon)?.ok_or_else(|| self.file.metadata_error(&self.key(epsilon), "it is missing"))?;
         let fields = json!({
             "hidden_size": hidden,
             "num_hidden_layers": self.required("block_count", 100_000)?,
@@ -195,15 +207,17 @@ impl Reader<'_> {
             }
             (Some(rows), _, _) => Ok(rows),
             (None, _, Some(size)) | (None, Some(size), None) => Ok(size),
-            (None, None, None) => {
-                Err(self.file.metadata_error(&self.key("vocab_size"), "it is missing, and so are the embedding and the tokens"))
-            }
+            (None, None, None) => Err(self
+                .file
+                .metadata_error(&self.key("vocab_size"), "it is missing, and so are the embedding and the tokens")),
         }
     }
 
     fn rope(&self, config: &mut Map<String, Json>, interleaved: bool) -> Result<(), WeightsError> {
         config.insert("rope_theta".into(), json!(shortest(self.float("rope.freq_base")?.unwrap_or(10_000.0))));
-        if let Some(dims) = self.integer("rope.dimension_count", MAX_SIZE)?.filter(|dims| Some(*dims) != config["head_dim"].as_u64()) {
+        if let Some(dims) =
+            self.integer("rope.dimension_count", MAX_SIZE)?.filter(|dims| Some(*dims) != config["head_dim"].as_u64())
+        {
             let why = format!("rotating {dims} of {} dimensions of a head is not supported", config["head_dim"]);
             return Err(self.file.metadata_error(&self.key("rope.dimension_count"), why));
         }

@@ -5,8 +5,8 @@ use probity_models::DeviceChoice;
 /// Where nobody says what there is: 4 GiB.
 const UNKNOWN: u64 = 4 << 30;
 
-/// Half of the memory that is available now (`MemAvailable` of Linux, which counts file pages that can be dropped); 4 GiB where the system
-/// does not say, and on a device with memory of its own.
+/// Half of the memory that is available now (`MemAvailable` of Linux, which counts file pages that can be dropped); 4
+/// GiB where the system does not say, and on a device with memory of its own.
 pub(crate) fn default_budget(device: DeviceChoice) -> u64 {
     let text = match device {
         DeviceChoice::Cpu | DeviceChoice::CandleCpu => std::fs::read_to_string("/proc/meminfo").unwrap_or_default(),

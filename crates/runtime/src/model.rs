@@ -5,10 +5,12 @@ use std::sync::{Arc, OnceLock};
 use candle_core::Tensor;
 use probity_kernels::Isa;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Precision, Requests, ScoreRequest, ScoreResult,
-    Sink, SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Precision, Requests,
+    ScoreRequest, ScoreResult, Sink, SinkError, Usage,
 };
-use probity_models::{Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types};
+use probity_models::{
+    Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types,
+};
 
 use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -34,7 +36,8 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Where the model computes.
     pub device: DeviceChoice,
-    /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are loaded.
+    /// The instruction set; the widest that the machine has where absent. Weights are packed for it when they are
+    /// loaded.
     pub isa: Option<Isa>,
     /// Threads; all cores where absent.
     pub threads: Option<usize>,
@@ -44,21 +47,22 @@ pub struct LoadOptions {
     pub share_prefixes: bool,
     /// Tokens that run through the model at once.
     pub token_budget: usize,
-    /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent (4 GiB on a
-    /// device, and where the system does not say). Where there is little, more of the work runs one prompt after another; a prompt for
-    /// which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
+    /// Bytes of keys and values that are held at once; half of the memory that is available after loading where absent
+    /// (4 GiB on a device, and where the system does not say). Where there is little, more of the work runs one prompt
+    /// after another; a prompt for which there is not enough by itself is [too long](probity_lm::Outcome::TooLong).
     pub cache_budget: Option<u64>,
     /// Whether tokens of texts are guessed ahead.
     pub drafting: Drafting,
-    /// Texts that are written side by side, at most. With more than the default, products gain nothing and first results only come later.
+    /// Texts that are written side by side, at most. With more than the default, products gain nothing and first
+    /// results only come later.
     pub side_by_side: usize,
-    /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut where neighbouring
-    /// prompts have least in common.
+    /// Tokens of requests that are held at once: a longer work list runs in windows of one to two times as many, cut
+    /// where neighbouring prompts have least in common.
     pub window_tokens: usize,
 }
 
-/// Where tokens of a text are guessed from before the model says them. A guess is put to the model with the token before it and kept where the
-/// model says the same, so a text does not depend on it.
+/// Where tokens of a text are guessed from before the model says them. A guess is put to the model with the token
+/// before it and kept where the model says the same, so a text does not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Drafting {
     /// Nowhere.
@@ -97,7 +101,8 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The instruction set to compute with, or why this machine or build cannot run a model so: all that can be told without one.
+    /// The instruction set to compute with, or why this machine or build cannot run a model so: all that can be told
+    /// without one.
     pub(crate) fn check(&self) -> Result<Isa, LoadError> {
         if self.device != DeviceChoice::Cpu && matches!(self.precision, Precision::Dots | Precision::Tiles) {
             return Err(LoadError::Precision { device: self.device, precision: self.precision });
@@ -127,7 +132,8 @@ impl LoadOptions {
 }
 
 impl Checkpoint {
-    /// What a record must say about the model when it is loaded so. The fingerprint is that of [its files](Checkpoint::files).
+    /// What a record must say about the model when it is loaded so. The fingerprint is that of [its
+    /// files](Checkpoint::files).
     pub fn describe(&self, located: &Located, options: LoadOptions, fingerprint: String) -> ModelDescription {
         ModelDescription {
             name: located.name.clone(),
@@ -202,11 +208,19 @@ impl Model {
         let threads = Threads::new(options.threads)?;
         let checkpoint = Checkpoint::open(located)?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
-        let decoder = threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
+        let decoder =
+            threads.load(|| checkpoint.load(Compute { arithmetic: options.arithmetic(), isa }, options.device))?;
         let decoder = Pooled { decoder, threads, progress: Arc::default() };
         let weight_bytes = weight_types(&*checkpoint.source).iter().map(|(_, bytes)| *bytes as u64).sum();
-        let mut model =
-            Self { decoder, encoder: checkpoint.encoder, token_limit: 0, weight_bytes, description, options, grammars: OnceLock::new() };
+        let mut model = Self {
+            decoder,
+            encoder: checkpoint.encoder,
+            token_limit: 0,
+            weight_bytes,
+            description,
+            options,
+            grammars: OnceLock::new(),
+        };
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }
@@ -228,7 +242,8 @@ impl Model {
         self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
         let sides = if self.encoder.has_source() { 2 } else { 1 };
-        let (mut fits, mut beyond) = (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
+        let (mut fits, mut beyond) =
+            (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
             if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
@@ -266,14 +281,16 @@ impl Model {
         &self.decoder
     }
 
-    /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that is less.
+    /// Tokens that a prompt with its answer may have: what the model can see, or what the cache has room for where that
+    /// is less.
     pub fn token_limit(&self) -> usize {
         self.token_limit
     }
 
     /// Why a prompt of which an encoder reads so many tokens, and of so many others with its answer, cannot be asked.
     pub(crate) fn too_long(&self, source: usize, others: usize) -> Option<Outcome> {
-        let refused = |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
+        let refused =
+            |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
         let seen = self.description.context_length.and_then(|context| refused(source.max(others), context));
         seen.or_else(|| refused(source + others, self.token_limit))
     }
@@ -313,11 +330,21 @@ impl LanguageModel for Model {
         &self.description
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
-        self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| self.score_window(window, sink))
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
+        self.in_windows(requests, sink, &|index, request| self.ask(index, request), &mut |window, sink| {
+            self.score_window(window, sink)
+        })
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         self.in_windows(requests, sink, &|index, request| self.begin(index, request), &mut |window, sink| {
             self.generate_window(window, sink)
         })

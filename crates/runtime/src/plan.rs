@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use candle_core::Tensor;
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest, ScoreResult, Sink, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome, Requests, ScoreRequest,
+    ScoreResult, Sink, Usage,
 };
 use probity_models::PackedSegment;
 
@@ -38,7 +39,8 @@ pub struct Plan {
 
 /// A language model that plans: every question gets the outcome [`Outcome::Empty`] without an answer, and is counted.
 ///
-/// Its description is the model's own, its requests are checked like the model's, and its schedule is the one that the model would run.
+/// Its description is the model's own, its requests are checked like the model's, and its schedule is the one that the
+/// model would run.
 pub struct Planner<'a> {
     model: &'a Model,
     plan: RefCell<Plan>,
@@ -94,58 +96,80 @@ impl LanguageModel for Planner<'_> {
         self.model.description()
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         self.begin();
         let mut answer = |index, result: ScoreResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        self.model.in_windows(requests, &mut answer, &|index, request| self.model.ask(index, request), &mut |mut window, answer| {
-            let (queries, _) = queries_of(&mut window);
-            let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
-            let mut plan = self.plan.borrow_mut();
-            plan.usage += cost;
-            plan.rows += rows;
-            for query in queries {
-                plan.keep_longest(&query.seen);
-            }
-            drop(plan);
-            for asked in window {
-                let result = ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
-                answer(asked.index, result).map_err(LmError::Sink)?;
-            }
-            Ok(cost)
-        })
+        self.model.in_windows(
+            requests,
+            &mut answer,
+            &|index, request| self.model.ask(index, request),
+            &mut |mut window, answer| {
+                let (queries, _) = queries_of(&mut window);
+                let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
+                let mut plan = self.plan.borrow_mut();
+                plan.usage += cost;
+                plan.rows += rows;
+                for query in queries {
+                    plan.keep_longest(&query.seen);
+                }
+                drop(plan);
+                for asked in window {
+                    let result =
+                        ScoreResult { outcome: Outcome::Empty, prompt_tokens: asked.prompt_tokens, answer: None };
+                    answer(asked.index, result).map_err(LmError::Sink)?;
+                }
+                Ok(cost)
+            },
+        )
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         self.begin();
         let mut answer = |index, result: GenerateResult| {
             self.count(&result.outcome);
             sink(index, result)
         };
-        self.model.in_windows(requests, &mut answer, &|index, request| self.model.begin(index, request), &mut |window, answer| {
-            let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
-            let (places, prompts): (Vec<usize>, Vec<_>) = window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
-            let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
-            let mut plan = self.plan.borrow_mut();
-            plan.usage += cost;
-            plan.has_verdicts |= verdicts;
-            plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
-            plan.texts = plan.texts.max(prompts.len());
-            for prompt in &prompts {
-                plan.keep_longest(&prompt.tokens);
-            }
-            drop(plan);
-            for (place, prompt) in places.into_iter().zip(prompts) {
-                answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len())).map_err(LmError::Sink)?;
-            }
-            Ok(cost)
-        })
+        self.model.in_windows(
+            requests,
+            &mut answer,
+            &|index, request| self.model.begin(index, request),
+            &mut |window, answer| {
+                let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
+                let (places, prompts): (Vec<usize>, Vec<_>) =
+                    window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
+                let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
+                let mut plan = self.plan.borrow_mut();
+                plan.usage += cost;
+                plan.has_verdicts |= verdicts;
+                plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
+                plan.texts = plan.texts.max(prompts.len());
+                for prompt in &prompts {
+                    plan.keep_longest(&prompt.tokens);
+                }
+                drop(plan);
+                for (place, prompt) in places.into_iter().zip(prompts) {
+                    answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
+                        .map_err(LmError::Sink)?;
+                }
+                Ok(cost)
+            },
+        )
     }
 }
 
-/// Tokens of a prompt that are run to see how fast the machine is, so many seconds long: the most, and on a slow machine the fewest.
+/// Tokens of a prompt that are run to see how fast the machine is, so many seconds long: the most, and on a slow
+/// machine the fewest.
 const PROBE_TOKENS: usize = 512;
 const FEWEST_TOKENS: usize = 128;
 const PROBE_SECONDS: f64 = 0.5;
@@ -166,8 +190,8 @@ fn faster<T>(run: &dyn Fn() -> candle_core::Result<T>) -> candle_core::Result<(f
 }
 
 impl Model {
-    /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where texts are to be
-    /// generated, a step of that. Attention over longer prompts than were run takes longer than that.
+    /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
+    /// texts are to be generated, a step of that. Attention over longer prompts than were run takes longer than that.
     pub fn estimate(&self, plan: &Plan) -> Result<Estimate, LmError> {
         self.measure(plan).map_err(|error| LmError::Model(Box::new(error)))
     }
@@ -175,7 +199,8 @@ impl Model {
     fn measure(&self, plan: &Plan) -> candle_core::Result<Estimate> {
         let model = self.decoder();
         let longest = &plan.longest[..plan.longest.len().min(PROBE_TOKENS).min(self.options().token_budget)];
-        let mut estimate = Estimate { seconds: 0.0, tokens: 0, tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
+        let mut estimate =
+            Estimate { seconds: 0.0, tokens: 0, tokens_per_second: 0.0, generated_per_second: None, side_by_side: 0 };
         if longest.is_empty() {
             return Ok(estimate);
         }
@@ -195,8 +220,11 @@ impl Model {
         (estimate.tokens, estimate.tokens_per_second) = (tokens.len(), tokens.len() as f64 / seconds);
         let mut path = output.spans.clone();
         if of_source {
-            output =
-                model.forward(&[PackedSegment { past: path.clone(), tokens: tokens[..rows].to_vec(), wanted: (0..rows).collect() }])?;
+            output = model.forward(&[PackedSegment {
+                past: path.clone(),
+                tokens: tokens[..rows].to_vec(),
+                wanted: (0..rows).collect(),
+            }])?;
             path.extend(output.spans);
         }
         let (seconds, _) = faster(&|| head(&output.hidden, rows))?;

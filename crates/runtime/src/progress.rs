@@ -24,7 +24,8 @@ impl Progress {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Tokens that are still to be computed where so many requests are to come that the model has not seen, if they are like the others.
+    /// Tokens that are still to be computed where so many requests are to come that the model has not seen, if they are
+    /// like the others.
     pub fn left(&self, unseen: u64) -> u64 {
         let (planned, asked) = (self.planned.load(Ordering::Relaxed), self.asked.load(Ordering::Relaxed));
         let unseen = unseen as f64 * planned as f64 / asked.max(1) as f64;

@@ -1,7 +1,8 @@
 //! What is wrong with a question, found out without loading weights.
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
+    Sink, Usage,
 };
 
 use crate::constraint::Grammars;
@@ -9,10 +10,11 @@ use crate::hub::Located;
 use crate::score::{check, encode_error};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
-/// A language model that looks at the first request of a work list as the model itself would, and ends there with [`Rehearsed`].
+/// A language model that looks at the first request of a work list as the model itself would, and ends there with
+/// [`Rehearsed`].
 ///
-/// It is made from a model's files alone: configuration, tokenizer, chat template and the names of the tensors. Whoever asks it learns
-/// whether all that comes before the first answer is right.
+/// It is made from a model's files alone: configuration, tokenizer, chat template and the names of the tensors. Whoever
+/// asks it learns whether all that comes before the first answer is right.
 pub struct Rehearsal {
     checkpoint: Checkpoint,
     description: ModelDescription,
@@ -44,14 +46,22 @@ impl LanguageModel for Rehearsal {
         &self.description
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, _: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        _: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         if let Some(request) = requests.next() {
             check(&self.checkpoint.encoder, &request)?;
         }
         Err(LmError::Sink(Box::new(Rehearsed)))
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, _: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        _: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         if let Some(request) = requests.next() {
             self.checkpoint.encoder.encode_prompt(&request.prompt).map_err(|error| encode_error(&request.id, error))?;
             if let Some(constraint) = &request.constraint {

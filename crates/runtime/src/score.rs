@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use probity_lm::{Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError, Usage};
+use probity_lm::{
+    Ask, ContinuationAnswer, LabelAnswer, LmError, Outcome, ScoreAnswer, ScoreRequest, ScoreResult, Sink, SinkError,
+    Usage,
+};
 
 use crate::Model;
 use crate::encoder::{EncodeError, EncodedContinuation, EncodedLabels, Encoder};
@@ -65,7 +68,11 @@ impl Model {
     }
 
     /// Answers all requests of a window.
-    pub(crate) fn score_window(&self, mut window: Vec<Asked>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    pub(crate) fn score_window(
+        &self,
+        mut window: Vec<Asked>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         let (queries, first) = queries_of(&mut window);
         let mut scores: Vec<Option<Vec<TokenScore>>> = vec![None; queries.len()];
         let mut done = |query: usize, result: Vec<TokenScore>| -> Result<(), SinkError> {
@@ -82,20 +89,27 @@ impl Model {
         score_tokens(self.decoder(), &queries, self.schedule(), &mut done).map_err(walk_error)
     }
 
-    /// Answers a question about what follows a text that was generated just now. The text decides whether its labels can be told apart
-    /// there; that is an outcome.
-    pub(crate) fn ask_behind(&self, request: ScoreRequest, behind: &mut Behind<'_>) -> candle_core::Result<ScoreResult> {
+    /// Answers a question about what follows a text that was generated just now. The text decides whether its labels
+    /// can be told apart there; that is an outcome.
+    pub(crate) fn ask_behind(
+        &self,
+        request: ScoreRequest,
+        behind: &mut Behind<'_>,
+    ) -> candle_core::Result<ScoreResult> {
         Ok(match self.ask(0, request) {
             Ok(Ok(asked)) => {
                 let scores = behind.score(&asked.queries)?;
                 self.answer(&asked, &scores, &asked.queries)
             }
             Ok(Err(result)) => result,
-            Err(error) => ScoreResult { outcome: Outcome::Unparsed { why: error.to_string() }, prompt_tokens: 0, answer: None },
+            Err(error) => {
+                ScoreResult { outcome: Outcome::Unparsed { why: error.to_string() }, prompt_tokens: 0, answer: None }
+            }
         })
     }
 
-    /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the same error.
+    /// Whether a request can be asked of this model; [`score`](probity_lm::LanguageModel::score) would fail with the
+    /// same error.
     pub fn check(&self, request: &ScoreRequest) -> Result<(), LmError> {
         check(self.encoder(), request)
     }
@@ -104,8 +118,11 @@ impl Model {
         let Sequences { prefix, source, labels } = sequences(self.encoder(), request)?;
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let prompt_tokens = prefix.len();
-        let outcome =
-            if prompt_tokens == 0 || longest == 0 { Some(Outcome::Empty) } else { self.too_long(source, prompt_tokens - source + longest) };
+        let outcome = if prompt_tokens == 0 || longest == 0 {
+            Some(Outcome::Empty)
+        } else {
+            self.too_long(source, prompt_tokens - source + longest)
+        };
         let prefix: Arc<[u32]> = prefix.into();
         let (mut queries, mut variants) = (Vec::new(), Vec::new());
         for (label, sequences) in labels.into_iter().enumerate() {
@@ -125,8 +142,13 @@ impl Model {
         let answer = finite.then(|| match &asked.request.ask {
             Ask::Labels(set) => {
                 let sums: Vec<f64> = scores.iter().map(|tokens| tokens.iter().map(|t| t.logprob).sum()).collect();
-                let of_label = |label| sums.iter().zip(&asked.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
-                let logprobs = set.labels().iter().enumerate().map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
+                let of_label =
+                    |label| sums.iter().zip(&asked.variants).filter(move |(_, l)| **l == label).map(|(sum, _)| *sum);
+                let logprobs = set
+                    .labels()
+                    .iter()
+                    .enumerate()
+                    .map(|(index, label)| (label.name.clone(), add_logs(of_label(index))));
                 let mut answer = LabelAnswer::from_logprobs(logprobs)?;
                 for (label, (query, scores)) in asked.variants.iter().zip(queries.iter().zip(scores)) {
                     answer.labels[*label].variants.push(self.continuation(query, scores));
@@ -179,12 +201,14 @@ fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmE
             Sequences { prefix, source, labels }
         }
         Ask::Continuation(text) => {
-            let EncodedContinuation { prefix, source, continuation } = encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
+            let EncodedContinuation { prefix, source, continuation } =
+                encoder.encode_continuation(&request.prompt, text).map_err(fail)?;
             Sequences { prefix, source, labels: vec![vec![continuation]] }
         }
     };
     if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
-        let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some text before it";
+        let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some \
+                   text before it";
         return Err(LmError::Request { id: request.id.clone(), why: why.into() });
     }
     Ok(sequences)

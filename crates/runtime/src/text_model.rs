@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use candle_core::Tensor;
-use probity_lm::{EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage, check_sequences};
+use probity_lm::{
+    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage,
+    check_sequences,
+};
 use probity_models::{Compute, Encoder, HeadRow, ModelConfig};
 use rayon::prelude::*;
 
@@ -31,8 +34,8 @@ pub struct TextModel {
 const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 impl TextModel {
-    /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision, device, instruction set,
-    /// threads, and how many tokens run together.
+    /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
+    /// device, instruction set, threads, and how many tokens run together.
     pub fn load(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
         let isa = options.check()?;
         let threads = Threads::new(options.threads)?;
@@ -57,8 +60,9 @@ impl TextModel {
         })
     }
 
-    /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it included, as
-    /// sentence-transformers makes them of models with mean pooling. What is beyond the model's context is left out.
+    /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it
+    /// included, as sentence-transformers makes them of models with mean pooling. What is beyond the model's context is
+    /// left out.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
         let limit = self.description.context_length;
         let framed: Vec<_> = self.tokenize(texts)?.iter().map(|ids| self.framing.frame(ids, limit)).collect();
@@ -174,7 +178,12 @@ impl TextEncoder for TextModel {
         if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
     }
 
-    fn hidden_states(&self, sequences: &[&[u32]], layers: &[usize], sink: &mut Sink<'_, HiddenStates>) -> Result<Usage, EncoderError> {
+    fn hidden_states(
+        &self,
+        sequences: &[&[u32]],
+        layers: &[usize],
+        sink: &mut Sink<'_, HiddenStates>,
+    ) -> Result<Usage, EncoderError> {
         check_sequences(sequences.iter().copied(), self.description.context_length, self.vocab_size)?;
         if let Some(&asked) = layers.iter().find(|&&layer| layer > self.layers) {
             return Err(EncoderError::Layer { asked, layers: self.layers, model: self.description.name.clone() });
@@ -190,7 +199,11 @@ impl TextEncoder for TextModel {
         Ok(Usage { tokens_unshared: usage.tokens_computed, ..usage })
     }
 
-    fn predict_masked(&self, sequences: &[MaskedSequence], sink: &mut Sink<'_, Vec<u32>>) -> Result<Usage, EncoderError> {
+    fn predict_masked(
+        &self,
+        sequences: &[MaskedSequence],
+        sink: &mut Sink<'_, Vec<u32>>,
+    ) -> Result<Usage, EncoderError> {
         if !self.encoder.has_masked_head() {
             return Err(EncoderError::NoMaskedHead { model: self.description.name.clone() });
         }
@@ -201,7 +214,8 @@ impl TextEncoder for TextModel {
             for index in pack {
                 let sequence = &sequences[index];
                 usage.tokens_computed += sequence.ids.len() as u64;
-                sink(index, predictions.by_ref().take(sequence.positions.len()).collect()).map_err(EncoderError::Sink)?;
+                sink(index, predictions.by_ref().take(sequence.positions.len()).collect())
+                    .map_err(EncoderError::Sink)?;
             }
         }
         Ok(Usage { tokens_unshared: usage.tokens_computed, ..usage })

@@ -35,17 +35,23 @@ impl Threads {
     }
 
     /// [`run`](Self::run) of a model's step: memory that it cannot have is an error.
-    pub(crate) fn compute<T: Send>(&self, work: impl FnOnce() -> candle_core::Result<T> + Send) -> candle_core::Result<T> {
+    pub(crate) fn compute<T: Send>(
+        &self,
+        work: impl FnOnce() -> candle_core::Result<T> + Send,
+    ) -> candle_core::Result<T> {
         let unwound = match catch_unwind(AssertUnwindSafe(|| self.run(work))) {
             Ok(done) => return done,
             Err(unwound) => unwound,
         };
         // Nothing of the step is used again: it begins by saying how much of each buffer it wants.
-        unwound.downcast::<NoMemory>().map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::wrap(*why)))
+        unwound
+            .downcast::<NoMemory>()
+            .map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::wrap(*why)))
     }
 
-    /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products with hardly anything
-    /// between them; to wake a thread for each takes longer than what it then computes. Which thread computes what changes no result.
+    /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products
+    /// with hardly anything between them; to wake a thread for each takes longer than what it then computes. Which
+    /// thread computes what changes no result.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.pool.install(|| {
@@ -111,7 +117,8 @@ mod tests {
             for _ in 0..100 {
                 assert_eq!(threads.run(sum), 499_500);
             }
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
+            let caught =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| threads.run(|| panic!("on purpose"))));
             assert!(caught.is_err());
             assert_eq!(threads.run(|| 7), 7, "the pool goes on");
         }

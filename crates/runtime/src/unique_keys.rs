@@ -1,4 +1,5 @@
-//! JSON in which a key stands twice. Readers disagree on which of the two counts, so what a model is would depend on who reads it.
+//! JSON in which a key stands twice. Readers disagree on which of the two counts, so what a model is would depend on
+//! who reads it.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -4,11 +4,11 @@ use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
 
 use crate::engine::generate::{Generated, TokenPrompt};
 
-/// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None` where none was asked
-/// for, or the text has no marker.
+/// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None`
+/// where none was asked for, or the text has no marker.
 ///
-/// Conditioned on the prompt and the generated tokens up to the marker's end. Where the marker ends inside a token, that token's text up
-/// to there is charged to the labels, by the same rule as at any other boundary.
+/// Conditioned on the prompt and the generated tokens up to the marker's end. Where the marker ends inside a token,
+/// that token's text up to there is charged to the labels, by the same rule as at any other boundary.
 pub(crate) fn verdict_request(
     request: &GenerateRequest,
     prompt: &TokenPrompt,
@@ -19,7 +19,8 @@ pub(crate) fn verdict_request(
     let end = generated.text.rfind(marker.as_str())? + marker.len();
     let text_before = |count: usize| decode(&generated.token_ids[..count]);
     // The most tokens whose text lies before the end of the marker.
-    let count = (0..=generated.token_ids.len()).rev().find(|&count| generated.text[..end].starts_with(&text_before(count)))?;
+    let count =
+        (0..=generated.token_ids.len()).rev().find(|&count| generated.text[..end].starts_with(&text_before(count)))?;
     let rest = &generated.text[text_before(count).len()..end];
     let charged = |label: &Label| Label {
         name: label.name.clone(),
@@ -28,6 +29,7 @@ pub(crate) fn verdict_request(
     let set = LabelSet::new(labels.labels().iter().map(charged).collect()).ok()?.with_termination(labels.termination());
     let (source, before) = prompt.tokens.split_at(prompt.source);
     let answer = [before, &generated.token_ids[..count]].concat();
-    let prompt = if source.is_empty() { Prompt::Tokens(answer) } else { Prompt::Pair { source: source.to_vec(), answer } };
+    let prompt =
+        if source.is_empty() { Prompt::Tokens(answer) } else { Prompt::Pair { source: source.to_vec(), answer } };
     Some(ScoreRequest { id: request.id.clone(), prompt, ask: Ask::Labels(set) })
 }

@@ -18,8 +18,9 @@ pub(crate) trait Held {
 /// What a request takes besides its tokens, in tokens.
 const OVERHEAD: usize = 64;
 
-/// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that share a long beginning
-/// stand together in a work list, and so run together. A list of less than twice the limit is one window.
+/// Cuts a list into windows of `limit` to twice as many tokens, where neighbours have least in common: prompts that
+/// share a long beginning stand together in a work list, and so run together. A list of less than twice the limit is
+/// one window.
 struct Windows<T> {
     limit: usize,
     waiting: VecDeque<T>,
@@ -65,8 +66,8 @@ impl<T: Held> Windows<T> {
 type Answering<'a, T, A> = dyn FnMut(Vec<T>, &mut Sink<'_, A>) -> Result<Usage, LmError> + 'a;
 
 impl Model {
-    /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is nothing to compute;
-    /// `run` answers a window.
+    /// Runs a work list a window at a time. `hold` gives what is held of a request, or its result where there is
+    /// nothing to compute; `run` answers a window.
     pub(crate) fn in_windows<R, T: Held, A>(
         &self,
         requests: &mut Requests<'_, R>,

@@ -9,8 +9,15 @@ use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model};
 /// Largest difference of a log-probability.
 const TOLERANCE: f64 = 2e-4;
 
-const TINY: [&str; 7] =
-    ["llama", "llama3-rope", "llama-head-dim", "mistral-window", "qwen2", "tiny-gguf/model.gguf", "tiny-gguf-mixed/model.gguf"];
+const TINY: [&str; 7] = [
+    "llama",
+    "llama3-rope",
+    "llama-head-dim",
+    "mistral-window",
+    "qwen2",
+    "tiny-gguf/model.gguf",
+    "tiny-gguf-mixed/model.gguf",
+];
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models").join(name)
@@ -26,7 +33,8 @@ fn on(device: DeviceChoice, model: &str) -> Model {
 
 /// The golden checkpoints, and `SmolLM2` where it was fetched.
 fn models() -> Vec<String> {
-    let mut models: Vec<String> = TINY.iter().map(|name| golden(name).to_str().expect("UTF-8 path").to_owned()).collect();
+    let mut models: Vec<String> =
+        TINY.iter().map(|name| golden(name).to_str().expect("UTF-8 path").to_owned()).collect();
     match locate("smollm2-135m-instruct") {
         Ok(_) => models.push("smollm2-135m-instruct".to_owned()),
         Err(error) => println!("skipped: {error}"),
@@ -41,9 +49,18 @@ fn work_list() -> Vec<ScoreRequest> {
     let mut requests = Vec::new();
     for (i, a) in texts.iter().enumerate() {
         for (j, b) in texts.iter().enumerate().filter(|(j, _)| *j != i) {
-            let prompt = Prompt::Text(format!("Text: {context}\nSummary A: {a}\nSummary B: {b}\nWhich summary is better?"));
-            requests.push(ScoreRequest { id: format!("{i}-{j}"), prompt: prompt.clone(), ask: Ask::Labels(labels.clone()) });
-            requests.push(ScoreRequest { id: format!("{i}-{j}-text"), prompt, ask: Ask::Continuation(" Summary A, I think".into()) });
+            let prompt =
+                Prompt::Text(format!("Text: {context}\nSummary A: {a}\nSummary B: {b}\nWhich summary is better?"));
+            requests.push(ScoreRequest {
+                id: format!("{i}-{j}"),
+                prompt: prompt.clone(),
+                ask: Ask::Labels(labels.clone()),
+            });
+            requests.push(ScoreRequest {
+                id: format!("{i}-{j}-text"),
+                prompt,
+                ask: Ask::Continuation(" Summary A, I think".into()),
+            });
         }
     }
     requests
@@ -66,7 +83,10 @@ fn logprobs(model: &Model) -> Vec<f64> {
 fn scores_agree_with_our_kernels_on_every_checkpoint() {
     for name in models() {
         let (kernels, candle) = (on(DeviceChoice::Cpu, &name), on(DeviceChoice::CandleCpu, &name));
-        assert_eq!((kernels.description().device.as_str(), candle.description().device.as_str()), ("cpu", "candle-cpu"));
+        assert_eq!(
+            (kernels.description().device.as_str(), candle.description().device.as_str()),
+            ("cpu", "candle-cpu")
+        );
         assert_eq!(kernels.description().fingerprint, candle.description().fingerprint);
         let (expected, got) = (logprobs(&kernels), logprobs(&candle));
         assert!(got.len() == expected.len() && got.len() > 12 + 12, "{name}: {} numbers", got.len());
@@ -114,7 +134,10 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
     for precision in [Precision::Dots, Precision::Tiles] {
         let options = LoadOptions { device: DeviceChoice::CandleCpu, precision, ..LoadOptions::default() };
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused").to_string();
-        assert_eq!(error, format!("precision `{}` exists on cpu alone\n\nhint: candle-cpu has exact and fast", precision.as_str()));
+        assert_eq!(
+            error,
+            format!("precision `{}` exists on cpu alone\n\nhint: candle-cpu has exact and fast", precision.as_str())
+        );
     }
 }
 
@@ -125,7 +148,8 @@ fn a_device_that_the_build_lacks_is_refused_with_the_way_to_it() {
         let options = LoadOptions { device, ..LoadOptions::default() };
         let path = golden("llama");
         let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused").to_string();
-        let expected = format!("this build cannot compute on {device}\n\nhint: cargo install --path . --features {feature}");
+        let expected =
+            format!("this build cannot compute on {device}\n\nhint: cargo install --path . --features {feature}");
         assert_eq!(error, expected);
     }
 }

@@ -1,10 +1,11 @@
-//! The contract on an encoder-decoder, against transformers (`scripts/goldens/make_encoder_decoder.py`) and against itself.
+//! The contract on an encoder-decoder, against transformers (`scripts/goldens/make_encoder_decoder.py`) and against
+//! itself.
 
 use std::path::{Path, PathBuf};
 
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, Label, LabelSet, LanguageModel, Outcome, Precision, Prompt, ScoreRequest, ScoreResult,
-    Termination,
+    Ask, GenerateRequest, GenerateResult, Label, LabelSet, LanguageModel, Outcome, Precision, Prompt, ScoreRequest,
+    ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadOptions, Model, Planner};
@@ -53,7 +54,8 @@ fn labels_of(case: &Value) -> LabelSet {
 fn work_list() -> Vec<ScoreRequest> {
     let labels = cases("labels").into_iter().map(|case| (prompt_of(&case), Ask::Labels(labels_of(&case)), case));
     let texts = cases("continuations").into_iter();
-    let texts = texts.map(|case| (prompt_of(&case), Ask::Continuation(case["continuation"].as_str().expect("text").into()), case));
+    let texts = texts
+        .map(|case| (prompt_of(&case), Ask::Continuation(case["continuation"].as_str().expect("text").into()), case));
     labels.chain(texts).map(|(prompt, ask, case)| ScoreRequest { id: case["name"].to_string(), prompt, ask }).collect()
 }
 
@@ -89,7 +91,13 @@ fn label_words_at_the_first_step_and_behind_a_prefix_equal_transformers() {
         assert_eq!((json!(source), json!(answer)), (case["source"].clone(), case["prefix"].clone()), "{}", request.id);
         for label in &result.labels().expect("an answer").labels {
             let expected = case["logprobs"][&label.name].as_f64().expect("a number");
-            assert!((label.logprob - expected).abs() < TOLERANCE, "{}, {}: {} for {expected}", request.id, label.name, label.logprob);
+            assert!(
+                (label.logprob - expected).abs() < TOLERANCE,
+                "{}, {}: {} for {expected}",
+                request.id,
+                label.name,
+                label.logprob
+            );
         }
     }
     let rest = cases("continuations");
@@ -106,7 +114,8 @@ fn label_words_at_the_first_step_and_behind_a_prefix_equal_transformers() {
 fn a_gguf_file_of_the_model_gives_the_same_bits() {
     let file = goldens().join("models/tiny-flan-t5-gguf/model.gguf");
     let gguf =
-        Model::load(&locate(file.to_str().expect("UTF-8 path")).expect("a model lies there"), LoadOptions::default()).expect("loads");
+        Model::load(&locate(file.to_str().expect("UTF-8 path")).expect("a model lies there"), LoadOptions::default())
+            .expect("loads");
     let (requests, folder) = (work_list(), tiny(LoadOptions::default()));
     assert_eq!(bits(&gguf.score_all(&requests).expect("scores")), bits(&folder.score_all(&requests).expect("scores")));
 }
@@ -116,7 +125,8 @@ fn greedy_texts_equal_transformers() {
     let (model, golden) = (tiny(LoadOptions::default()), golden());
     let prompt = Prompt::Text(golden["generated"]["prompt"].as_str().expect("text").into());
     let expected: Vec<u32> = serde_json::from_value(golden["generated"]["tokens"].clone()).expect("ids");
-    let requests: Vec<GenerateRequest> = (0..5).map(|k| GenerateRequest::greedy(k.to_string(), prompt.clone(), expected.len())).collect();
+    let requests: Vec<GenerateRequest> =
+        (0..5).map(|k| GenerateRequest::greedy(k.to_string(), prompt.clone(), expected.len())).collect();
     for result in generate(&model, &requests) {
         assert_eq!(result.token_ids, expected);
     }
@@ -129,8 +139,10 @@ fn results_have_the_same_bits_whatever_runs_together() {
         let options = LoadOptions { precision, ..LoadOptions::default() };
         let mut model = tiny(options);
         let expected = bits(&model.score_all(&requests).expect("scores"));
-        let alone: Vec<ScoreResult> =
-            requests.iter().flat_map(|request| model.score_all(std::slice::from_ref(request)).expect("scores")).collect();
+        let alone: Vec<ScoreResult> = requests
+            .iter()
+            .flat_map(|request| model.score_all(std::slice::from_ref(request)).expect("scores"))
+            .collect();
         assert_eq!(bits(&alone), expected, "{precision:?}, one by one");
         for other in [
             LoadOptions { share_prefixes: false, ..options },
@@ -154,7 +166,8 @@ fn a_source_is_read_once_for_all_that_is_asked_about_it() {
     let case = &cases("labels")[2];
     let len = |name: &str| case[name].as_array().expect("ids").len();
     let (source, prefix) = (len("source"), len("prefix"));
-    // The three begin their answers alike; the continuation's own prefix has a token more, and all its tokens but the last are seen.
+    // The three begin their answers alike; the continuation's own prefix has a token more, and all its tokens but the
+    // last are seen.
     let continued = cases("continuations")[1]["tokens"].as_array().expect("ids").len();
     assert_eq!(usage.tokens_computed as usize, source + prefix + 1 + 1 + continued - 1);
     assert_eq!(usage.tokens_unshared as usize, 3 * source + 2 * (prefix + 1) + prefix + 1 + continued - 1);
@@ -173,7 +186,10 @@ fn a_verdict_is_asked_about_the_same_source() {
     let verdict = judged.verdict.expect("the marker is there");
     let end = judged.text.rfind(&marker).expect("the marker is there") + marker.len();
     let decode = |count: usize| model.encoder().tokenizer().decode(&judged.token_ids[..count]).expect("decodes");
-    let count = (0..=judged.token_ids.len()).rev().find(|&count| judged.text[..end].starts_with(&decode(count))).expect("none at least");
+    let count = (0..=judged.token_ids.len())
+        .rev()
+        .find(|&count| judged.text[..end].starts_with(&decode(count)))
+        .expect("none at least");
     let source = model.encoder().encode_labels(&prompt, &set).expect("encodes");
     let (source, start) = source.prefix.split_at(source.source);
     let pair = Prompt::Pair { source: source.to_vec(), answer: [start, &judged.token_ids[..count]].concat() };
@@ -184,13 +200,15 @@ fn a_verdict_is_asked_about_the_same_source() {
 #[test]
 fn prompts_in_tokens_are_checked_and_a_plan_costs_what_a_run_does() {
     let model = tiny(LoadOptions::default());
-    let ask = |prompt| ScoreRequest { id: "t".into(), prompt, ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("valid")) };
+    let ask =
+        |prompt| ScoreRequest { id: "t".into(), prompt, ask: Ask::Labels(LabelSet::words(["A", "B"]).expect("valid")) };
     let error = |prompt| model.score_all(&[ask(prompt)]).expect_err("refused").to_string();
     assert!(error(Prompt::Pair { source: vec![5], answer: Vec::new() }).contains("begins with at least one token"));
     assert!(error(Prompt::Pair { source: vec![5], answer: vec![9999] }).contains("vocabulary"));
     // Given in tokens or as the same text.
     let text = ask(Prompt::Text("Which one?".into()));
-    let encoded = model.encoder().encode_labels(&text.prompt, &LabelSet::words(["A", "B"]).expect("valid")).expect("encodes");
+    let encoded =
+        model.encoder().encode_labels(&text.prompt, &LabelSet::words(["A", "B"]).expect("valid")).expect("encodes");
     let tokens = ask(Prompt::Tokens(encoded.prefix[..encoded.source].to_vec()));
     let results = model.score_all(&[text, tokens]).expect("scores");
     assert_eq!(results[0].labels().map(|l| l.mass.to_bits()), results[1].labels().map(|l| l.mass.to_bits()));
@@ -212,7 +230,9 @@ fn a_prompt_is_too_long_only_where_memory_ends() {
     let mut model = tiny(LoadOptions::default());
     assert_eq!(model.description().context_length, None);
     let request = work_list().remove(6);
-    model.run_with(LoadOptions { cache_budget: Some(model.cache_bytes(100)), ..LoadOptions::default() }).expect("options");
+    model
+        .run_with(LoadOptions { cache_budget: Some(model.cache_bytes(100)), ..LoadOptions::default() })
+        .expect("options");
     let result = model.score_all(&[request]).expect("scores").remove(0);
     assert!(matches!(result.outcome, Outcome::TooLong { limit, .. } if limit >= 100), "{:?}", result.outcome);
 }

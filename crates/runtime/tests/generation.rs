@@ -1,4 +1,5 @@
-//! Texts by a trained model, against transformers (`scripts/goldens/make_generated.py`), and with guesses against without.
+//! Texts by a trained model, against transformers (`scripts/goldens/make_generated.py`), and with guesses against
+//! without.
 
 use std::path::Path;
 
@@ -50,15 +51,25 @@ fn greedy_texts_are_those_of_transformers_up_to_the_first_tie() {
             println!("text {index}: the two likeliest tokens are tied at {until} of {}", expected.len());
         }
         assert_eq!(result.prompt_tokens as u64, text["prompt_tokens"].as_u64().expect("a number"));
-        assert_eq!(result.token_ids[..until.min(result.token_ids.len())], expected[..until], "text {index}, tied at {until}");
+        assert_eq!(
+            result.token_ids[..until.min(result.token_ids.len())],
+            expected[..until],
+            "text {index}, tied at {until}"
+        );
         if text["first_tie"].is_null() {
-            assert_eq!(result.finish == Some(Finish::EndOfTurn), text["ended"].as_bool().expect("a truth"), "text {index}");
+            assert_eq!(
+                result.finish == Some(Finish::EndOfTurn),
+                text["ended"].as_bool().expect("a truth"),
+                "text {index}"
+            );
         }
         compared += until;
     }
     assert!(compared > 1500, "{compared} tokens before ties");
     assert!(usage.drafts_accepted > 100, "{usage:?}");
-    model.run_with(LoadOptions { drafting: Drafting::Off, threads: Some(1), side_by_side: 3, ..LoadOptions::default() }).expect("options");
+    model
+        .run_with(LoadOptions { drafting: Drafting::Off, threads: Some(1), side_by_side: 3, ..LoadOptions::default() })
+        .expect("options");
     let (plain, usage) = generate(&model, &requests(&golden)[..5]);
     assert_eq!((&plain[..], usage.tokens_drafted), (&drafted[..5], 0));
 }

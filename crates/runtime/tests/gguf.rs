@@ -98,7 +98,10 @@ fn tensors_are_found_by_hugging_face_names_with_their_shape_outermost_first() {
     let norm = file.tensor("model.norm.weight").expect("there");
     assert_eq!(norm.bytes[..4], 1.5f32.to_le_bytes());
     assert!(file.contains("model.layers.0.self_attn.q_proj.weight") && !file.contains("lm_head.weight"));
-    assert_eq!(file.names(), ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"]);
+    assert_eq!(
+        file.names(),
+        ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.norm.weight"]
+    );
     assert_eq!(file.tensors()[2].name, "blk.0.attn_q.weight");
 }
 
@@ -108,7 +111,10 @@ fn a_missing_tensor_names_the_file_and_the_nearest() {
     let error = file.tensor("model.layers.0.self_attn.k_proj.weight").err().expect("missing");
     let text = error.to_string();
     assert!(matches!(error, SourceError::Missing { .. }), "{text}");
-    assert!(text.contains("blk.0.attn_k.weight") && text.contains("demo.gguf") && text.contains("blk.0.attn_q.weight"), "{text}");
+    assert!(
+        text.contains("blk.0.attn_k.weight") && text.contains("demo.gguf") && text.contains("blk.0.attn_q.weight"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -183,7 +189,8 @@ fn published_attacks_on_other_readers_are_refused() {
     let half = 1 << 61;
     refused(&small().tensor("a", &[half], 0, &[]), &["tensor `a`"]);
     refused(&small().tensor("a", &[half / 4, 2], 0, &[]).tensor("b", &[half / 4, 2], 0, &[]), &["tensor `a`", "needs"]);
-    // CVE-2026-27940: the same with the size of the context that holds them, by a number of tensors that wraps when it is multiplied.
+    // CVE-2026-27940: the same with the size of the context that holds them, by a number of tensors that wraps when it
+    // is multiplied.
     for count in [u64::MAX, u64::MAX / 368 + 1, 1 << 61, i64::MAX as u64] {
         refused(&Gguf { tensor_count: Some(count), ..small() }, &["number of tensors", &count.to_string()]);
     }
@@ -192,7 +199,12 @@ fn published_attacks_on_other_readers_are_refused() {
         refused(&small().tensor("t", &[floats], 0, &[]), &["tensor `t`"]);
     }
     // #27203: dimensions whose product wraps around.
-    for dims in [&[i64::MAX as u64, 2, 1, 1][..], &[1 << 32, 1 << 32, 1, 1], &[u64::MAX, u64::MAX, u64::MAX, u64::MAX], &[3, 1 << 63]] {
+    for dims in [
+        &[i64::MAX as u64, 2, 1, 1][..],
+        &[1 << 32, 1 << 32, 1, 1],
+        &[u64::MAX, u64::MAX, u64::MAX, u64::MAX],
+        &[3, 1 << 63],
+    ] {
         refused(&small().tensor("t", dims, 0, &[]), &["tensor `t`", "overflow"]);
     }
     // #26318: an alignment that is no number, or none that is positive.
@@ -241,7 +253,10 @@ fn bad_names_strings_and_nesting_are_refused() {
     let nested = [9u32.to_le_bytes().to_vec(), level.repeat(1000), vec![0; 64]].concat();
     refused(&with(small(), "x", Some(Meta::Raw(nested))), &["metadata `x`", "nested"]);
     for alignment in [0, 3, 1 << 30] {
-        refused(&with(small(), "general.alignment", Some(Meta::U32(alignment))), &["general.alignment", &alignment.to_string()]);
+        refused(
+            &with(small(), "general.alignment", Some(Meta::U32(alignment))),
+            &["general.alignment", &alignment.to_string()],
+        );
     }
 }
 
@@ -251,7 +266,8 @@ fn every_truncation_is_refused() {
     for len in 0..bytes.len() {
         assert!(Header::parse(&bytes[..len]).is_err(), "cut at {len} of {}", bytes.len());
     }
-    let cut = GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
+    let cut =
+        GgufFile::from_bytes(Path::new("demo.gguf"), bytes[..bytes.len() - 1].to_vec()).err().expect("cut").to_string();
     assert!(cut.contains("probity model verify"), "{cut}");
 }
 
@@ -288,7 +304,11 @@ fn configuration_is_what_hugging_face_has() {
         "probity.rope_interleaved": true, "model_type": "llama", "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 0
     });
     let sorted = |json: &Json| {
-        json.as_object().expect("object").iter().map(|(k, v)| (k.clone(), v.clone())).collect::<std::collections::BTreeMap<_, _>>()
+        json.as_object()
+            .expect("object")
+            .iter()
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect::<std::collections::BTreeMap<_, _>>()
     };
     assert_eq!(sorted(&config), sorted(&expected));
 }
@@ -303,7 +323,10 @@ fn rope_scaling_window_and_untied_output_are_told() {
         .tensor("output.weight", &[32, 4], 0, &[0; 512])
         .tensor("rope_freqs.weight", &[4], 0, &[0; 16]);
     let config = gguf_config(&open(&scaled).expect("valid")).expect("complete");
-    assert_eq!(config["rope_scaling"], json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}));
+    assert_eq!(
+        config["rope_scaling"],
+        json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32})
+    );
     assert_eq!((&config["model_type"], &config["sliding_window"]), (&json!("mistral"), &json!(64)));
     assert_eq!((&config["tie_word_embeddings"], &config["probity.rope_freq_factors"]), (&json!(false), &json!(true)));
 }
@@ -314,11 +337,18 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
         let error = gguf_config(&open(&gguf).expect("a valid header")).expect_err("refused").to_string();
         assert!(error.contains(key) && error.contains("demo.gguf"), "{key}: {error}");
     };
-    for key in ["general.architecture", "llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
+    for key in [
+        "general.architecture",
+        "llama.block_count",
+        "llama.embedding_length",
+        "llama.attention.layer_norm_rms_epsilon",
+    ] {
         refused(with(small(), key, None), key);
         refused(with(small(), key, Some(Meta::Bool(1))), key);
     }
-    for key in ["llama.block_count", "llama.attention.head_count", "llama.context_length", "llama.attention.head_count_kv"] {
+    for key in
+        ["llama.block_count", "llama.attention.head_count", "llama.context_length", "llama.attention.head_count_kv"]
+    {
         refused(with(small(), key, Some(Meta::U32(0))), key);
         refused(with(small(), key, Some(Meta::U32(u32::MAX))), key);
     }
@@ -355,7 +385,8 @@ fn broken_vocabularies_are_refused_by_key() {
 #[test]
 fn a_character_without_a_piece_never_becomes_a_token_that_ends_the_text() {
     let scored = with(small(), "tokenizer.ggml.scores", Some(Meta::F32s(vec![0.0, -1.0, -2.0, -3.0])));
-    let spm = with(scored, "tokenizer.ggml.model", Some(Meta::Str("llama".into()))).number("tokenizer.ggml.unknown_token_id", 0);
+    let spm = with(scored, "tokenizer.ggml.model", Some(Meta::Str("llama".into())))
+        .number("tokenizer.ggml.unknown_token_id", 0);
     let tokenizer = Tokenizer::from_gguf(&open(&spm).expect("valid")).expect("a vocabulary");
     assert_eq!(tokenizer.encode_text("a日b"), Ok(vec![1, 2]));
     assert_eq!((tokenizer.unknown(), tokenizer.eos()), (None, Some(0)));

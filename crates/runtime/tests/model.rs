@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use probity_lm::{
-    Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role, Sampling,
-    SamplingLimits, ScoreRequest, ScoreResult, Termination,
+    Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role,
+    Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
 use probity_runtime::{LoadError, LoadOptions, Model};
@@ -65,10 +65,13 @@ const TOLERANCE: f64 = 2e-3;
 #[test]
 fn label_probabilities_equal_transformers() {
     let Some(model) = smollm2(LoadOptions::default()) else { return };
-    let goldens: Value = serde_json::from_slice(&std::fs::read(goldens().join("smollm2/labels.json")).expect("golden")).expect("JSON");
+    let goldens: Value =
+        serde_json::from_slice(&std::fs::read(goldens().join("smollm2/labels.json")).expect("golden")).expect("JSON");
     let cases = goldens["labels"].as_array().expect("cases");
-    let requests: Vec<ScoreRequest> =
-        cases.iter().map(|case| ask(&case["name"].to_string(), prompt_of(case), Ask::Labels(labels_of(case)))).collect();
+    let requests: Vec<ScoreRequest> = cases
+        .iter()
+        .map(|case| ask(&case["name"].to_string(), prompt_of(case), Ask::Labels(labels_of(case))))
+        .collect();
     let mut largest = 0.0f64;
     for (case, result) in cases.iter().zip(model.score_all(&requests).expect("scores")) {
         let (name, answer) = (&case["name"], result.labels().expect("an answer"));
@@ -76,10 +79,18 @@ fn label_probabilities_equal_transformers() {
         for (label, expected) in answer.labels.iter().zip(case["labels"].as_array().expect("labels")) {
             let difference = (label.logprob - expected["logprob"].as_f64().expect("a number")).abs();
             assert!(difference < TOLERANCE, "{name}, {}: off by {difference}", label.name);
-            assert!((label.prob - expected["prob"].as_f64().expect("a number")).abs() < TOLERANCE, "{name}, {}", label.name);
+            assert!(
+                (label.prob - expected["prob"].as_f64().expect("a number")).abs() < TOLERANCE,
+                "{name}, {}",
+                label.name
+            );
             largest = largest.max(difference);
         }
-        assert!((answer.mass - case["mass"].as_f64().expect("a number")).abs() < TOLERANCE, "{name}: mass {}", answer.mass);
+        assert!(
+            (answer.mass - case["mass"].as_f64().expect("a number")).abs() < TOLERANCE,
+            "{name}: mass {}",
+            answer.mass
+        );
     }
     assert_eq!(cases.len(), 13);
     println!("largest difference of a label's log-probability: {largest:e}");
@@ -88,7 +99,8 @@ fn label_probabilities_equal_transformers() {
 #[test]
 fn continuations_equal_transformers() {
     let Some(model) = smollm2(LoadOptions::default()) else { return };
-    let goldens: Value = serde_json::from_slice(&std::fs::read(goldens().join("smollm2/labels.json")).expect("golden")).expect("JSON");
+    let goldens: Value =
+        serde_json::from_slice(&std::fs::read(goldens().join("smollm2/labels.json")).expect("golden")).expect("JSON");
     for case in goldens["continuations"].as_array().expect("cases") {
         let text = case["continuation"].as_str().or(case["text"].as_str()).expect("a continuation");
         let request = ask("c", prompt_of(case), Ask::Continuation(text.to_owned()));
@@ -112,7 +124,11 @@ fn work_list() -> Vec<ScoreRequest> {
         for (j, b) in texts.iter().enumerate().filter(|(j, _)| *j != i) {
             let text = format!("Text: {context}\nSummary A: {a}\nSummary B: {b}\nWhich summary is better?");
             requests.push(ask(&format!("{i}-{j}"), Prompt::user(text.clone()), words(&["A", "B"])));
-            requests.push(ask(&format!("{i}-{j}-plain"), Prompt::Text(text), Ask::Continuation(" Summary A, I think".into())));
+            requests.push(ask(
+                &format!("{i}-{j}-plain"),
+                Prompt::Text(text),
+                Ask::Continuation(" Summary A, I think".into()),
+            ));
         }
     }
     requests
@@ -124,7 +140,13 @@ fn results_are_the_same_bits_with_sharing_on_and_off_in_all_precisions() {
     for load in models {
         for precision in [Precision::Exact, Precision::Dots, Precision::Tiles] {
             let run = |share_prefixes, token_budget, threads| {
-                let options = LoadOptions { precision, share_prefixes, token_budget, threads: Some(threads), ..LoadOptions::default() };
+                let options = LoadOptions {
+                    precision,
+                    share_prefixes,
+                    token_budget,
+                    threads: Some(threads),
+                    ..LoadOptions::default()
+                };
                 load(options).map(|model| {
                     let mut results = vec![None; work_list().len()];
                     let usage = model.score(&mut work_list().into_iter(), &mut |index, result| {
@@ -154,7 +176,10 @@ fn special_tokens_in_data_are_text() {
     };
     assert_eq!(count(&Prompt::user(hostile)), count(&Prompt::user("fine")));
     assert_eq!(count(&Prompt::Text(hostile.into())), count(&Prompt::Text("fine".into())));
-    let shown = encoder.tokenizer().decode(&encoder.encode_prompt(&Prompt::Text(hostile.into())).expect("encodes")).expect("decodes");
+    let shown = encoder
+        .tokenizer()
+        .decode(&encoder.encode_prompt(&Prompt::Text(hostile.into())).expect("encodes"))
+        .expect("decodes");
     assert_eq!(shown, hostile);
 }
 
@@ -170,7 +195,9 @@ fn what_cannot_be_answered_has_an_outcome_and_the_rest_its_answer() {
         ask("fine", Prompt::Text("x".into()), words(&["A", "B"])),
     ];
     let results = model.score_all(&requests).expect("scores");
-    assert!(matches!(results[0].outcome, Outcome::TooLong { tokens_needed, limit: l } if tokens_needed > l && l == limit));
+    assert!(
+        matches!(results[0].outcome, Outcome::TooLong { tokens_needed, limit: l } if tokens_needed > l && l == limit)
+    );
     assert_eq!(results[2].outcome, Outcome::Empty);
     assert!(results[3].answer.is_some());
     let answered = |r: &ScoreResult| r.outcome.has_answer() == r.answer.is_some();
@@ -180,8 +207,10 @@ fn what_cannot_be_answered_has_an_outcome_and_the_rest_its_answer() {
 #[test]
 fn wrong_requests_fail_before_anything_is_computed() {
     let model = tiny(LoadOptions::default());
-    let same =
-        LabelSet::new(vec![Label { name: "x".into(), variants: vec!["A".into()] }, Label { name: "y".into(), variants: vec!["A".into()] }]);
+    let same = LabelSet::new(vec![
+        Label { name: "x".into(), variants: vec!["A".into()] },
+        Label { name: "y".into(), variants: vec!["A".into()] },
+    ]);
     for (request, expected) in [
         (ask("same", Prompt::Text("q".into()), Ask::Labels(same.expect("names differ"))), "tokens of"),
         (ask("ids", Prompt::Tokens(vec![1 << 30]), words(&["A", "B"])), "vocabulary"),
@@ -209,7 +238,8 @@ fn a_sink_that_fails_ends_the_run_with_its_error() {
 fn generation_is_greedy_reproducible_and_independent_of_its_neighbours() {
     let model = tiny(LoadOptions::default());
     let prompts = ["The river", "The river froze", "x", "Once upon a time there"];
-    let requests: Vec<GenerateRequest> = prompts.iter().map(|p| GenerateRequest::greedy(*p, Prompt::Text((*p).to_owned()), 40)).collect();
+    let requests: Vec<GenerateRequest> =
+        prompts.iter().map(|p| GenerateRequest::greedy(*p, Prompt::Text((*p).to_owned()), 40)).collect();
     let run = |requests: &[GenerateRequest]| {
         let mut results = vec![None; requests.len()];
         model
@@ -306,7 +336,9 @@ fn a_verdict_in_generated_text_has_the_probabilities_of_its_place() {
     let end = plain.text.rfind(&marker).expect("the marker is there") + marker.len();
     let count = (0..=plain.token_ids.len())
         .rev()
-        .find(|&n| plain.text[..end].starts_with(&model.encoder().tokenizer().decode(&plain.token_ids[..n]).expect("decodes")))
+        .find(|&n| {
+            plain.text[..end].starts_with(&model.encoder().tokenizer().decode(&plain.token_ids[..n]).expect("decodes"))
+        })
         .expect("none at least");
     let mut tokens = model.encoder().encode_prompt(&request.prompt).expect("encodes");
     tokens.extend(&plain.token_ids[..count]);
@@ -374,12 +406,18 @@ fn damaged_checkpoints_are_refused_by_name() {
         (Box::new(config("probity.rope_interleaved", true.into())), &["config.json", "probity.rope_interleaved"]),
         (Box::new(config("num_hidden_layers", 1.into())), &["is not used", "model.layers.1.", "hint:"]),
         (Box::new(config("use_sliding_window", true.into())), &["use_sliding_window"]),
-        (Box::new(config("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}))), &["rope_scaling", "yarn"]),
+        (
+            Box::new(config("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}))),
+            &["rope_scaling", "yarn"],
+        ),
         (Box::new(config("num_hidden_layers", 9.into())), &["model.layers.3.", "not found"]),
         (Box::new(config("num_hidden_layers", (-1).into())), &["num_hidden_layers", "-1"]),
         (Box::new(config("hidden_size", 128.into())), &["expected shape", "128"]),
         (Box::new(config("model_type", "gpt_neox".into())), &["gpt_neox", "llama, mistral, qwen2"]),
-        (Box::new(|folder: &Path| std::fs::remove_file(folder.join("tokenizer.json")).expect("removed")), &["tokenizer.json"]),
+        (
+            Box::new(|folder: &Path| std::fs::remove_file(folder.join("tokenizer.json")).expect("removed")),
+            &["tokenizer.json"],
+        ),
         (Box::new(|folder: &Path| poison(&folder.join("model.safetensors"))), &["not a number", "tensor `"]),
         (Box::new(|folder: &Path| truncate(&folder.join("model.safetensors"))), &["model.safetensors"]),
     ];
@@ -406,7 +444,8 @@ fn truncate(path: &Path) {
 fn article(context: u32, candidates: u32) -> Vec<ScoreRequest> {
     let candidate = |k: u32| (0..6).map(move |t| 100 + (7 * k + t) % 200);
     let pairs = (0..candidates).flat_map(|i| (0..candidates).filter(move |j| *j != i).map(move |j| (i, j)));
-    let tokens = |(i, j)| (0..30).map(|t| context + t).chain(candidate(i)).chain(candidate(j)).chain([5, 6, 7]).collect();
+    let tokens =
+        |(i, j)| (0..30).map(|t| context + t).chain(candidate(i)).chain(candidate(j)).chain([5, 6, 7]).collect();
     pairs.map(|pair| ask(&format!("{context} {pair:?}"), Prompt::Tokens(tokens(pair)), words(&["A", "B"]))).collect()
 }
 

@@ -24,14 +24,19 @@ fn open(bytes: Vec<u8>) -> Result<SafetensorsFiles, String> {
 
 fn refused(bytes: Vec<u8>, words: &[&str]) {
     let error = open(bytes).err().expect("refused");
-    assert!(error.contains("demo.safetensors") && words.iter().all(|word| error.contains(word)), "expected {words:?} in {error}");
+    assert!(
+        error.contains("demo.safetensors") && words.iter().all(|word| error.contains(word)),
+        "expected {words:?} in {error}"
+    );
 }
 
 #[test]
 fn tensors_are_read_at_any_alignment() {
     for pad in 0..8 {
         let data: Vec<u8> = (0..12).collect();
-        let files = open(file(&json!({"a": tensor("BF16", &[1, 2], 0, 4), "b": tensor("F32", &[2], 4, 12)}), &data, pad)).expect("valid");
+        let files =
+            open(file(&json!({"a": tensor("BF16", &[1, 2], 0, 4), "b": tensor("F32", &[2], 4, 12)}), &data, pad))
+                .expect("valid");
         let b = files.tensor("b").expect("there");
         assert_eq!((b.shape, b.weight_type, &b.bytes[..]), (vec![2], WeightType::F32, &data[4..]));
         assert_eq!(files.names(), ["a", "b"]);
@@ -65,7 +70,8 @@ fn headers_that_lie_are_refused() {
 fn folder(weight_map: &Json, shards: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("temporary folder");
     let index = dir.path().join("model.safetensors.index.json");
-    std::fs::write(&index, json!({"metadata": {"total_size": 1}, "weight_map": weight_map}).to_string()).expect("written");
+    std::fs::write(&index, json!({"metadata": {"total_size": 1}, "weight_map": weight_map}).to_string())
+        .expect("written");
     for (name, bytes) in shards {
         std::fs::write(dir.path().join(name), bytes).expect("written");
     }
@@ -78,8 +84,10 @@ fn shard(name: &str) -> Vec<u8> {
 
 #[test]
 fn shards_are_read_through_their_index_by_folder_or_by_index() {
-    let (dir, index) =
-        folder(&json!({"a": "1.safetensors", "b": "2.safetensors"}), &[("1.safetensors", shard("a")), ("2.safetensors", shard("b"))]);
+    let (dir, index) = folder(
+        &json!({"a": "1.safetensors", "b": "2.safetensors"}),
+        &[("1.safetensors", shard("a")), ("2.safetensors", shard("b"))],
+    );
     for path in [dir.path(), &index] {
         let files = SafetensorsFiles::open(path).expect("valid");
         assert_eq!(files.names(), ["a", "b"]);
@@ -97,7 +105,10 @@ fn shards_that_do_not_fit_their_index_are_refused() {
     let a = || ("1.safetensors", shard("a"));
     refused(json!({"a": "1.safetensors", "b": "2.safetensors"}), &[a()], &["2.safetensors", "missing", "1 tensors"]);
     refused(json!({"a": "1.safetensors", "b": "1.safetensors"}), &[a()], &["`b`", "in no shard"]);
-    let both = [a(), ("2.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "b": tensor("F32", &[1], 4, 8)}), &[0; 8], 0))];
+    let both = [
+        a(),
+        ("2.safetensors", file(&json!({"a": tensor("F32", &[1], 0, 4), "b": tensor("F32", &[1], 4, 8)}), &[0; 8], 0)),
+    ];
     refused(json!({"a": "1.safetensors", "b": "2.safetensors"}), &both, &["`a`", "1.safetensors", "2.safetensors"]);
     for escape in ["../1.safetensors", "/etc/passwd", "sub/1.safetensors", "..", ".", "", "c:\\x", "..\\x"] {
         refused(json!({"a": escape}), &[a()], &["plain file name"]);

@@ -39,7 +39,8 @@ fn articles() -> Option<Value> {
     file.is_file().then(|| read(&file))
 }
 
-/// Five systems' summaries of each article, each with one, two or three references in turn, as `make_embedding_metrics.py` has them.
+/// Five systems' summaries of each article, each with one, two or three references in turn, as
+/// `make_embedding_metrics.py` has them.
 fn real_items(articles: &Value) -> Vec<Item<'_>> {
     let text = |value: &'_ Value| value.as_str().map(str::to_owned).expect("a text");
     let mut items: Vec<Item<'_>> = Vec::new();
@@ -61,7 +62,12 @@ fn real_items(articles: &Value) -> Vec<Item<'_>> {
 
 fn scored(metric: &str, encoder: &Arc<TextModel>, items: &[Item<'_>]) -> Vec<Vec<Score>> {
     let models = Models { encoder: Some(encoder.clone()), ..Models::default() };
-    choose(metric).expect("well formed")[0].build(&models).expect("suits").score(items, &|_| Ok(())).expect("scores").items
+    choose(metric).expect("well formed")[0]
+        .build(&models)
+        .expect("suits")
+        .score(items, &|_| Ok(()))
+        .expect("scores")
+        .items
 }
 
 /// The largest difference of rows that begin with golden numbers; what has no golden number must be undefined.
@@ -88,9 +94,18 @@ fn largest_difference(metric: &str, rows: &[Vec<Score>], expected: &Value) -> f6
 
 #[test]
 fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
-    let texts = ["The farmer planted apple trees.", "a", "My neighbour repaired wooden boats behind the house.", "zzz unknown 日本"];
-    let (wide, narrow) = (tiny(LoadOptions::default()), tiny(LoadOptions { token_budget: 1, threads: Some(1), ..LoadOptions::default() }));
-    let ids: Vec<Vec<u32>> = wide.tokenize(&texts).expect("tokenizes").iter().map(|ids| wide.framing().frame(ids, None).ids).collect();
+    let texts = [
+        "The farmer planted apple trees.",
+        "a",
+        "My neighbour repaired wooden boats behind the house.",
+        "zzz unknown 日本",
+    ];
+    let (wide, narrow) = (
+        tiny(LoadOptions::default()),
+        tiny(LoadOptions { token_budget: 1, threads: Some(1), ..LoadOptions::default() }),
+    );
+    let ids: Vec<Vec<u32>> =
+        wide.tokenize(&texts).expect("tokenizes").iter().map(|ids| wide.framing().frame(ids, None).ids).collect();
     let sequences: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
     let states = |model: &TextModel| {
         let mut states = vec![None; sequences.len()];
@@ -155,16 +170,23 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
     let own = golden["texts"].as_array().expect("texts");
     let own: Vec<Item<'_>> = own
         .iter()
-        .map(|item| Item { candidate: text(&item["candidate"]), references: Vec::new(), source: Some(text(&item["source"])) })
+        .map(|item| Item {
+            candidate: text(&item["candidate"]),
+            references: Vec::new(),
+            source: Some(text(&item["source"])),
+        })
         .collect();
     for (metric, expected) in golden["own"].as_object().expect("metrics") {
         assert!(largest_difference(metric, &scored(metric, &model, &own), expected) < 1e-12, "{metric}");
     }
-    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
+    let Some(articles) = articles() else {
+        return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json");
+    };
     let all = real_items(&articles);
     // Whole articles, and as many short texts as there are summaries: each before the first reference.
     let long: Vec<Item<'_>> = all.iter().step_by(5).take(40).cloned().collect();
-    let short: Vec<Item<'_>> = all.iter().map(|item| Item { source: Some(item.references[0]), ..item.clone() }).collect();
+    let short: Vec<Item<'_>> =
+        all.iter().map(|item| Item { source: Some(item.references[0]), ..item.clone() }).collect();
     assert!(short.len() >= 500);
     for (items, expected) in [(&long, &golden["real"]), (&short, &golden["short"])] {
         for (metric, expected) in expected.as_object().expect("metrics") {
@@ -177,9 +199,12 @@ fn blanc_is_the_package_s_with_a_model_and_sentences_by_an_independent_splitter(
 fn minilm_embeds_as_sentence_transformers_do() {
     let Some(model) = minilm() else { return eprintln!("skipped: PROBITY_MODELS has no all-minilm-l6-v2") };
     let golden = read(&goldens().join("embedding/minilm.json"));
-    let texts: Vec<&str> = golden["texts"].as_array().expect("texts").iter().map(|text| text.as_str().expect("a text")).collect();
+    let texts: Vec<&str> =
+        golden["texts"].as_array().expect("texts").iter().map(|text| text.as_str().expect("a text")).collect();
     let tolerance = golden["max_abs_difference"]["embeddings"].as_f64().expect("a tolerance");
-    for (vector, expected) in model.embed(&texts).expect("runs").iter().zip(golden["embeddings"].as_array().expect("vectors")) {
+    for (vector, expected) in
+        model.embed(&texts).expect("runs").iter().zip(golden["embeddings"].as_array().expect("vectors"))
+    {
         for (x, expected) in vector.iter().zip(expected.as_array().expect("numbers")) {
             assert!((f64::from(*x) - expected.as_f64().expect("a number")).abs() <= tolerance);
         }
@@ -189,9 +214,13 @@ fn minilm_embeds_as_sentence_transformers_do() {
 #[test]
 fn bert_score_and_mover_score_with_minilm_are_the_packages() {
     let Some(model) = minilm() else { return eprintln!("skipped: PROBITY_MODELS has no all-minilm-l6-v2") };
-    let Some(articles) = articles() else { return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json") };
-    let (golden, model, items) = (read(&goldens().join("embedding/minilm.json")), Arc::new(model), real_items(&articles));
-    let single: Vec<Item<'_>> = items.iter().map(|item| Item { references: item.references[..1].to_vec(), ..item.clone() }).collect();
+    let Some(articles) = articles() else {
+        return eprintln!("skipped: PROBITY_SHARED_DATA names no folder with summeval.json");
+    };
+    let (golden, model, items) =
+        (read(&goldens().join("embedding/minilm.json")), Arc::new(model), real_items(&articles));
+    let single: Vec<Item<'_>> =
+        items.iter().map(|item| Item { references: item.references[..1].to_vec(), ..item.clone() }).collect();
     assert!(items.len() >= 500);
     for (kind, items) in [("bert_score", &items), ("mover_score", &single)] {
         let tolerance = golden["max_abs_difference"][kind].as_f64().expect("a tolerance");

@@ -1,5 +1,5 @@
-//! Properties of encoding on random texts: equal to the `tokenizers` library's own encoding, equal at the boundary to the whole, free of
-//! special tokens where text is data.
+//! Properties of encoding on random texts: equal to the `tokenizers` library's own encoding, equal at the boundary to
+//! the whole, free of special tokens where text is data.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -48,12 +48,15 @@ fn flags(json: &mut Json, flags: &Json) {
 static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     let first = |json: &mut Json| {
         json["normalizer"] = Json::Null;
-        json["pre_tokenizer"] = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
+        json["pre_tokenizer"] =
+            json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
     };
     vec![
         pair("byte-level", "tiny-bpe-smollm", |_| ()),
         pair("byte-level with NFC", "tiny-bpe-qwen2", |_| ()),
-        pair("byte-level, stripping tokens", "tiny-bpe-qwen2", |json| flags(json, &json!({"lstrip": true, "rstrip": true}))),
+        pair("byte-level, stripping tokens", "tiny-bpe-qwen2", |json| {
+            flags(json, &json!({"lstrip": true, "rstrip": true}))
+        }),
         pair("byte-level, single words", "tiny-bpe-smollm", |json| flags(json, &json!({"single_word": true}))),
         pair("sentencepiece, space before each stretch", "tiny-spm-json", |_| ()),
         pair("sentencepiece, space before the first", "tiny-spm-json", first),
@@ -66,7 +69,9 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
 });
 
 static ENCODERS: LazyLock<Vec<Encoder>> = LazyLock::new(|| {
-    let gguf = |name: &str| Tokenizer::from_gguf(&GgufFile::open(&tiny(name)).expect("a committed file")).expect("a valid vocabulary");
+    let gguf = |name: &str| {
+        Tokenizer::from_gguf(&GgufFile::open(&tiny(name)).expect("a committed file")).expect("a valid vocabulary")
+    };
     let names = ["tiny-bpe-smollm.gguf", "tiny-bpe-qwen2.gguf", "tiny-spm.gguf"];
     names.into_iter().map(|name| Encoder::new(gguf(name))).collect()
 });
@@ -151,7 +156,8 @@ proptest! {
         for encoder in PAIRS.iter().map(|pair| &pair.ours).chain(ENCODERS.iter()) {
             let encoded = encoder.encode_continuation(&chat(&content, &prefix), &after).expect("encodable");
             let joint = encoder.encode_prompt(&chat(&content, &format!("{prefix}{after}"))).expect("encodable");
-            prop_assert_eq!([encoded.prefix, encoded.continuation].concat(), joint, "{:?} {:?} {:?}", content, prefix, after);
+            prop_assert_eq!([encoded.prefix, encoded.continuation].concat(), joint, "{:?} {:?} \
+                {:?}", content, prefix, after);
         }
     }
 

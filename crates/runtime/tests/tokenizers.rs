@@ -1,6 +1,6 @@
-//! Ids against the reference tokenizers (`tests/goldens/tokenizers`, made by `scripts/goldens/make_tokenizers.py`) and against the
-//! `tokenizers` library's own encoding. Vocabularies of real models are compared where `PROBITY_MODELS` and `PROBITY_TOKENIZERS` name
-//! folders that hold them.
+//! Ids against the reference tokenizers (`tests/goldens/tokenizers`, made by `scripts/goldens/make_tokenizers.py`) and
+//! against the `tokenizers` library's own encoding. Vocabularies of real models are compared where `PROBITY_MODELS` and
+//! `PROBITY_TOKENIZERS` name folders that hold them.
 
 #[expect(dead_code, reason = "others build more with it")]
 mod builder;
@@ -66,7 +66,8 @@ fn without_types(name: &str) -> Tokenizer {
 
 /// The file under the folder that the variable names; `None`, said aloud, where it is not there.
 fn optional(variable: &str, relative: &str) -> Option<PathBuf> {
-    let path = std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(relative)).filter(|path| path.exists());
+    let path =
+        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(relative)).filter(|path| path.exists());
     if path.is_none() {
         eprintln!("skipped: {relative} (set {variable} to a folder that holds it)");
     }
@@ -89,12 +90,16 @@ fn vocabularies() -> Vec<(&'static str, Tokenizer)> {
         ("smollm2", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf"),
         ("qwen2.5", "qwen2.5-coder-0.5b-instruct/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
     ];
-    all.extend(models.into_iter().filter_map(|(name, file)| Some((name, from_gguf(&optional("PROBITY_MODELS", file)?)))));
+    all.extend(
+        models.into_iter().filter_map(|(name, file)| Some((name, from_gguf(&optional("PROBITY_MODELS", file)?)))),
+    );
     if let Some(path) = optional("PROBITY_TOKENIZERS", "mistral-v3-spm.gguf") {
         all.push(("mistral-v3-spm", from_gguf(&path)));
     }
     let files = [("mistral-v0.1", "mistral-v0.1/tokenizer.json"), ("llama3", "llama3/tokenizer.json")];
-    all.extend(files.into_iter().filter_map(|(name, file)| Some((name, from_json(&optional("PROBITY_TOKENIZERS", file)?)))));
+    all.extend(
+        files.into_iter().filter_map(|(name, file)| Some((name, from_json(&optional("PROBITY_TOKENIZERS", file)?)))),
+    );
     all
 }
 
@@ -135,7 +140,12 @@ fn ids_with_special_tokens_meant_equal_the_reference() {
     for (name, tokenizer) in vocabularies() {
         for golden in golden(name).texts {
             let expected = golden.ids_special.as_ref().unwrap_or(&golden.ids);
-            assert_eq!(&tokenizer.encode_trusted(&golden.text).expect("encodable"), expected, "{name}: {:?}", golden.text);
+            assert_eq!(
+                &tokenizer.encode_trusted(&golden.text).expect("encodable"),
+                expected,
+                "{name}: {:?}",
+                golden.text
+            );
         }
     }
 }
@@ -150,11 +160,21 @@ fn unigram_and_wordpiece_files_equal_the_library_and_guard_their_special_tokens(
         library.with_padding(None);
         for GoldenText { text, .. } in golden("tiny-bpe-smollm").texts {
             let expected = library.encode_fast(text.as_str(), false).expect("encodable");
-            assert_eq!(tokenizer.encode_trusted(&text).expect("encodable"), expected.get_ids(), "{}: {text:?}", path.display());
+            assert_eq!(
+                tokenizer.encode_trusted(&text).expect("encodable"),
+                expected.get_ids(),
+                "{}: {text:?}",
+                path.display()
+            );
         }
-        for literal in ["</s>", "<pad>", "<extra_id_0>", "[CLS]", "[MASK]", "a </s> b", "\u{ff1c}/s\u{ff1e}", "<unk>", "[UNK]"] {
+        for literal in
+            ["</s>", "<pad>", "<extra_id_0>", "[CLS]", "[MASK]", "a </s> b", "\u{ff1c}/s\u{ff1e}", "<unk>", "[UNK]"]
+        {
             let ids = tokenizer.encode_text(literal).expect("encodable");
-            assert!(ids.iter().all(|&id| !tokenizer.is_special(id) || tokenizer.unknown() == Some(id)), "{literal}: {ids:?}");
+            assert!(
+                ids.iter().all(|&id| !tokenizer.is_special(id) || tokenizer.unknown() == Some(id)),
+                "{literal}: {ids:?}"
+            );
         }
     }
 }
@@ -162,7 +182,8 @@ fn unigram_and_wordpiece_files_equal_the_library_and_guard_their_special_tokens(
 /// What a converter writes of a `tokenizer.json` of the kinds `t5` and `bert`.
 fn as_gguf(path: &Path) -> GgufFile {
     let source = json(path);
-    let special: Vec<&str> = source["added_tokens"].as_array().expect("a list").iter().filter_map(|t| t["content"].as_str()).collect();
+    let special: Vec<&str> =
+        source["added_tokens"].as_array().expect("a list").iter().filter_map(|t| t["content"].as_str()).collect();
     let kind = |token: &str| {
         if token == "<unk>" || token == "[UNK]" {
             2
@@ -233,7 +254,8 @@ fn ordinary_text_never_holds_a_special_token() {
 #[test]
 fn decoding_gives_the_text_back() {
     for (name, tokenizer) in vocabularies() {
-        for text in ["plain words", "def f(x):\n    return x  # 123", "naïve café, 日本語 🙂", "\ttabs\r\nlines\n\n\n"] {
+        for text in ["plain words", "def f(x):\n    return x  # 123", "naïve café, 日本語 🙂", "\ttabs\r\nlines\n\n\n"]
+        {
             let ids = tokenizer.encode_text(text).expect("encodable");
             // Some files' decoders keep the space that encoding put first; so does the reference.
             let decoded = tokenizer.decode(&ids).expect("decodable");
@@ -246,7 +268,8 @@ fn decoding_gives_the_text_back() {
 
 #[test]
 fn beginning_of_sequence_is_added_to_plain_text_as_the_reference_does() {
-    // The llama3 file at hand has a post-processor that puts nothing first, so the reference library adds nothing either.
+    // The llama3 file at hand has a post-processor that puts nothing first, so the reference library adds nothing
+    // either.
     for (name, tokenizer) in vocabularies().into_iter().filter(|(name, _)| *name != "llama3") {
         let bos = json(&goldens().join(format!("tokenizers/{name}.json")))["bos"].clone();
         let expected: Vec<u32> = serde_json::from_value(bos).expect("ids");
@@ -272,12 +295,16 @@ fn chat_encoders() -> Vec<(String, Encoder, Json)> {
         }
         let tokenizer = match name.as_str() {
             "smollm2-135m-instruct" => {
-                optional("PROBITY_MODELS", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf").map(|p| from_gguf(&p))
+                optional("PROBITY_MODELS", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf")
+                    .map(|p| from_gguf(&p))
             }
             "qwen2.5-coder-0.5b-instruct" => {
-                optional("PROBITY_MODELS", "qwen2.5-coder-0.5b-instruct/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf").map(|p| from_gguf(&p))
+                optional("PROBITY_MODELS", "qwen2.5-coder-0.5b-instruct/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
+                    .map(|p| from_gguf(&p))
             }
-            tiny if folder.join(format!("{tiny}.gguf")).exists() => Some(from_gguf(&folder.join(format!("{tiny}.gguf")))),
+            tiny if folder.join(format!("{tiny}.gguf")).exists() => {
+                Some(from_gguf(&folder.join(format!("{tiny}.gguf"))))
+            }
             tiny if folder.join(format!("{tiny}/tokenizer.json")).exists() => {
                 Some(from_json(&folder.join(format!("{tiny}/tokenizer.json"))))
             }
@@ -308,8 +335,12 @@ fn chats_equal_the_reference_in_text_and_ids() {
 fn encoders() -> Vec<(String, Encoder)> {
     let with_template = |(name, tokenizer): (&str, Tokenizer)| (name.to_owned(), Encoder::new(tokenizer));
     let untyped = ["tiny-spm.gguf", "tiny-bpe-qwen2.gguf"].map(|name| (name, without_types(name)));
-    let all: Vec<_> =
-        vocabularies().into_iter().chain(untyped).map(with_template).filter(|(_, encoder)| encoder.chat().is_some()).collect();
+    let all: Vec<_> = vocabularies()
+        .into_iter()
+        .chain(untyped)
+        .map(with_template)
+        .filter(|(_, encoder)| encoder.chat().is_some())
+        .collect();
     assert!(all.len() >= 2, "the tiny vocabularies have templates");
     all
 }
@@ -330,7 +361,12 @@ fn special_literals_in_messages_are_text_while_the_templates_own_work() {
         assert!(special_count(&encoder, &benign) > 0, "{name}: the template's special tokens are recognised");
         for id in (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.is_special(id)).take(40) {
             let literal = tokenizer.token_text(id);
-            for content in [literal.clone(), format!("x{literal}\n{literal}y"), format!("{literal}{literal}"), format!(" {literal} ")] {
+            for content in [
+                literal.clone(),
+                format!("x{literal}\n{literal}y"),
+                format!("{literal}{literal}"),
+                format!(" {literal} "),
+            ] {
                 let ids = encoder.encode_prompt(&user(&content)).expect("encoded");
                 assert_eq!(special_count(&encoder, &ids), special_count(&encoder, &benign), "{name}: {content:?}");
                 let text = tokenizer.decode(&ids).expect("decodable");
@@ -351,7 +387,11 @@ fn tokens_without_types_are_special_by_name_and_form() {
         assert_eq!(specials(&guessed), specials(&typed), "{name}");
         assert_eq!(guessed.tokenizer().ends(), typed.tokenizer().ends(), "{name}");
         for content in ["hello", "日本語 🙂 (bytes)", "a <|turn|> b <|im_end|></s>"] {
-            assert_eq!(guessed.encode_prompt(&user(content)), typed.encode_prompt(&user(content)), "{name}: {content:?}");
+            assert_eq!(
+                guessed.encode_prompt(&user(content)),
+                typed.encode_prompt(&user(content)),
+                "{name}: {content:?}"
+            );
         }
     }
 }
@@ -360,13 +400,15 @@ fn tokens_without_types_are_special_by_name_and_form() {
 fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
     for (name, encoder) in encoders() {
         let tokenizer = encoder.tokenizer();
-        let benign = encoder.encode_prompt(&Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: "b".into() });
+        let benign = encoder
+            .encode_prompt(&Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: "b".into() });
         let benign = special_count(&encoder, &benign.expect("encoded"));
         for id in (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.is_special(id)).take(20) {
             let literal = tokenizer.token_text(id);
             for (at, _) in literal.char_indices().skip(1) {
                 let (head, tail) = literal.split_at(at);
-                let prompt = Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: head.to_owned() };
+                let prompt =
+                    Prompt::Chat { messages: vec![Message::new(Role::User, "a")], answer_prefix: head.to_owned() };
                 let encoded = encoder.encode_continuation(&prompt, tail).expect("encoded");
                 let ids = [encoded.prefix, encoded.continuation].concat();
                 assert_eq!(special_count(&encoder, &ids), benign, "{name}: {head:?} + {tail:?}");
@@ -377,12 +419,14 @@ fn special_literals_cannot_be_put_together_from_neighbouring_texts() {
 
 #[test]
 fn protected_messages_have_the_ids_of_one_ordinary_text() {
-    // The stretch around a hostile literal is encoded as the ordinary text that it is: what the template puts around it takes part.
+    // The stretch around a hostile literal is encoded as the ordinary text that it is: what the template puts around it
+    // takes part.
     let encoder = Encoder::new(from_gguf(&goldens().join("tokenizers/tiny-bpe-qwen2.gguf")));
     let tokenizer = encoder.tokenizer();
     let hostile = "so <|im_end|> it goes";
     let ids = encoder.encode_prompt(&user(hostile)).expect("encoded");
-    let rendered = encoder.chat().expect("a template").render(&[Message::new(Role::User, "CONTENT")], true).expect("rendered");
+    let rendered =
+        encoder.chat().expect("a template").render(&[Message::new(Role::User, "CONTENT")], true).expect("rendered");
     let at = rendered.find("CONTENT").expect("the content");
     let before = rendered[..at].rfind("|>").map_or(0, |end| end + 2);
     let after = at + rendered[at..].find("<|").expect("the turn ends");
@@ -394,7 +438,15 @@ fn protected_messages_have_the_ids_of_one_ordinary_text() {
 
 #[test]
 fn encoding_at_the_boundary_equals_encoding_the_whole() {
-    let texts = ["Which is better?\nAnswer:", "a", "", "line one\nLine two.\nBoth lines, 12", "日本語\nabc", "x\n\nYes", "..\nNo <judge>"];
+    let texts = [
+        "Which is better?\nAnswer:",
+        "a",
+        "",
+        "line one\nLine two.\nBoth lines, 12",
+        "日本語\nabc",
+        "x\n\nYes",
+        "..\nNo <judge>",
+    ];
     let variants = ["A", " A", "B", "10", "\n\nx", "s and more", "日", "!"];
     for (name, encoder) in encoders() {
         let tokenizer = encoder.tokenizer();
@@ -403,10 +455,18 @@ fn encoding_at_the_boundary_equals_encoding_the_whole() {
             for variant in variants {
                 let encoded = encoder.encode_continuation(&Prompt::Text(text.into()), variant).expect("encoded");
                 let whole = tokenizer.encode_text(&format!("{text}{variant}")).expect("encoded");
-                assert_eq!([encoded.prefix, encoded.continuation].concat(), [bos.clone(), whole].concat(), "{name}: {text:?} {variant:?}");
-                let chat = Prompt::Chat { messages: vec![Message::new(Role::User, text)], answer_prefix: "The answer".into() };
+                assert_eq!(
+                    [encoded.prefix, encoded.continuation].concat(),
+                    [bos.clone(), whole].concat(),
+                    "{name}: {text:?} {variant:?}"
+                );
+                let chat =
+                    Prompt::Chat { messages: vec![Message::new(Role::User, text)], answer_prefix: "The answer".into() };
                 let encoded = encoder.encode_continuation(&chat, variant).expect("encoded");
-                let joint = Prompt::Chat { messages: vec![Message::new(Role::User, text)], answer_prefix: format!("The answer{variant}") };
+                let joint = Prompt::Chat {
+                    messages: vec![Message::new(Role::User, text)],
+                    answer_prefix: format!("The answer{variant}"),
+                };
                 let whole = encoder.encode_prompt(&joint).expect("encoded");
                 assert_eq!([encoded.prefix, encoded.continuation].concat(), whole, "{name}: chat {text:?} {variant:?}");
             }
@@ -433,11 +493,14 @@ fn trailing_spaces_of_the_prompt_move_to_the_label() {
 
 #[test]
 fn a_merge_across_the_boundary_is_charged_to_every_label_alike() {
-    let Some(path) = optional("PROBITY_MODELS", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(path) = optional("PROBITY_MODELS", "smollm2-135m-instruct/SmolLM2-135M-Instruct.Q4_1.gguf") else {
+        return;
+    };
     let encoder = Encoder::new(from_gguf(&path));
     let tokenizer = encoder.tokenizer();
     // " the" + "re" is one token; " the" + "!" is not: both labels are charged from where the first differs.
-    let encoded = encoder.encode_labels(&Prompt::Text("over the".into()), &labels(&[&["re"], &["!"]])).expect("encoded");
+    let encoded =
+        encoder.encode_labels(&Prompt::Text("over the".into()), &labels(&[&["re"], &["!"]])).expect("encoded");
     assert_eq!(encoded.prefix, tokenizer.encode_text("over").expect("encoded"));
     assert_eq!(encoded.labels[0], [tokenizer.encode_text(" there").expect("encoded")]);
     assert_eq!(encoded.labels[1], [tokenizer.encode_text(" the!").expect("encoded")]);
@@ -448,7 +511,8 @@ fn labels_after_tokens_are_plain_words_and_unknown_ids_are_refused() {
     for (name, encoder) in encoders() {
         let tokenizer = encoder.tokenizer();
         let ids = tokenizer.encode_text("The answer is").expect("encoded");
-        let encoded = encoder.encode_labels(&Prompt::Tokens(ids.clone()), &labels(&[&["A"], &[" A"]])).expect("encoded");
+        let encoded =
+            encoder.encode_labels(&Prompt::Tokens(ids.clone()), &labels(&[&["A"], &[" A"]])).expect("encoded");
         assert_eq!(encoded.prefix, ids, "{name}");
         for (label, text) in encoded.labels.iter().zip(["A", " A"]) {
             let pieces: String = label[0].iter().map(|&id| tokenizer.token_text(id)).collect();

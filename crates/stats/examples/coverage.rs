@@ -1,12 +1,13 @@
-//! How often intervals of 95 % hold what they are of, and how often tests at .05 call no difference one: the tables of `docs/intervals.md`.
+//! How often intervals of 95 % hold what they are of, and how often tests at .05 call no difference one: the tables of
+//! `docs/intervals.md`.
 //!
 //! `cargo run --release -p probity-stats --example coverage [SIMULATIONS]`
 
 use std::f64::consts::TAU;
 
 use probity_stats::{
-    Correlation, Figures, Interval, Measured, Range, Resampling, Rivals, SystemScore, compare_metrics, mean_interval, pearson, quantile,
-    ratio_interval, spearman,
+    Correlation, Figures, Interval, Measured, Range, Resampling, Rivals, SystemScore, compare_metrics, mean_interval,
+    pearson, quantile, ratio_interval, spearman,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -30,8 +31,8 @@ impl Noise {
     }
 }
 
-/// Contexts whose candidates' scores correlate with gold by `r` on average, more in some and less in others; systems differ in quality, and
-/// the metric is partial to some of them.
+/// Contexts whose candidates' scores correlate with gold by `r` on average, more in some and less in others; systems
+/// differ in quality, and the metric is partial to some of them.
 #[derive(Clone, Copy)]
 struct World {
     candidates: usize,
@@ -80,8 +81,9 @@ fn ratio(units: impl Iterator<Item = (f64, f64)>) -> f64 {
 
 /// The interval that was before: quantiles of the statistic over units drawn with replacement.
 fn percentile(units: usize, noise: &mut Noise, statistic: impl Fn(&[usize]) -> Option<f64>) -> Option<Interval> {
-    let mut values: Vec<f64> =
-        (0..ROUNDS).filter_map(|_| statistic(&(0..units).map(|_| (noise.uniform() * units as f64) as usize).collect::<Vec<_>>())).collect();
+    let mut values: Vec<f64> = (0..ROUNDS)
+        .filter_map(|_| statistic(&(0..units).map(|_| (noise.uniform() * units as f64) as usize).collect::<Vec<_>>()))
+        .collect();
     values.sort_by(f64::total_cmp);
     Some(Interval { low: quantile(&values, 0.025)?, high: quantile(&values, 0.975)? })
 }
@@ -155,10 +157,15 @@ fn figures(world: World, simulations: usize, noise: &mut Noise) {
                 found.spearman.pooled.interval,
                 found.pearson.system.and_then(|system| system.interval),
             ];
-            let lists: Vec<(Vec<f64>, Vec<f64>)> = contexts.iter().map(|c| c.iter().map(|r| (r.first, r.gold)).unzip()).collect();
-            let mean = |of: fn(&[f64], &[f64]) -> Option<f64>| -> Vec<f64> { lists.iter().map(|(x, y)| of(x, y).unwrap_or(0.0)).collect() };
+            let lists: Vec<(Vec<f64>, Vec<f64>)> =
+                contexts.iter().map(|c| c.iter().map(|r| (r.first, r.gold)).unzip()).collect();
+            let mean = |of: fn(&[f64], &[f64]) -> Option<f64>| -> Vec<f64> {
+                lists.iter().map(|(x, y)| of(x, y).unwrap_or(0.0)).collect()
+            };
             let [pearsons, spearmans] = [pearson, spearman].map(mean);
-            let over = |values: &[f64], drawn: &[usize]| Some(drawn.iter().map(|k| values[*k]).sum::<f64>() / drawn.len() as f64);
+            let over = |values: &[f64], drawn: &[usize]| {
+                Some(drawn.iter().map(|k| values[*k]).sum::<f64>() / drawn.len() as f64)
+            };
             let joined = |drawn: &[usize]| -> (Vec<f64>, Vec<f64>) {
                 drawn.iter().flat_map(|k| lists[*k].0.iter().copied().zip(lists[*k].1.iter().copied())).unzip()
             };
@@ -207,7 +214,12 @@ fn win_rates(simulations: usize, noise: &mut Noise) {
                 let mean = |drawn: &[usize]| Some(drawn.iter().map(|k| points[*k]).sum::<f64>() / n as f64);
                 tally[1].add(percentile(n, noise, mean), truth);
             }
-            println!("| {:.2} | {tie:.1} | {n} | {} | {} |", tie / 2.0 + (1.0 - tie) * win, tally[0].cell(), tally[1].cell());
+            println!(
+                "| {:.2} | {tie:.1} | {n} | {} | {} |",
+                tie / 2.0 + (1.0 - tie) * win,
+                tally[0].cell(),
+                tally[1].cell()
+            );
         }
     }
 }
@@ -215,8 +227,11 @@ fn win_rates(simulations: usize, noise: &mut Noise) {
 /// Two metrics that are equally good: how often a test says at .05 that they differ, and whether the interval holds 0.
 fn differences(world: World, simulations: usize, noise: &mut Noise) {
     println!("\nTwo metrics that are equally good, {} candidates, r = {}\n", world.candidates, world.r);
-    println!("| figure | contexts | interval: held (width) | t: p < .05 | randomisation: p < .05 |\n|---|--:|--:|--:|--:|");
-    let measures = [Measured::PerContext(Correlation::Spearman), Measured::Pooled(Correlation::Pearson), Measured::Pairwise];
+    println!(
+        "| figure | contexts | interval: held (width) | t: p < .05 | randomisation: p < .05 |\n|---|--:|--:|--:|--:|"
+    );
+    let measures =
+        [Measured::PerContext(Correlation::Spearman), Measured::Pooled(Correlation::Pearson), Measured::Pairwise];
     let names = ["Spearman per context", "Pearson over all scores", "accuracy of pairs"];
     for n in CONTEXTS {
         let mut tallies: [Tally; 3] = Default::default();

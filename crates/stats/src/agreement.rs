@@ -98,8 +98,8 @@ pub struct SystemLevel {
 
 /// System-level correlation over the scores of each context.
 ///
-/// A system takes part where it has scores in at least the share `coverage` (0 to 1) of the contexts that have any. With 1 all means are
-/// over the same contexts; with less they are over those that the system has.
+/// A system takes part where it has scores in at least the share `coverage` (0 to 1) of the contexts that have any.
+/// With 1 all means are over the same contexts; with less they are over those that the system has.
 ///
 /// A system twice in one context counts once in coverage and with each score in the means.
 pub fn system_level(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage: f64) -> SystemLevel {
@@ -107,7 +107,12 @@ pub fn system_level(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage
 }
 
 /// [`system_level`] with its interval over contexts.
-pub fn system_estimate(of: Correlation, contexts: &[Vec<SystemScore<'_>>], coverage: f64, confidence: f64) -> Estimate<SystemLevel> {
+pub fn system_estimate(
+    of: Correlation,
+    contexts: &[Vec<SystemScore<'_>>],
+    coverage: f64,
+    confidence: f64,
+) -> Estimate<SystemLevel> {
     let systems = Systems::new(contexts, coverage);
     Estimate::new(systems.level(of), systems.interval(of, confidence))
 }
@@ -141,7 +146,8 @@ impl Systems {
         sums.iter().flat_map(BTreeMap::keys).for_each(|system| *seen.entry(system).or_default() += 1);
         let all = seen.len();
         seen.retain(|_, contexts| *contexts as f64 >= coverage * with_scores as f64);
-        let numbers: BTreeMap<&str, usize> = seen.into_keys().enumerate().map(|(number, system)| (system, number)).collect();
+        let numbers: BTreeMap<&str, usize> =
+            seen.into_keys().enumerate().map(|(number, system)| (system, number)).collect();
         let numbered = |context: BTreeMap<&str, (f64, f64, usize)>| {
             context.into_iter().filter_map(|(system, (p, g, n))| Some((*numbers.get(system)?, p, g, n))).collect()
         };
@@ -249,13 +255,18 @@ mod tests {
         let result = system_level(SPEARMAN, &contexts, 1.0);
         assert_eq!((result.systems, result.excluded, result.contexts), (3, 0, 2));
         assert!((result.coefficient.expect("defined") - 0.5).abs() < 1e-12);
-        assert!((system_level(Correlation::Kendall, &contexts, 1.0).coefficient.expect("defined") - 1.0 / 3.0).abs() < 1e-12);
+        assert!(
+            (system_level(Correlation::Kendall, &contexts, 1.0).coefficient.expect("defined") - 1.0 / 3.0).abs()
+                < 1e-12
+        );
     }
 
     #[test]
     fn a_system_with_too_few_contexts_is_left_out_and_counted() {
-        let contexts =
-            [vec![score("a", 1.0, 1.0), score("b", 2.0, 2.0), score("c", 0.0, 9.0)], vec![score("a", 1.0, 1.0), score("b", 2.0, 2.0)]];
+        let contexts = [
+            vec![score("a", 1.0, 1.0), score("b", 2.0, 2.0), score("c", 0.0, 9.0)],
+            vec![score("a", 1.0, 1.0), score("b", 2.0, 2.0)],
+        ];
         let strict = system_level(SPEARMAN, &contexts, 1.0);
         assert_eq!((strict.systems, strict.excluded, strict.coefficient), (2, 1, Some(1.0)));
         let lenient = system_level(SPEARMAN, &contexts, 0.5);

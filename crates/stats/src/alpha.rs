@@ -16,11 +16,12 @@ pub enum Level {
     Ratio,
 }
 
-/// Krippendorff's α over units, each the ratings that it was given (Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", §E); a rater
-/// who left a unit out has no rating there. Units with one rating alone say nothing and are left out.
+/// Krippendorff's α over units, each the ratings that it was given (Krippendorff 2011, "Computing Krippendorff's
+/// Alpha-Reliability", §E); a rater who left a unit out has no rating there. Units with one rating alone say nothing
+/// and are left out.
 ///
-/// 1 − observed / expected disagreement: 1 for perfect agreement, 0 for chance. `None` where no unit has two ratings, where all of them are the same
-/// value, and where a rating is not finite.
+/// 1 − observed / expected disagreement: 1 for perfect agreement, 0 for chance. `None` where no unit has two ratings,
+/// where all of them are the same value, and where a rating is not finite.
 pub fn krippendorff_alpha(units: &[Vec<f64>], level: Level) -> Option<f64> {
     let pairable: Vec<&Vec<f64>> = units.iter().filter(|unit| unit.len() > 1).collect();
     let mut values: Vec<f64> = pairable.iter().flat_map(|unit| unit.iter().map(|v| v + 0.0)).collect();

@@ -1,4 +1,5 @@
-//! Is one metric better than another? Differences of their agreement with the same gold scores, and what speaks against chance.
+//! Is one metric better than another? Differences of their agreement with the same gold scores, and what speaks against
+//! chance.
 
 use serde::Serialize;
 
@@ -60,8 +61,8 @@ pub struct MetricDifference {
     pub second: Option<f64>,
     /// First less second, with its interval and t test over whole contexts.
     pub paired: Option<PairedDifference>,
-    /// Randomisation: two-sided, swapping the metrics' results in whole contexts. Scores of metrics on different scales are brought to
-    /// mean 0 and deviation 1 before they are swapped.
+    /// Randomisation: two-sided, swapping the metrics' results in whole contexts. Scores of metrics on different scales
+    /// are brought to mean 0 and deviation 1 before they are swapped.
     pub randomisation_p: Option<f64>,
     /// Williams' test; of Pearson's r over systems and over all scores, for which it is made.
     pub williams: Option<Williams>,
@@ -72,7 +73,12 @@ pub fn compare_metrics(contexts: &[Vec<Rivals<'_>>], resampling: &Resampling) ->
     let duel = Duel { contexts, resampling };
     let correlations = |measured: fn(Correlation) -> Measured| Correlation::ALL.map(measured);
     let lists = [Measured::PerContext, Measured::System, Measured::Pooled].map(correlations);
-    lists.into_iter().flatten().chain([Measured::Pairwise, Measured::PairwiseWithTies]).map(|measure| duel.difference(measure)).collect()
+    lists
+        .into_iter()
+        .flatten()
+        .chain([Measured::Pairwise, Measured::PairwiseWithTies])
+        .map(|measure| duel.difference(measure))
+        .collect()
 }
 
 struct Duel<'a> {
@@ -114,7 +120,10 @@ impl<'a> Duel<'a> {
 
     /// `(scores, gold)` of one metric in each context.
     fn lists(&self, side: Side) -> Vec<Lists> {
-        self.contexts.iter().map(|context| context.iter().map(|rivals| (side.of(rivals), rivals.gold)).unzip()).collect()
+        self.contexts
+            .iter()
+            .map(|context| context.iter().map(|rivals| (side.of(rivals), rivals.gold)).unzip())
+            .collect()
     }
 
     fn parts(&self, part: impl Fn(Side, &[f64], &[f64]) -> Option<(f64, f64)>) -> Vec<Part> {
@@ -143,7 +152,8 @@ impl<'a> Duel<'a> {
     fn tie_parts(&self) -> Vec<Part> {
         let epsilons = SIDES.map(|side| {
             let lists = self.lists(side);
-            tie_calibration(lists.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).map(|found| found.epsilon)
+            tie_calibration(lists.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice())))
+                .map(|found| found.epsilon)
         });
         self.parts(|side, scores, gold| Some((pair_accuracy(scores, gold, epsilons[side as usize]?)?, 1.0)))
     }
@@ -162,19 +172,22 @@ impl<'a> Duel<'a> {
             measure,
             first: ratio(Side::First),
             second: ratio(Side::Second),
-            paired: self
-                .resampling
-                .paired_difference(parts.len(), measure.range(), |kept| difference(&mut kept.iter().map(|unit| parts[*unit]))),
-            randomisation_p: self
-                .resampling
-                .randomisation(parts.len(), |swapped| difference(&mut parts.iter().zip(swapped).map(|(part, swap)| turned(*part, *swap)))),
+            paired: self.resampling.paired_difference(parts.len(), measure.range(), |kept| {
+                difference(&mut kept.iter().map(|unit| parts[*unit]))
+            }),
+            randomisation_p: self.resampling.randomisation(parts.len(), |swapped| {
+                difference(&mut parts.iter().zip(swapped).map(|(part, swap)| turned(*part, *swap)))
+            }),
             williams: None,
         }
     }
 
     fn pooled(&self, of: Correlation) -> MetricDifference {
         let all = |kept: &[usize], side: Side| -> (Vec<f64>, Vec<f64>) {
-            kept.iter().flat_map(|context| &self.contexts[*context]).map(|rivals| (side.of(rivals), rivals.gold)).unzip()
+            kept.iter()
+                .flat_map(|context| &self.contexts[*context])
+                .map(|rivals| (side.of(rivals), rivals.gold))
+                .unzip()
         };
         let of_side = |kept: &[usize], side: Side| {
             let (scores, gold) = all(kept, side);
@@ -187,7 +200,8 @@ impl<'a> Duel<'a> {
         let scaled = Scaled::new(self.contexts);
         let difference = |kept: &[usize]| Some(of_side(kept, Side::First)? - of_side(kept, Side::Second)?);
         let swapped = |swapped: &[bool]| {
-            let scores = |side: Side| scaled.swapped(side, swapped).flatten().map(|score| (score.predicted, score.gold)).unzip();
+            let scores =
+                |side: Side| scaled.swapped(side, swapped).flatten().map(|score| (score.predicted, score.gold)).unzip();
             let of_side = |(scores, gold): (Vec<f64>, Vec<f64>)| of.coefficient(&scores, &gold);
             Some(of_side(scores(Side::First))? - of_side(scores(Side::Second))?)
         };
@@ -195,7 +209,9 @@ impl<'a> Duel<'a> {
             measure: Measured::Pooled(of),
             first,
             second,
-            paired: few.then(|| self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference)).flatten(),
+            paired: few
+                .then(|| self.resampling.paired_difference(self.contexts.len(), Range::Correlation, difference))
+                .flatten(),
             randomisation_p: few.then(|| self.resampling.randomisation(self.contexts.len(), swapped)).flatten(),
             williams: tested_by_williams(of, first, second, &a, &b),
         }
@@ -240,7 +256,13 @@ impl<'a> Duel<'a> {
     }
 }
 
-fn tested_by_williams(of: Correlation, first: Option<f64>, second: Option<f64>, a: &[f64], b: &[f64]) -> Option<Williams> {
+fn tested_by_williams(
+    of: Correlation,
+    first: Option<f64>,
+    second: Option<f64>,
+    a: &[f64],
+    b: &[f64],
+) -> Option<Williams> {
     if of != Correlation::Pearson {
         return None;
     }
@@ -260,7 +282,11 @@ impl<'a> Scaled<'a> {
     }
 
     /// One metric's scores by context, the other metric's where the context is swapped.
-    fn swapped<'s>(&'s self, side: Side, swapped: &'s [bool]) -> impl Iterator<Item = impl Iterator<Item = SystemScore<'a>> + 's> + 's {
+    fn swapped<'s>(
+        &'s self,
+        side: Side,
+        swapped: &'s [bool],
+    ) -> impl Iterator<Item = impl Iterator<Item = SystemScore<'a>> + 's> + 's {
         self.contexts.iter().zip(swapped).map(move |(context, swap)| {
             let side = if *swap == (side == Side::First) { Side::Second } else { Side::First };
             context.iter().map(move |r| SystemScore { system: r.system, predicted: side.of(r), gold: r.gold })
@@ -296,8 +322,17 @@ mod tests {
     /// Contexts of four systems from the goldens' lists.
     fn contexts(case: &'static golden::Compared) -> Vec<Vec<Rivals<'static>>> {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-        let rivals = |i: usize| Rivals { system: NAMES[i % 4], first: case.first[i], second: case.second[i], gold: case.gold[i] };
-        (0..case.gold.len()).collect::<Vec<_>>().chunks(4).map(|chunk| chunk.iter().map(|i| rivals(*i)).collect()).collect()
+        let rivals = |i: usize| Rivals {
+            system: NAMES[i % 4],
+            first: case.first[i],
+            second: case.second[i],
+            gold: case.gold[i],
+        };
+        (0..case.gold.len())
+            .collect::<Vec<_>>()
+            .chunks(4)
+            .map(|chunk| chunk.iter().map(|i| rivals(*i)).collect())
+            .collect()
     }
 
     fn find(measure: Measured, all: &[MetricDifference]) -> MetricDifference {

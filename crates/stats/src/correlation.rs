@@ -1,6 +1,7 @@
 //! Ranks and correlation coefficients.
 //!
-//! A coefficient is `None` where it is not defined: fewer than two values, a constant input, or a value that is not finite. It is never NaN.
+//! A coefficient is `None` where it is not defined: fewer than two values, a constant input, or a value that is not
+//! finite. It is never NaN.
 
 use std::fmt;
 
@@ -27,7 +28,8 @@ pub enum Correlation {
 pub struct Tested {
     /// In [-1, 1].
     pub coefficient: f64,
-    /// Two-sided, of independent pairs without any correlation, as scipy's defaults give it; absent where it is not defined (Spearman of two).
+    /// Two-sided, of independent pairs without any correlation, as scipy's defaults give it; absent where it is not
+    /// defined (Spearman of two).
     pub p: Option<f64>,
     /// How many pairs.
     pub n: usize,
@@ -87,8 +89,9 @@ impl Correlation {
 
     /// The coefficient of predicted and gold scores with its p-value, or why there is none.
     ///
-    /// Pearson: the exact distribution for normal values (of two pairs p is 1). Spearman: t with n − 2 degrees of freedom. Kendall: exact
-    /// without ties for up to 33 pairs or where one pair at most breaks the order, else normal with the variance corrected for ties.
+    /// Pearson: the exact distribution for normal values (of two pairs p is 1). Spearman: t with n − 2 degrees of
+    /// freedom. Kendall: exact without ties for up to 33 pairs or where one pair at most breaks the order, else normal
+    /// with the variance corrected for ties.
     ///
     /// # Panics
     /// Where the lists differ in length.
@@ -96,7 +99,9 @@ impl Correlation {
         let n = predicted.len();
         let pairs = || Pairs::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
         let tested = match self {
-            Self::Pearson => pearson(predicted, gold).map(|r| (r, if n == 2 { Some(1.0) } else { correlation_p(r, n) })),
+            Self::Pearson => {
+                pearson(predicted, gold).map(|r| (r, if n == 2 { Some(1.0) } else { correlation_p(r, n) }))
+            }
             Self::Spearman => spearman(predicted, gold).map(|r| (r, correlation_p(r, n))),
             Self::Kendall => pairs(),
         };
@@ -125,7 +130,8 @@ impl Undefined {
     }
 }
 
-/// The rank of each value, from 1 for the lowest; values that are equal but for rounding ([`equalised`]) share the mean of their ranks. `None` where a value is NaN.
+/// The rank of each value, from 1 for the lowest; values that are equal but for rounding ([`equalised`]) share the mean
+/// of their ranks. `None` where a value is NaN.
 pub fn average_ranks(values: &[f64]) -> Option<Vec<f64>> {
     if values.iter().any(|v| v.is_nan()) {
         return None;
@@ -160,7 +166,8 @@ pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     cosine(&centred(x)?, &centred(y)?)
 }
 
-/// The correlation of deviations. Exactly ±1 where the lists are equal or opposite: the square root of a square is exact.
+/// The correlation of deviations. Exactly ±1 where the lists are equal or opposite: the square root of a square is
+/// exact.
 fn cosine(x: &[f64], y: &[f64]) -> Option<f64> {
     let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let r = sum(x, y) / (sum(x, x) * sum(y, y)).sqrt();
@@ -182,7 +189,8 @@ fn centred(values: &[f64]) -> Option<Vec<f64>> {
     (spread > 0.0).then(|| deviations.into_iter().map(|d| d / spread).collect())
 }
 
-/// Spearman's ρ of two equally long lists, in [-1, 1]: Pearson's r of their average ranks. Exactly 1 where the ranks are equal.
+/// Spearman's ρ of two equally long lists, in [-1, 1]: Pearson's r of their average ranks. Exactly 1 where the ranks
+/// are equal.
 ///
 /// # Panics
 /// Where the lists differ in length.
@@ -192,7 +200,8 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
         return None;
     }
     // Twice the deviation of a rank from the mean rank is an integer, so all sums are exact.
-    let deviations = |v: &[f64]| Some(average_ranks(v)?.into_iter().map(|r| 2.0 * r - (v.len() + 1) as f64).collect::<Vec<f64>>());
+    let deviations =
+        |v: &[f64]| Some(average_ranks(v)?.into_iter().map(|r| 2.0 * r - (v.len() + 1) as f64).collect::<Vec<f64>>());
     cosine(&deviations(x)?, &deviations(y)?)
 }
 
@@ -223,7 +232,9 @@ mod tests {
                 assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {case:?}: {found:?}");
                 assert_eq!((found.p.is_some(), found.n), (p.is_some(), case.x.len()), "{of} {case:?}: {found:?}");
                 // Near ±1 the last bit of a coefficient moves a p-value of 1e-8 by its half.
-                let near = |a: f64, b: f64| (a - b).abs() <= 1e-10 * b.abs() || 1.0 - coefficient.abs() < 1e-9 && a.max(b) < 1e-7;
+                let near = |a: f64, b: f64| {
+                    (a - b).abs() <= 1e-10 * b.abs() || 1.0 - coefficient.abs() < 1e-9 && a.max(b) < 1e-7
+                };
                 assert!(p.is_none_or(|p| near(found.p.unwrap_or(9.0), p)), "{of} {case:?}: {found:?}");
             }
         }
@@ -233,7 +244,8 @@ mod tests {
     fn long_lists_with_and_without_ties_equal_scipys() {
         for &(n, modulus, coefficients, p) in golden::GENERATED {
             let x: Vec<f64> = (0..n).map(|i| (i * 7919 % 10007 % modulus) as f64).collect();
-            let y: Vec<f64> = (0..n).map(|i| ((3 * (i * 7919 % 10007) + i * i * 31 % 40009) % 20011 % modulus) as f64).collect();
+            let y: Vec<f64> =
+                (0..n).map(|i| ((3 * (i * 7919 % 10007) + i * i * 31 % 40009) % 20011 % modulus) as f64).collect();
             for (of, (coefficient, p)) in Correlation::ALL.into_iter().zip(coefficients.into_iter().zip(p)) {
                 let found = of.test(&x, &y).expect("defined");
                 assert!((found.coefficient - coefficient).abs() < 1e-12, "{of} {n} {modulus}: {found:?} {coefficient}");
@@ -282,7 +294,8 @@ mod tests {
     }
 
     fn lists() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
-        prop::collection::vec((-4_i8..5, -4_i8..5), 0..40).prop_map(|v| v.into_iter().map(|(x, y)| (f64::from(x), f64::from(y))).unzip())
+        prop::collection::vec((-4_i8..5, -4_i8..5), 0..40)
+            .prop_map(|v| v.into_iter().map(|(x, y)| (f64::from(x), f64::from(y))).unzip())
     }
 
     fn tau_by_definition(x: &[f64], y: &[f64]) -> Option<f64> {

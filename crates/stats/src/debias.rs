@@ -16,9 +16,11 @@ pub struct PositionBias {
 }
 
 impl PositionBias {
-    /// Over the probabilities p that the first of two is better, decided at `threshold`. `None` without comparisons, or where one is NaN.
+    /// Over the probabilities p that the first of two is better, decided at `threshold`. `None` without comparisons, or
+    /// where one is NaN.
     ///
-    /// Only over a symmetric set (each pair in both orders) does a value off 0.5 speak of the judge alone and not of the candidates.
+    /// Only over a symmetric set (each pair in both orders) does a value off 0.5 speak of the judge alone and not of
+    /// the candidates.
     pub fn measure(probabilities: &[f64], threshold: f64) -> Option<Self> {
         if probabilities.is_empty() || probabilities.iter().any(|p| p.is_nan()) {
             return None;
@@ -30,32 +32,37 @@ impl PositionBias {
         Some(Self { p_a: share(first), p_b: share(second), ties, comparisons: probabilities.len() })
     }
 
-    /// Whether ties are so many (a tenth, and two at least) that the threshold decides nothing for a visible part of the comparisons. The
-    /// one tie that the median of an odd number makes does not count.
+    /// Whether ties are so many (a tenth, and two at least) that the threshold decides nothing for a visible part of
+    /// the comparisons. The one tie that the median of an odd number makes does not count.
     pub fn many_ties(&self) -> bool {
         self.ties >= 2 && self.ties * 10 > self.comparisons
     }
 }
 
-/// The decision threshold at which both positions are selected equally often, and the reweighting that is equivalent to it.
+/// The decision threshold at which both positions are selected equally often, and the reweighting that is equivalent to
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Debias {
     /// The threshold τ of eq. 10: the median of p, halfway between the middle two where their number is even.
     pub tau: f64,
     /// The weight α = (1 − τ) / τ of eq. 9; absent where τ is 0, for then it has no finite value.
     pub alpha: Option<f64>,
-    /// Comparisons whose probability is exactly τ. Decided as ties; where there are several, P(A) at τ can stay off 0.5 (see `after`).
+    /// Comparisons whose probability is exactly τ. Decided as ties; where there are several, P(A) at τ can stay off 0.5
+    /// (see `after`).
     pub at_tau: usize,
     /// Positional bias at the threshold 0.5.
     pub before: PositionBias,
-    /// Positional bias at the threshold τ. 0.5 exactly unless several probabilities equal τ, and as near as one threshold gets then.
+    /// Positional bias at the threshold τ. 0.5 exactly unless several probabilities equal τ, and as near as one
+    /// threshold gets then.
     pub after: PositionBias,
 }
 
 impl Debias {
-    /// Over the probabilities p that the first of two is better. `None` without any, or where one does not lie in [0, 1].
+    /// Over the probabilities p that the first of two is better. `None` without any, or where one does not lie in [0,
+    /// 1].
     ///
-    /// The set should be symmetric (each pair in both orders): otherwise real differences between the candidates are taken for bias.
+    /// The set should be symmetric (each pair in both orders): otherwise real differences between the candidates are
+    /// taken for bias.
     pub fn estimate(probabilities: &[f64]) -> Option<Self> {
         if probabilities.iter().any(|p| !(0.0..=1.0).contains(p)) {
             return None;
@@ -69,8 +76,8 @@ impl Debias {
 
     /// Eq. 9: the reweighted probability of `p` in [0, 1].
     ///
-    /// It never falls where p rises; it is 0.5 exactly at τ, above it exactly where p > τ and below it exactly where p < τ, so deciding it
-    /// at 0.5 is deciding p at τ. At τ = 0 or 1 it is the limit: certainty on either side of τ.
+    /// It never falls where p rises; it is 0.5 exactly at τ, above it exactly where p > τ and below it exactly where p
+    /// < τ, so deciding it at 0.5 is deciding p at τ. At τ = 0 or 1 it is the limit: certainty on either side of τ.
     pub fn apply(&self, p: f64) -> f64 {
         if p == self.tau {
             return 0.5;
@@ -90,7 +97,8 @@ fn median(values: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(sorted[sorted.len() / 2 - 1], upper)) }
 }
 
-/// How far two orders of one comparison contradict each other: `|p_ij − (1 − p_ji)|`, 0 for a judge who ignores the order.
+/// How far two orders of one comparison contradict each other: `|p_ij − (1 − p_ji)|`, 0 for a judge who ignores the
+/// order.
 pub fn order_gap(p_ij: f64, p_ji: f64) -> f64 {
     (p_ij - (1.0 - p_ji)).abs()
 }

@@ -1,24 +1,27 @@
 //! Values that are equal but for rounding.
 //!
-//! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps, differs in its last digits. Ranked, that noise becomes a verdict. So whatever
-//! ranks values, or asks which of two is greater, first makes those equal that rounding alone tells apart.
+//! A mean of the same numbers summed in another order, or a strength that two candidates reach by different steps,
+//! differs in its last digits. Ranked, that noise becomes a verdict. So whatever ranks values, or asks which of two is
+//! greater, first makes those equal that rounding alone tells apart.
 
 use std::cmp::Ordering;
 
-/// Values nearer to each other than this share of the list's largest magnitude are equal. Sums of a million terms stay below it; values that people or models tell apart do not come near it.
+/// Values nearer to each other than this share of the list's largest magnitude are equal. Sums of a million terms stay
+/// below it; values that people or models tell apart do not come near it.
 pub const TIE_TOLERANCE: f64 = 1e-12;
 
 /// The values, each replaced by one that stands for all that equal it under [`TIE_TOLERANCE`].
 ///
-/// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What stands for a group is its middle value. Values that are not finite stay as
-/// they are.
+/// Neighbours in order of size are joined, so being equal is the same relation from whichever value it is asked. What
+/// stands for a group is its middle value. Values that are not finite stay as they are.
 #[must_use]
 pub fn equalised(values: &[f64]) -> Vec<f64> {
     let largest = values.iter().copied().filter(|v| v.is_finite()).fold(0.0_f64, |m, v| m.max(v.abs()));
     equalised_within(values, TIE_TOLERANCE * largest)
 }
 
-/// [`equalised`] under a distance of one's own, for values whose rounding is known: an iteration that stops at 1e-10, say.
+/// [`equalised`] under a distance of one's own, for values whose rounding is known: an iteration that stops at 1e-10,
+/// say.
 #[must_use]
 pub fn equalised_within(values: &[f64], distance: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_finite()).collect();
@@ -57,7 +60,10 @@ mod tests {
     #[test]
     fn of_two_that_rounding_alone_parts_none_is_greater() {
         assert_eq!(order(0.1 + 0.2, 0.3), Ordering::Equal);
-        assert_eq!((order(0.3, 0.3 + 1e-9), order(-1e-15, -2e-15), order(0.0, -0.0)), (Ordering::Less, Ordering::Greater, Ordering::Equal));
+        assert_eq!(
+            (order(0.3, 0.3 + 1e-9), order(-1e-15, -2e-15), order(0.0, -0.0)),
+            (Ordering::Less, Ordering::Greater, Ordering::Equal)
+        );
         assert_eq!(order(f64::INFINITY, 1.0), Ordering::Greater);
     }
 

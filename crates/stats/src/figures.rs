@@ -12,7 +12,8 @@ use crate::ties::{PAIR_LIMIT, TieCalibration, tie_calibration};
 /// More scores than this get no interval for their pooled correlations: it would take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
 
-/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one context are not.
+/// A correlation over all scores, whatever their context. Its p-value takes them for independent, which scores of one
+/// context are not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pooled {
     /// The coefficient; absent where it is not defined.
@@ -74,7 +75,9 @@ impl Figures {
             kendall: all.figures(Correlation::Kendall),
             pairwise: pairwise_accuracy(slices()),
             pairwise_with_ties: tie_calibration(slices()),
-            pairwise_with_ties_pooled: (pairs <= PAIR_LIMIT).then(|| tie_calibration([(predicted.as_slice(), gold.as_slice())])).flatten(),
+            pairwise_with_ties_pooled: (pairs <= PAIR_LIMIT)
+                .then(|| tie_calibration([(predicted.as_slice(), gold.as_slice())]))
+                .flatten(),
             resampling: *resampling,
         }
     }
@@ -146,7 +149,11 @@ mod tests {
 
     fn contexts(rows: &[&[(f64, f64)]]) -> Vec<Vec<SystemScore<'static>>> {
         const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-        let score = |(system, (predicted, gold)): (&'static str, &(f64, f64))| SystemScore { system, predicted: *predicted, gold: *gold };
+        let score = |(system, (predicted, gold)): (&'static str, &(f64, f64))| SystemScore {
+            system,
+            predicted: *predicted,
+            gold: *gold,
+        };
         rows.iter().map(|row| NAMES.into_iter().zip(*row).map(score).collect()).collect()
     }
 
@@ -197,6 +204,9 @@ mod tests {
     fn nothing_at_all_is_undefined() {
         let figures = Figures::of(&[], &RESAMPLING);
         assert_eq!((figures.pearson.pooled.figure.undefined, figures.pearson.system), (Some(Undefined::TooFew), None));
-        assert_eq!((figures.pairwise.accuracy, figures.pairwise_with_ties, figures.pairwise_with_ties_pooled), (None, None, None));
+        assert_eq!(
+            (figures.pairwise.accuracy, figures.pairwise_with_ties, figures.pairwise_with_ties_pooled),
+            (None, None, None)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Intervals of figures over few units: the delete-a-group jackknife with Student's t, and Clopper and Pearson's for verdicts.
+//! Intervals of figures over few units: the delete-a-group jackknife with Student's t, and Clopper and Pearson's for
+//! verdicts.
 //!
-//! Units are whole contexts (samples, pairs): what is dependent within one stays together. Of a mean the jackknife's interval is the t
-//! interval itself. The percentile bootstrap, which these replace, covers .53 with two contexts where it says .95; `docs/intervals.md` has
-//! what each covers. Where nothing covers there is no interval but a reason.
+//! Units are whole contexts (samples, pairs): what is dependent within one stays together. Of a mean the jackknife's
+//! interval is the t interval itself. The percentile bootstrap, which these replace, covers .53 with two contexts where
+//! it says .95; `docs/intervals.md` has what each covers. Where nothing covers there is no interval but a reason.
 
 use serde::Serialize;
 
@@ -29,7 +30,8 @@ pub enum NoInterval {
     /// One unit says nothing of how units differ.
     #[error("one unit says nothing of how units differ")]
     TooFew,
-    /// A correlation of systems' means over fewer than ten contexts: noise pulls it to 0, and no method that was tried covers.
+    /// A correlation of systems' means over fewer than ten contexts: noise pulls it to 0, and no method that was tried
+    /// covers.
     #[error("fewer than ten contexts: noise pulls a correlation of means to 0")]
     FewContexts,
     /// Leaving any unit out changes nothing, so that nothing is known of how much others would.
@@ -117,8 +119,13 @@ pub(crate) struct Jackknifed {
 impl Jackknifed {
     /// The statistic over all units and without each group of them. It is given the units' numbers in ascending order.
     ///
-    /// The variance is that of groups of unequal size (Busing, Meijer and van der Leeden 1999, eq. 9), which for groups of one is the usual.
-    pub(crate) fn of(units: usize, range: Range, mut statistic: impl FnMut(&[usize]) -> Option<f64>) -> Result<Self, NoInterval> {
+    /// The variance is that of groups of unequal size (Busing, Meijer and van der Leeden 1999, eq. 9), which for groups
+    /// of one is the usual.
+    pub(crate) fn of(
+        units: usize,
+        range: Range,
+        mut statistic: impl FnMut(&[usize]) -> Option<f64>,
+    ) -> Result<Self, NoInterval> {
         if units < 2 {
             return Err(NoInterval::TooFew);
         }
@@ -136,9 +143,11 @@ impl Jackknifed {
             let share = units as f64 / left_out.len() as f64;
             pseudo.push((share, value - without));
         }
-        // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of bias.
+        // A pseudo-value is value + (share − 1) · difference; their weighted mean, less the value, is the correction of
+        // bias.
         let bias: f64 = pseudo.iter().map(|(share, difference)| (1.0 - 1.0 / share) * difference).sum();
-        let squares = pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
+        let squares =
+            pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
         let error = (squares.sum::<f64>() / groups as f64).sqrt();
         let largest = pseudo.iter().fold(value.abs(), |most, (_, difference)| most.max(difference.abs()));
         if error <= 1e-10 * largest {
@@ -173,8 +182,8 @@ pub fn jackknife(
 
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
 ///
-/// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's interval, also where
-/// all are at the same end. Others have the jackknife's.
+/// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's
+/// interval, also where all are at the same end. Others have the jackknife's.
 ///
 /// # Errors
 /// Says why no interval is known to cover.
@@ -189,7 +198,8 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
         return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
     }
     jackknife(units.len(), confidence, range, |kept| {
-        let (sum, weight) = kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
+        let (sum, weight) =
+            kept.iter().fold((0.0, 0.0), |(sum, weight), &unit| (sum + units[unit].0, weight + units[unit].1));
         (weight > 0.0).then(|| sum / weight)
     })
 }
@@ -212,7 +222,8 @@ pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<In
     ratio_interval(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>(), confidence, range)
 }
 
-/// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says, for any n.
+/// Clopper and Pearson's interval (1934) of a share, with ties as half a hit: it covers at least as often as it says,
+/// for any n.
 pub(crate) fn proportion(hits: f64, n: usize, confidence: f64) -> Interval {
     let (misses, tail) = (n as f64 - hits, (1.0 - confidence) / 2.0);
     Interval {
@@ -238,7 +249,10 @@ mod tests {
         near(mean_interval(golden::UNITS_A, 0.95, Range::Unbounded).expect("defined"), golden::MEAN_INTERVAL);
         let of = |kept: &[usize], list: &[f64]| kept.iter().map(|unit| list[*unit]).collect::<Vec<f64>>();
         let rho = |kept: &[usize]| spearman(&of(kept, golden::UNITS_A), &of(kept, golden::UNITS_B));
-        near(jackknife(golden::UNITS_A.len(), 0.95, Range::Correlation, rho).expect("defined"), golden::SPEARMAN_INTERVAL);
+        near(
+            jackknife(golden::UNITS_A.len(), 0.95, Range::Correlation, rho).expect("defined"),
+            golden::SPEARMAN_INTERVAL,
+        );
     }
 
     #[test]
@@ -258,7 +272,10 @@ mod tests {
         assert_eq!(mean_interval(&[0.3], 0.95, Range::SHARE), Err(NoInterval::TooFew));
         assert_eq!(mean_interval(&[0.3; 5], 0.95, Range::SHARE), Err(NoInterval::AllAlike));
         assert_eq!(jackknife(3, 0.95, Range::Unbounded, |_| None), Err(NoInterval::Undefined));
-        assert_eq!(jackknife(3, 0.95, Range::Unbounded, |kept| kept.contains(&0).then_some(1.0)), Err(NoInterval::Undefined));
+        assert_eq!(
+            jackknife(3, 0.95, Range::Unbounded, |kept| kept.contains(&0).then_some(1.0)),
+            Err(NoInterval::Undefined)
+        );
         let estimate = Estimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
         assert_eq!((estimate.interval, estimate.no_interval), (None, Some(NoInterval::AllAlike)));
     }

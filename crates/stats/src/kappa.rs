@@ -25,10 +25,12 @@ impl KappaWeights {
     }
 }
 
-/// Cohen's κ of two raters over the same items (Cohen 1960; weighted 1968). The categories are the values that occur, in ascending order, as in
-/// scikit-learn's `cohen_kappa_score`: a weight counts categories and not the distance between values.
+/// Cohen's κ of two raters over the same items (Cohen 1960; weighted 1968). The categories are the values that occur,
+/// in ascending order, as in scikit-learn's `cohen_kappa_score`: a weight counts categories and not the distance
+/// between values.
 ///
-/// `None` without items, where both raters use one and the same category only (agreement by chance is certain), and where values cannot be ordered.
+/// `None` without items, where both raters use one and the same category only (agreement by chance is certain), and
+/// where values cannot be ordered.
 ///
 /// # Panics
 /// Where the lists differ in length.
@@ -89,10 +91,11 @@ pub fn association<T: PartialOrd, U: PartialOrd>(first: &[T], second: &[U]) -> O
     })
 }
 
-/// Fleiss' κ over subjects that equally many raters, two at least, put into categories (Fleiss 1971). Of two raters it is Scott's π.
+/// Fleiss' κ over subjects that equally many raters, two at least, put into categories (Fleiss 1971). Of two raters it
+/// is Scott's π.
 ///
-/// `None` without subjects, where their numbers of raters differ or are below two, where only one category occurs, and where values cannot be
-/// ordered.
+/// `None` without subjects, where their numbers of raters differ or are below two, where only one category occurs, and
+/// where values cannot be ordered.
 pub fn fleiss_kappa<T: PartialOrd>(subjects: &[Vec<T>]) -> Option<f64> {
     let raters = subjects.first()?.len();
     if raters < 2 || subjects.iter().any(|subject| subject.len() != raters) {

@@ -46,7 +46,8 @@ impl Pairs {
             return None;
         }
         // Adding zero makes -0.0 equal to 0.0 in the total order.
-        let mut pairs: Vec<(f64, f64)> = equalised(x).into_iter().zip(equalised(y)).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
+        let mut pairs: Vec<(f64, f64)> =
+            equalised(x).into_iter().zip(equalised(y)).map(|(x, y)| (x + 0.0, y + 0.0)).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let x_ties = Ties::of(pairs.chunk_by(|a, b| a.0 == b.0));
         let tied_both = Ties::of(pairs.chunk_by(|a, b| a == b)).pairs;
@@ -60,7 +61,8 @@ impl Pairs {
 
     /// Concordant less discordant pairs.
     fn excess(&self) -> f64 {
-        self.all as f64 - self.x.pairs as f64 - self.y.pairs as f64 + self.tied_both as f64 - 2.0 * self.discordant as f64
+        self.all as f64 - self.x.pairs as f64 - self.y.pairs as f64 + self.tied_both as f64
+            - 2.0 * self.discordant as f64
     }
 
     /// τ-b, in [-1, 1].
@@ -69,8 +71,9 @@ impl Pairs {
         tau.clamp(-1.0, 1.0)
     }
 
-    /// The two-sided p-value of independence: exact without ties for up to 33 values or where one pair at most breaks the order, else normal with
-    /// the variance corrected for ties (Kendall 1970, §4; the default of scipy's `kendalltau`).
+    /// The two-sided p-value of independence: exact without ties for up to 33 values or where one pair at most breaks
+    /// the order, else normal with the variance corrected for ties (Kendall 1970, §4; the default of scipy's
+    /// `kendalltau`).
     pub(crate) fn p(&self) -> f64 {
         let fewer = self.discordant.min(self.all - self.discordant);
         if self.x.pairs == 0 && self.y.pairs == 0 && (self.n <= EXACT_LIMIT || fewer <= 1) {
@@ -85,9 +88,11 @@ impl Pairs {
     }
 }
 
-/// Twice the probability that a random order of `n` has at most `inversions` of them, which are at most half of all pairs; no more than 1.
+/// Twice the probability that a random order of `n` has at most `inversions` of them, which are at most half of all
+/// pairs; no more than 1.
 fn exact_p(n: usize, inversions: usize) -> f64 {
-    // The probability of each number of inversions, an element at a time: the j-th adds 0 to j − 1 of them, each as likely.
+    // The probability of each number of inversions, an element at a time: the j-th adds 0 to j − 1 of them, each as
+    // likely.
     let mut probabilities = vec![0.0; inversions + 1];
     probabilities[0] = 1.0;
     for j in 2..=n {

@@ -1,7 +1,7 @@
 //! Correlation, ranking and agreement statistics: pure functions over `f64`.
 //!
-//! What is not defined (the correlation of a constant, the score of a candidate that nobody judged) is `None` or counted with its reason; no
-//! function returns NaN.
+//! What is not defined (the correlation of a constant, the score of a candidate that nobody judged) is `None` or
+//! counted with its reason; no function returns NaN.
 
 mod agreement;
 mod alpha;
@@ -32,8 +32,8 @@ pub use interval::{Estimate, Interval, NoInterval, Range, jackknife, mean_interv
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
 pub use ranking::{
-    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR, RankMethod,
-    RankingError, Strength, UnknownRankMethod,
+    BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR,
+    RankMethod, RankingError, Strength, UnknownRankMethod,
 };
 pub use resample::{ALL_SWAPS, PairedDifference, Resampling, quantile};
 pub use significance::{Williams, mean_p, sign_test, williams};

@@ -45,7 +45,8 @@ impl PairwiseAccuracy {
     }
 }
 
-/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of each context whose gold differs by more than rounding ([`equalised`]), once.
+/// Pairwise accuracy of `(predicted, gold)` scores: each unordered pair of each context whose gold differs by more than
+/// rounding ([`equalised`]), once.
 ///
 /// # Panics
 /// Where a context's lists differ in length.
@@ -63,8 +64,8 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
     result
 }
 
-/// Accuracy of single comparisons (paper 002, Table 7): p above `threshold` says that the first is better, at the threshold is a tie. Each
-/// judged order counts for itself, so a pair judged both ways counts twice.
+/// Accuracy of single comparisons (paper 002, Table 7): p above `threshold` says that the first is better, at the
+/// threshold is a tie. Each judged order counts for itself, so a pair judged both ways counts twice.
 ///
 /// # Panics
 /// Where a comparison names a candidate without a place in `gold`.

@@ -1,4 +1,5 @@
-//! Differences between two systems that judged the same units: intervals, t tests and randomisation. Seeded, and the same on every machine.
+//! Differences between two systems that judged the same units: intervals, t tests and randomisation. Seeded, and the
+//! same on every machine.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -41,8 +42,8 @@ pub struct PairedDifference {
 }
 
 impl Resampling {
-    /// The difference between two systems whose figures have that range, taken over all units and without each of them. `None` where it is
-    /// not defined over all.
+    /// The difference between two systems whose figures have that range, taken over all units and without each of them.
+    /// `None` where it is not defined over all.
     pub fn paired_difference(
         &self,
         units: usize,
@@ -57,16 +58,20 @@ impl Resampling {
         Some(PairedDifference { difference: observed, interval: interval.ok(), no_interval: interval.err(), p })
     }
 
-    /// Randomisation (Fisher 1935; Noreen 1989): the two-sided p-value of a difference under swapping the two systems' results in each unit
-    /// with probability ½. `difference` is told for each unit whether it is swapped. `None` where it is not defined unswapped.
+    /// Randomisation (Fisher 1935; Noreen 1989): the two-sided p-value of a difference under swapping the two systems'
+    /// results in each unit with probability ½. `difference` is told for each unit whether it is swapped. `None` where
+    /// it is not defined unswapped.
     ///
-    /// Exact over all swaps where these are no more than [`ALL_SWAPS`] or the rounds; else the rounds are drawn and the units as they are
-    /// count as one of them (Riezler and Maxwell 2005).
+    /// Exact over all swaps where these are no more than [`ALL_SWAPS`] or the rounds; else the rounds are drawn and the
+    /// units as they are count as one of them (Riezler and Maxwell 2005).
     pub fn randomisation(&self, units: usize, mut difference: impl FnMut(&[bool]) -> Option<f64>) -> Option<f64> {
         let mut swapped = vec![false; units];
         let observed = difference(&swapped)?.abs() - 1e-12;
         let is_far = |value: &f64| value.abs() >= observed;
-        let all = u32::try_from(units).ok().and_then(|units| 1usize.checked_shl(units)).filter(|all| *all <= self.rounds.max(ALL_SWAPS));
+        let all = u32::try_from(units)
+            .ok()
+            .and_then(|units| 1usize.checked_shl(units))
+            .filter(|all| *all <= self.rounds.max(ALL_SWAPS));
         let (mut far, mut count) = (0usize, 0usize);
         let mut add = |value: Option<f64>| {
             if let Some(value) = value {
@@ -91,7 +96,8 @@ impl Resampling {
     }
 }
 
-/// The quantile at `share` (0 to 1) of ascending values, linear between neighbours (as numpy's default). `None` of none.
+/// The quantile at `share` (0 to 1) of ascending values, linear between neighbours (as numpy's default). `None` of
+/// none.
 pub fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let place = share.clamp(0.0, 1.0) * last as f64;
@@ -118,7 +124,8 @@ mod tests {
     #[test]
     fn differences_and_their_p_values_are_scipys() {
         let (a, b) = (golden::UNITS_A, golden::UNITS_B);
-        let difference = |kept: &[usize]| Some(kept.iter().map(|unit| a[*unit] - b[*unit]).sum::<f64>() / kept.len() as f64);
+        let difference =
+            |kept: &[usize]| Some(kept.iter().map(|unit| a[*unit] - b[*unit]).sum::<f64>() / kept.len() as f64);
         let found = Resampling::default().paired_difference(a.len(), Range::Unbounded, difference).expect("defined");
         assert!((found.difference - golden::DIFFERENCE).abs() < 1e-12);
         assert!((found.p.expect("defined") - golden::PAIRED_P).abs() < 1e-10, "{found:?} {}", golden::PAIRED_P);
@@ -129,7 +136,8 @@ mod tests {
         let every = Resampling { rounds: 1 << 14, ..Resampling::default() };
         let exact = every.randomisation(a.len(), swapped).expect("defined");
         assert!((exact - golden::RANDOMISATION_P).abs() < 1e-12, "{exact} {}", golden::RANDOMISATION_P);
-        let drawn = Resampling { rounds: 10_000, ..Resampling::default() }.randomisation(a.len(), swapped).expect("defined");
+        let drawn =
+            Resampling { rounds: 10_000, ..Resampling::default() }.randomisation(a.len(), swapped).expect("defined");
         assert!((drawn - exact).abs() < 0.012, "{drawn} {exact}");
     }
 
@@ -137,11 +145,18 @@ mod tests {
     fn two_samples_are_no_evidence() {
         let differences = [0.2, 0.21];
         let mean = |kept: &[usize]| Some(kept.iter().map(|unit| differences[*unit]).sum::<f64>() / kept.len() as f64);
-        let swapped = |swapped: &[bool]| Some(differences.iter().zip(swapped).map(|(d, swap)| if *swap { -d } else { *d }).sum::<f64>());
+        let swapped = |swapped: &[bool]| {
+            Some(differences.iter().zip(swapped).map(|(d, swap)| if *swap { -d } else { *d }).sum::<f64>())
+        };
         assert_eq!(Resampling::default().randomisation(2, swapped), Some(0.5));
         let same = Resampling::default().paired_difference(2, Range::SHARE, |_| Some(0.2)).expect("defined");
         assert_eq!((same.interval, same.p, same.no_interval), (None, None, Some(NoInterval::AllAlike)));
-        assert!(Resampling::default().paired_difference(2, Range::SHARE, mean).and_then(|found| found.p).is_some_and(|p| p > 0.01));
+        assert!(
+            Resampling::default()
+                .paired_difference(2, Range::SHARE, mean)
+                .and_then(|found| found.p)
+                .is_some_and(|p| p > 0.01)
+        );
     }
 
     #[test]

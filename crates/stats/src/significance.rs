@@ -1,14 +1,16 @@
 //! p-values: Student's t and the normal distribution, and tests that rest on them.
 //!
-//! They hold to 1e-10 of themselves, down to the smallest numbers and up to a million degrees of freedom, which is why they are written here:
-//! statrs 0.19 and puruspe 0.4 keep 1e-8 of the incomplete beta function there, and statrs 1e-11 of erfc.
+//! They hold to 1e-10 of themselves, down to the smallest numbers and up to a million degrees of freedom, which is why
+//! they are written here: statrs 0.19 and puruspe 0.4 keep 1e-8 of the incomplete beta function there, and statrs 1e-11
+//! of erfc.
 
 use std::f64::consts::{PI, SQRT_2};
 
 use serde::Serialize;
 
-/// The two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom, which is the exact
-/// distribution of Pearson's r of normal values and the usual approximation for Spearman's ρ. `None` below three pairs.
+/// The two-sided p-value of a correlation coefficient of `n` pairs under independence: t with n − 2 degrees of freedom,
+/// which is the exact distribution of Pearson's r of normal values and the usual approximation for Spearman's ρ. `None`
+/// below three pairs.
 pub(crate) fn correlation_p(r: f64, n: usize) -> Option<f64> {
     (n > 2).then(|| incomplete_beta((n - 2) as f64 / 2.0, (1.0 - r) * (1.0 + r), r * r))
 }
@@ -16,7 +18,11 @@ pub(crate) fn correlation_p(r: f64, n: usize) -> Option<f64> {
 /// The two-sided p-value of a Student's t.
 pub(crate) fn two_sided_t(t: f64, degrees: f64) -> f64 {
     let square = t * t;
-    if square.is_infinite() { 0.0 } else { incomplete_beta(degrees / 2.0, degrees / (degrees + square), square / (degrees + square)) }
+    if square.is_infinite() {
+        0.0
+    } else {
+        incomplete_beta(degrees / 2.0, degrees / (degrees + square), square / (degrees + square))
+    }
 }
 
 /// The two-sided p-value of a standard normal value.
@@ -24,7 +30,8 @@ pub(crate) fn two_sided_normal(z: f64) -> f64 {
     libm::erfc(z.abs() / SQRT_2)
 }
 
-/// The t that a Student's t of so many degrees of freedom exceeds on neither side with probability `confidence`, in (0, 1).
+/// The t that a Student's t of so many degrees of freedom exceeds on neither side with probability `confidence`, in (0,
+/// 1).
 pub(crate) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while two_sided_t(high, degrees) > 1.0 - confidence {
@@ -47,13 +54,19 @@ pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     high
 }
 
-/// I(x; a, b), the regularised incomplete beta function: to 1e-11 up to thousands of trials, which the ends of an interval need no more of.
+/// I(x; a, b), the regularised incomplete beta function: to 1e-11 up to thousands of trials, which the ends of an
+/// interval need no more of.
 fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
-    if x < (a + 1.0) / (a + b + 2.0) { front / a * fraction(a, b, x) } else { 1.0 - front / b * fraction(b, a, 1.0 - x) }
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front / a * fraction(a, b, x)
+    } else {
+        1.0 - front / b * fraction(b, a, 1.0 - x)
+    }
 }
 
-/// The two-sided p-value of as many wins and losses under even chances (the sign test; ties are left out before). `None` of neither.
+/// The two-sided p-value of as many wins and losses under even chances (the sign test; ties are left out before).
+/// `None` of neither.
 #[must_use]
 pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
     let (fewer, more) = (wins.min(losses) as f64, wins.max(losses) as f64);
@@ -71,7 +84,8 @@ pub(crate) fn normal_bound(confidence: f64) -> f64 {
     high
 }
 
-/// The two-sided p-value of values' mean being 0 (Student's one-sample t-test). `None` below two values, or where all are equal.
+/// The two-sided p-value of values' mean being 0 (Student's one-sample t-test). `None` below two values, or where all
+/// are equal.
 pub fn mean_p(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -93,10 +107,12 @@ pub struct Williams {
     pub p: f64,
 }
 
-/// Whether two metrics' correlations with the same gold scores differ, given how the metrics correlate with each other, over `n` common items
-/// (Williams 1959, in the form of Steiger 1980, eq. 7; Graham and Baldwin 2014). Made for Pearson's r; with ranks it is an approximation.
+/// Whether two metrics' correlations with the same gold scores differ, given how the metrics correlate with each other,
+/// over `n` common items (Williams 1959, in the form of Steiger 1980, eq. 7; Graham and Baldwin 2014). Made for
+/// Pearson's r; with ranks it is an approximation.
 ///
-/// `None` below four items, for coefficients that are none, and where the metrics leave nothing to tell apart (the same up to a line).
+/// `None` below four items, for coefficients that are none, and where the metrics leave nothing to tell apart (the same
+/// up to a line).
 pub fn williams(first: f64, second: f64, between: f64, n: usize) -> Option<Williams> {
     if n < 4 || [first, second, between].iter().any(|r| !(-1.0..=1.0).contains(r)) {
         return None;
@@ -127,8 +143,16 @@ fn half_step(a: f64) -> f64 {
         factor *= a / (a + 0.5);
         a += 1.0;
     }
-    let terms =
-        [1.0, -1.0 / 8.0, 1.0 / 128.0, 5.0 / 1024.0, -21.0 / 32768.0, -399.0 / 262_144.0, 869.0 / 4_194_304.0, 39325.0 / 33_554_432.0];
+    let terms = [
+        1.0,
+        -1.0 / 8.0,
+        1.0 / 128.0,
+        5.0 / 1024.0,
+        -21.0 / 32768.0,
+        -399.0 / 262_144.0,
+        869.0 / 4_194_304.0,
+        39325.0 / 33_554_432.0,
+    ];
     factor * a.sqrt() * terms.iter().rev().fold(0.0, |sum, term| sum / a + term)
 }
 
@@ -180,9 +204,13 @@ mod tests {
 
     #[test]
     fn sign_tests_are_scipys_binomial_tests() {
-        for (wins, losses, p) in
-            [(8, 2, 0.109_375), (0, 5, 0.0625), (60, 40, 0.056_887_933_640_981_4), (5, 5, 1.0), (1000, 900, 0.023_108_845_108_901_193)]
-        {
+        for (wins, losses, p) in [
+            (8, 2, 0.109_375),
+            (0, 5, 0.0625),
+            (60, 40, 0.056_887_933_640_981_4),
+            (5, 5, 1.0),
+            (1000, 900, 0.023_108_845_108_901_193),
+        ] {
             let found = sign_test(wins, losses).expect("defined");
             assert!((found - p).abs() < 1e-9, "{wins} {losses} {found} {p}");
         }
@@ -191,7 +219,9 @@ mod tests {
 
     #[test]
     fn quantiles_of_t_turn_the_probability_back() {
-        for (degrees, quantile) in [(1.0, 12.706_204_736_432_095), (3.0, 3.182_446_305_284_263), (39.0, 2.022_690_920_036_76)] {
+        for (degrees, quantile) in
+            [(1.0, 12.706_204_736_432_095), (3.0, 3.182_446_305_284_263), (39.0, 2.022_690_920_036_76)]
+        {
             assert!((t_quantile(0.95, degrees) - quantile).abs() < 1e-9 * quantile, "{degrees}");
         }
     }

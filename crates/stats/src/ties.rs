@@ -1,7 +1,7 @@
 //! Pairwise accuracy where ties count (Deutsch, Foster and Freitag 2023, "Ties Matter").
 //!
-//! People give equal scores often, metrics with many decimals hardly ever. So a metric's scores are taken for a tie where they differ by no more than
-//! ε, and ε is the one under which the accuracy is highest.
+//! People give equal scores often, metrics with many decimals hardly ever. So a metric's scores are taken for a tie
+//! where they differ by no more than ε, and ε is the one under which the accuracy is highest.
 
 use serde::Serialize;
 
@@ -63,7 +63,8 @@ struct Pair {
     concordant: bool,
 }
 
-/// Calibrates ties over the pairs within each context; the accuracy is averaged over contexts. With one context it is over all pairs.
+/// Calibrates ties over the pairs within each context; the accuracy is averaged over contexts. With one context it is
+/// over all pairs.
 ///
 /// `None` without a pair, where a value is not finite, and above [`PAIR_LIMIT`] pairs.
 ///
@@ -85,13 +86,21 @@ pub fn tie_calibration<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f
             counts.add(pair, epsilon);
             correct[pair.context as usize] += usize::from(pair.is_correct(epsilon));
         }
-        let sum: f64 = correct.iter().zip(&sizes).filter(|(_, size)| **size > 0).map(|(c, size)| *c as f64 / *size as f64).sum();
+        let sum: f64 =
+            correct.iter().zip(&sizes).filter(|(_, size)| **size > 0).map(|(c, size)| *c as f64 / *size as f64).sum();
         (sum, counts)
     };
     let contexts = sizes.iter().filter(|size| **size > 0).count();
     let ((plain, as_is), (best, calibrated)) = (at(0.0), at(epsilon));
     let mean = |sum: f64| sum / contexts as f64;
-    (contexts > 0).then(|| TieCalibration { accuracy: mean(best), epsilon, uncalibrated: mean(plain), contexts, as_is, calibrated })
+    (contexts > 0).then(|| TieCalibration {
+        accuracy: mean(best),
+        epsilon,
+        uncalibrated: mean(plain),
+        contexts,
+        as_is,
+        calibrated,
+    })
 }
 
 /// The accuracy with ties of one list at a given ε; `None` without a pair.
@@ -127,7 +136,8 @@ impl Pair {
     }
 }
 
-/// Ties one pair after the other, the nearest predictions first, and keeps the first best sum of the contexts' accuracies.
+/// Ties one pair after the other, the nearest predictions first, and keeps the first best sum of the contexts'
+/// accuracies.
 fn best_epsilon(pairs: &[Pair], sizes: &[usize]) -> f64 {
     // Sums of quotients carry rounding: what is better by less than this is equally good.
     const NOISE: f64 = 1e-9;

@@ -1,7 +1,8 @@
 //! Who may read what a run writes.
 //!
-//! Prompts, texts and answers of a lab are not for everybody who has an account on its machine: folders of runs and of answers, and the files in them, are for their owner alone. The variable
-//! `PROBITY_UMASK` says otherwise, as `umask` does: `027` lets the group read, `022` everybody.
+//! Prompts, texts and answers of a lab are not for everybody who has an account on its machine: folders of runs and of
+//! answers, and the files in them, are for their owner alone. The variable `PROBITY_UMASK` says otherwise, as `umask`
+//! does: `027` lets the group read, `022` everybody.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use probity_lm::{Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult};
+use probity_lm::{
+    Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult,
+};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
@@ -57,15 +59,17 @@ CREATE TABLE IF NOT EXISTS requests (
 );
 ";
 
-/// A row's seal is the SHA-256 of all that it says, so that a bit that a disk or a cable turned is found where the row is read.
+/// A row's seal is the SHA-256 of all that it says, so that a bit that a disk or a cable turned is found where the row
+/// is read.
 pub(crate) const ANSWER_SEAL: &str = "seal('answer', a.key, a.model, a.kind, a.question, a.outcome, a.answer)";
 /// The same of which request has which question.
 pub(crate) const REQUEST_SEAL: &str = "seal('request', r.position, r.request, r.key)";
 /// The same of a model.
-const MODEL_SEAL: &str = "seal('model', m.id, m.fingerprint, m.precision, m.device, m.version, m.settings, m.description)";
+const MODEL_SEAL: &str =
+    "seal('model', m.id, m.fingerprint, m.precision, m.device, m.version, m.settings, m.description)";
 
-/// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the device, its settings, and
-/// everything that was asked.
+/// What an answer is found by: SHA-256 over the version of probity, the model's fingerprint, its arithmetic, the
+/// device, its settings, and everything that was asked.
 #[derive(Debug, Clone, Copy)]
 struct Key([u8; 32]);
 
@@ -113,7 +117,8 @@ impl Question for ScoreRequest {
     }
 
     fn is_sound(answer: &ScoreResult) -> bool {
-        answer.labels().is_none_or(LabelAnswer::is_sound) && answer.continuation().is_none_or(|text| text.logprob <= 0.0)
+        answer.labels().is_none_or(LabelAnswer::is_sound)
+            && answer.continuation().is_none_or(|text| text.logprob <= 0.0)
     }
 }
 
@@ -126,7 +131,14 @@ impl Question for GenerateRequest {
     }
 
     fn content(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(&(&self.prompt, self.max_tokens, &self.stop, self.sampling, &self.constraint, &self.verdict))
+        serde_json::to_string(&(
+            &self.prompt,
+            self.max_tokens,
+            &self.stop,
+            self.sampling,
+            &self.constraint,
+            &self.verdict,
+        ))
     }
 
     fn outcome(answer: &GenerateResult) -> &Outcome {
@@ -138,9 +150,9 @@ impl Question for GenerateRequest {
     }
 }
 
-/// Answers of models, in an `SQLite` database, and which request of a run each belongs to. An answer is there once it was put, whatever becomes
-/// of the process. A machine that loses power may lose those that came after the last flush, which goes with the first answer after two seconds.
-/// Several processes may share one.
+/// Answers of models, in an `SQLite` database, and which request of a run each belongs to. An answer is there once it
+/// was put, whatever becomes of the process. A machine that loses power may lose those that came after the last flush,
+/// which goes with the first answer after two seconds. Several processes may share one.
 #[derive(Debug)]
 pub struct Answers {
     pub(crate) path: PathBuf,
@@ -223,20 +235,23 @@ impl Answers {
             if format(&connection)? == 0 && !objects(&connection, "main")?.is_empty() {
                 return Ok(connection);
             }
-            // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer costs microseconds.
+            // With a write-ahead log the database is whole whenever the process or the machine stops, and an answer
+            // costs microseconds.
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
             // The log is flushed by time: see `flush_in_time`.
             connection.pragma_update(None, "wal_autocheckpoint", 0)?;
             if format(&connection)? == 0 {
-                connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
+                connection
+                    .execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
             }
             Ok(connection)
         };
         Self::checked(path, patiently(open))
     }
 
-    /// Opens the database of a folder of answers that runs share; both are made, for their owner alone, where they are not there.
+    /// Opens the database of a folder of answers that runs share; both are made, for their owner alone, where they are
+    /// not there.
     pub fn open_shared(folder: &Path) -> Result<Self, StoreError> {
         create_folders(folder).map_err(StoreError::io("created", folder))?;
         let path = folder.join(ANSWERS);
@@ -259,7 +274,8 @@ impl Answers {
             Ok(connection)
         };
         let connection = open().or_else(|error| match (error.sqlite_error_code(), uri(path, "immutable=1")) {
-            // Beside a database with a write-ahead log files are made even for reading; where nothing can be made, nothing changes either.
+            // Beside a database with a write-ahead log files are made even for reading; where nothing can be made,
+            // nothing changes either.
             (Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly), Some(uri)) if path.is_file() => {
                 Connection::open_with_flags(uri, flags).and_then(|connection| prepare(&connection).map(|()| connection))
             }
@@ -290,24 +306,30 @@ impl Answers {
     /// Finds or adds the model that is asked; `settings` are those that an answer depends on besides.
     pub fn model(&self, description: &ModelDescription, settings: &str) -> Result<ModelEntry, StoreError> {
         let version = env!("CARGO_PKG_VERSION");
-        let (fingerprint, precision, device) = (&description.fingerprint, description.precision.as_str(), &description.device);
-        let text = serde_json::to_string(description).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
+        let (fingerprint, precision, device) =
+            (&description.fingerprint, description.precision.as_str(), &description.device);
+        let text = serde_json::to_string(description)
+            .map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let parts = [fingerprint.as_str(), precision, device, version, settings];
         let add = || -> rusqlite::Result<i64> {
             let [fingerprint, precision, device, version, settings] = parts;
-            let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = ?4 AND settings = ?5";
+            let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = \
+                        ?4 AND settings = ?5";
             let parts = params![fingerprint, precision, device, version, settings];
             let id = || self.connection.query_row(find, parts, |row| row.get::<_, i64>(0));
             if id().optional()?.is_none() {
-                // Where one model's row was damaged it was this one's: keys of answers depend on what the model is, and not on its row.
+                // Where one model's row was damaged it was this one's: keys of answers depend on what the model is, and
+                // not on its row.
                 let heal = format!(
                     "UPDATE models SET fingerprint = ?1, precision = ?2, device = ?3, version = ?4, settings = ?5
-                     WHERE (SELECT count(*) FROM models AS m WHERE seal <> {MODEL_SEAL}) = 1 AND id = (SELECT id FROM models AS m WHERE seal <> {MODEL_SEAL})"
+                     WHERE (SELECT count(*) FROM models AS m WHERE seal <> {MODEL_SEAL}) = 1 AND id = (SELECT id FROM \
+                     models AS m WHERE seal <> {MODEL_SEAL})"
                 );
                 self.connection.execute(&heal, parts)?;
             }
             // The last words heal a description that was damaged.
-            let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
+            let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) \
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
                 ON CONFLICT DO UPDATE SET description = excluded.description";
             self.connection.execute(add, params![fingerprint, precision, device, version, settings, text])?;
             let id = id()?;
@@ -324,12 +346,13 @@ impl Answers {
         Ok(ModelEntry { id, hasher })
     }
 
-    /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's memory too, and costs nothing
-    /// to find out.
+    /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's
+    /// memory too, and costs nothing to find out.
     pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Found<Q::Answer>, StoreError> {
         let get = || -> rusqlite::Result<Option<Option<String>>> {
             let find = format!(
-                "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE key = ?1 AND outcome <> 'too_long'"
+                "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE \
+                 key = ?1 AND outcome <> 'too_long'"
             );
             let mut find = self.connection.prepare_cached(&find)?;
             find.query_row(params![&entry.key.0[..], entry.content], |row| row.get(0)).optional()
@@ -348,13 +371,21 @@ impl Answers {
         answer: &Q::Answer,
         named: Option<Named<'_>>,
     ) -> Result<(), StoreError> {
-        let text = serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
+        let text =
+            serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
             let together = self.connection.unchecked_transaction()?;
             let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer, seal)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, seal('answer', ?1, ?2, ?3, ?4, ?5, ?6))";
             let mut insert = self.connection.prepare_cached(insert)?;
-            insert.execute(params![&entry.key.0[..], model.id, Q::KIND, entry.content, Q::outcome(answer).name(), text])?;
+            insert.execute(params![
+                &entry.key.0[..],
+                model.id,
+                Q::KIND,
+                entry.content,
+                Q::outcome(answer).name(),
+                text
+            ])?;
             if let Some(named) = named {
                 self.insert_name(named, entry)?;
             }
@@ -367,7 +398,9 @@ impl Answers {
     /// Notes that a request of the run has that question.
     pub fn name(&self, named: Named<'_>, entry: &Entry) -> Result<(), StoreError> {
         let name = || -> rusqlite::Result<()> {
-            let find = format!("SELECT 1 FROM requests r WHERE position = ?1 AND request = ?2 AND key = ?3 AND seal = {REQUEST_SEAL}");
+            let find = format!(
+                "SELECT 1 FROM requests r WHERE position = ?1 AND request = ?2 AND key = ?3 AND seal = {REQUEST_SEAL}"
+            );
             let mut find = self.connection.prepare_cached(&find)?;
             // A look is cheaper than a transaction.
             if find.exists(params![named.position as i64, named.request, &entry.key.0[..]])? {
@@ -380,7 +413,8 @@ impl Answers {
     }
 
     fn insert_name(&self, named: Named<'_>, entry: &Entry) -> rusqlite::Result<()> {
-        let insert = "INSERT OR REPLACE INTO requests (position, request, key, seal) VALUES (?1, ?2, ?3, seal('request', ?1, ?2, ?3))";
+        let insert = "INSERT OR REPLACE INTO requests (position, request, key, seal) VALUES (?1, ?2, ?3, \
+                      seal('request', ?1, ?2, ?3))";
         let mut insert = self.connection.prepare_cached(insert)?;
         insert.execute(params![named.position as i64, named.request, &entry.key.0[..]])?;
         Ok(())
@@ -388,16 +422,19 @@ impl Answers {
 
     /// Forgets the requests from that place on: those of a longer run that was here before. Their answers stay.
     pub fn forget_requests_from(&self, position: usize) -> Result<(), StoreError> {
-        let forget = self.connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
+        let forget =
+            self.connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
         forget.map_err(StoreError::database("written", &self.path))?;
         Ok(())
     }
 
-    /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none beside it. Where
-    /// another process has it open, it stays as it is.
+    /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none
+    /// beside it. Where another process has it open, it stays as it is.
     pub fn settle(&self) {
-        let settled =
-            self.connection.busy_timeout(Duration::ZERO).and_then(|()| self.connection.pragma_update(None, "journal_mode", "delete"));
+        let settled = self
+            .connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| self.connection.pragma_update(None, "journal_mode", "delete"));
         // It is whole either way.
         let _ = settled.and_then(|()| self.connection.busy_timeout(PATIENCE));
     }
@@ -411,21 +448,24 @@ impl Answers {
         self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
     }
 
-    /// Goes through all rows, and hands on what each damaged one is: the request that it answers, where it is the run's own, else its key.
-    /// Says how many rows there were. An error where the database itself cannot be read.
+    /// Goes through all rows, and hands on what each damaged one is: the request that it answers, where it is the run's
+    /// own, else its key. Says how many rows there were. An error where the database itself cannot be read.
     pub fn check(&self, mut damaged: impl FnMut(String)) -> Result<usize, StoreError> {
         let tables = [
             (
                 "answers a",
                 ANSWER_SEAL,
-                "coalesce('the answer to `' || (SELECT request FROM requests WHERE key = a.key) || '`', 'answer ' || hex(a.key))",
+                "coalesce('the answer to `' || (SELECT request FROM requests WHERE key = a.key) || '`', 'answer ' || \
+                 hex(a.key))",
             ),
             ("requests r", REQUEST_SEAL, "'request ' || r.position"),
             ("models m", MODEL_SEAL, "'model ' || m.id"),
         ];
         let mut rows = 0;
         let mut of_table = |(table, seal, name): (&str, &str, &str)| -> rusqlite::Result<()> {
-            let mut find = self.connection.prepare(&format!("SELECT CASE WHEN seal = {seal} THEN NULL ELSE {name} END FROM {table}"))?;
+            let mut find = self
+                .connection
+                .prepare(&format!("SELECT CASE WHEN seal = {seal} THEN NULL ELSE {name} END FROM {table}"))?;
             let mut found = find.query([])?;
             while let Some(row) = found.next()? {
                 rows += 1;
@@ -449,7 +489,8 @@ impl Answers {
     }
 
     fn wrong_pages(&self, check: &str) -> Result<Option<String>, StoreError> {
-        let told: rusqlite::Result<String> = self.connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
+        let told: rusqlite::Result<String> =
+            self.connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
         Ok(Some(told.map_err(StoreError::database("read", &self.path))?).filter(|told| told != "ok"))
     }
 
@@ -490,7 +531,8 @@ impl Answers {
     }
 }
 
-/// Prepares a connection to a file that may be anyone's: it waits for others, trusts no code of the file's own, looks at each cell before it reads it, and can seal.
+/// Prepares a connection to a file that may be anyone's: it waits for others, trusts no code of the file's own, looks
+/// at each cell before it reads it, and can seal.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -519,7 +561,8 @@ fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// Tries again where another process is in the way: `SQLite` itself does not wait for the lock under which a database changes its journal.
+/// Tries again where another process is in the way: `SQLite` itself does not wait for the lock under which a database
+/// changes its journal.
 fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let begun = Instant::now();
     loop {
@@ -537,8 +580,8 @@ fn format(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Whether the tables of that database are as we make them, with nothing that acts on them. What stands in their place in a file of a stranger (a view without end, a
-/// trigger) would be run by our questions.
+/// Whether the tables of that database are as we make them, with nothing that acts on them. What stands in their place
+/// in a file of a stranger (a view without end, a trigger) would be run by our questions.
 pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlite::Result<bool> {
     let ours = Connection::open_in_memory()?;
     ours.execute_batch(SCHEMA)?;
@@ -547,15 +590,18 @@ pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlit
 
 /// Tables, indexes, views and triggers of a database: what kind, what name, and how it was made.
 fn objects(connection: &Connection, database: &str) -> rusqlite::Result<Vec<[String; 3]>> {
-    let mut find =
-        connection.prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
+    let mut find = connection
+        .prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
     find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
 }
 
 /// The path as an URI with that option; `None` where it has no such form.
 pub(crate) fn uri(path: &Path, option: &str) -> Option<String> {
     let path = path.canonicalize().ok()?;
-    let escaped: String =
-        path.to_str()?.chars().map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() }).collect();
+    let escaped: String = path
+        .to_str()?
+        .chars()
+        .map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() })
+        .collect();
     Some(format!("file:{escaped}?{option}"))
 }

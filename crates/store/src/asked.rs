@@ -81,17 +81,21 @@ impl AnyAnswer {
 }
 
 impl Answers {
-    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the end.
+    /// Up to `limit` requests of the run with their answers, in the run's order, from place `from` on. Empty at the
+    /// end.
     pub fn page(&self, from: usize, limit: usize) -> Result<Vec<Asked>, StoreError> {
         self.select("r.position >= ?1 ORDER BY r.position LIMIT ?2", params![from as i64, limit as i64])
     }
 
     /// The place and the id of every request, in the run's order; nothing of what was asked is read.
     pub fn requests(&self, mut each: impl FnMut(usize, &str)) -> Result<(), StoreError> {
-        self.each_row(&format!("SELECT r.seal = {REQUEST_SEAL}, r.position, r.request FROM requests r ORDER BY r.position"), |row| {
-            each(row.get::<_, i64>(1)? as usize, row.get_ref(2)?.as_str()?);
-            Ok(())
-        })
+        self.each_row(
+            &format!("SELECT r.seal = {REQUEST_SEAL}, r.position, r.request FROM requests r ORDER BY r.position"),
+            |row| {
+                each(row.get::<_, i64>(1)? as usize, row.get_ref(2)?.as_str()?);
+                Ok(())
+            },
+        )
     }
 
     /// The id of every request and how its answer ended, in the run's order.
@@ -127,10 +131,14 @@ impl Answers {
     /// The request of that id, or those whose ids begin with it and a slash: all of a sample. In the run's order.
     pub fn named(&self, id: &str) -> Result<Vec<Asked>, StoreError> {
         // `0` follows `/`: between the two lies all that begins with the id and a slash.
-        self.select("r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position", params![id])
+        self.select(
+            "r.request = ?1 OR (r.request > ?1 || '/' AND r.request < ?1 || '0') ORDER BY r.position",
+            params![id],
+        )
     }
 
-    /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets those that differ.
+    /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets
+    /// those that differ.
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
         let mut overlap = Overlap::default();
@@ -144,9 +152,11 @@ impl Answers {
             let here = both_sealed();
             let there = here.replace("a.", "b.").replace("r.", "s.");
             let both = format!(
-                "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind, {here}, {there}
+                "SELECT r.request, CASE WHEN a.answer <> b.answer THEN a.answer END, b.answer, a.kind, b.kind, {here}, \
+                 {there}
                  FROM main.requests r LEFT JOIN main.answers a USING (key)
-                 JOIN other.requests s ON s.request = r.request LEFT JOIN other.answers b ON b.key = s.key ORDER BY r.position"
+                 JOIN other.requests s ON s.request = r.request LEFT JOIN other.answers b ON b.key = s.key ORDER BY \
+                 r.position"
             );
             let mut both = self.connection.prepare(&both)?;
             let mut rows = both.query([])?;
@@ -166,8 +176,10 @@ impl Answers {
                     (Err(source), _) | (_, Err(source)) => wrong = Some(source),
                 }
             }
-            let count =
-                |table: &str| self.connection.query_row(&format!("SELECT count(*) FROM {table}.requests"), [], |row| row.get::<_, i64>(0));
+            let count = |table: &str| {
+                self.connection
+                    .query_row(&format!("SELECT count(*) FROM {table}.requests"), [], |row| row.get::<_, i64>(0))
+            };
             overlap.only_here = (count("main")? as usize).saturating_sub(overlap.both);
             overlap.only_there = (count("other")? as usize).saturating_sub(overlap.both);
             Ok(())
@@ -183,7 +195,8 @@ impl Answers {
 
     fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
         let columns = format!(
-            "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING (key) WHERE",
+            "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING \
+             (key) WHERE",
             both_sealed()
         );
         let rows = || -> rusqlite::Result<Vec<Option<Result<Asked, serde_json::Error>>>> {
@@ -196,7 +209,8 @@ impl Answers {
     }
 }
 
-/// Whether a request and its answer are there and as they were written: a request whose answer is not found has lost it.
+/// Whether a request and its answer are there and as they were written: a request whose answer is not found has lost
+/// it.
 fn both_sealed() -> String {
     format!("coalesce(r.seal = {REQUEST_SEAL} AND a.seal = {ANSWER_SEAL}, 0)")
 }

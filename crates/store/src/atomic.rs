@@ -9,9 +9,12 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::access::{Access, create_new};
 
-/// Replaces the file by what `write` writes. Killed at any instant, or where `write` fails, it leaves the old content or the new, never a
-/// part. What is no regular file (a device, a pipe) is written to directly.
-pub fn write_whole<E: From<StoreError>>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+/// Replaces the file by what `write` writes. Killed at any instant, or where `write` fails, it leaves the old content
+/// or the new, never a part. What is no regular file (a device, a pipe) is written to directly.
+pub fn write_whole<E: From<StoreError>>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
     write_whole_as(path, Access::Usual, write)
 }
 
@@ -33,7 +36,8 @@ pub(crate) fn write_whole_as<E: From<StoreError>>(
     }
     let beside = temporary(path);
     // What a kill left behind goes, and so does a link that somebody else has put there: it is removed, not followed.
-    let remove = fs::remove_file(&beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
+    let remove =
+        fs::remove_file(&beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
     let file = remove.and_then(|()| create_new(&beside, access)).map_err(cannot())?;
     let finish = || file.sync_all().and_then(|()| fs::rename(&beside, path)).map_err(cannot());
     let written = fill(&file).and_then(|()| Ok(finish()?));
@@ -48,13 +52,14 @@ pub(crate) fn write_whole_as<E: From<StoreError>>(
 
 /// [`write_whole`] of `value` as indented JSON.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|source| StoreError::Json { path: path.to_owned(), source })?;
+    let mut bytes =
+        serde_json::to_vec_pretty(value).map_err(|source| StoreError::Json { path: path.to_owned(), source })?;
     bytes.push(b'\n');
     write_whole_as(path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", path)))
 }
 
-/// Overwrites the file in place, where it has room: a last resort on a full disk, which has no room for a second file. The old error is given back
-/// where there is no room.
+/// Overwrites the file in place, where it has room: a last resort on a full disk, which has no room for a second file.
+/// The old error is given back where there is no room.
 pub(crate) fn overwrite(path: &Path, bytes: &[u8], refused: StoreError) -> Result<(), StoreError> {
     let fits = |file: &File| file.metadata().is_ok_and(|found| found.len() >= bytes.len() as u64);
     let Some(mut file) = fs::OpenOptions::new().write(true).open(path).ok().filter(fits) else { return Err(refused) };
@@ -69,7 +74,8 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the renaming itself durable, where folders can be opened (not on Windows). The content is safe without it, so a failure is none.
+/// Makes the renaming itself durable, where folders can be opened (not on Windows). The content is safe without it, so
+/// a failure is none.
 fn sync_folder(path: &Path) {
     if let Some(folder) = path.parent()
         && let Ok(folder) = File::open(folder)

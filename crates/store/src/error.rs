@@ -11,19 +11,22 @@ use crate::MANIFEST;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder holds something, and no run of ours.
-    #[error("{} is not empty and holds no probity run, so nothing is written there\n\nhint: give a new folder, --out {}-probity", path.display(), path.display())]
+    #[error("{} is not empty and holds no probity run, so nothing is written there\n\nhint: give a new folder, --out \
+             {}-probity", path.display(), path.display())]
     NotOurs {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds answers, and not the manifest of the run that has them.
-    #[error("{} holds answers, and its {MANIFEST} is lost or damaged\n\nhint: the answers are not lost; a new run takes them: --out {}-again --cache {}", path.display(), path.display(), path.display())]
+    #[error("{} holds answers, and its {MANIFEST} is lost or damaged\n\nhint: the answers are not lost; a new run \
+             takes them: --out {}-again --cache {}", path.display(), path.display(), path.display())]
     LostManifest {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds a run, and overwriting was not asked for.
-    #[error("{} holds a run already ({status})\n\nhint: go on with it by --resume, give another folder, or replace it with --overwrite", path.display())]
+    #[error("{} holds a run already ({status})\n\nhint: go on with it by --resume, give another folder, or replace it \
+             with --overwrite", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
@@ -37,7 +40,8 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A file is named where a folder is made.
-    #[error("{} is the name of a file, and a run is a folder of several files\n\nhint: --out {}", path.display(), path.with_extension("").display())]
+    #[error("{} is the name of a file, and a run is a folder of several files\n\nhint: --out \
+             {}", path.display(), path.with_extension("").display())]
     NamesAFile {
         /// What was named.
         path: PathBuf,
@@ -89,13 +93,15 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A database whose tables, or what acts on them, are not those that are written here.
-    #[error("{} has tables or triggers that probity does not make\n\nhint: it was changed, or is another program's; give another folder", path.display())]
+    #[error("{} has tables or triggers that probity does not make\n\nhint: it was changed, or is another program's; \
+             give another folder", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// A finished run lacks what it had.
-    #[error("{} is not what the finished run has written: {why}\n\nhint: the same command with --resume writes it again", path.display())]
+    #[error("{} is not what the finished run has written: {why}\n\nhint: the same command with --resume writes it \
+             again", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
@@ -104,7 +110,8 @@ pub enum StoreError {
     },
     /// A row of the database is not as it was written.
     #[error(
-        "{} is damaged: a row is not as it was written\n\nhint: `probity check` on its folder names what is; the command of that run with --resume asks it again",
+        "{} is damaged: a row is not as it was written\n\nhint: `probity check` on its folder names what is; the \
+         command of that run with --resume asks it again",
         path.display()
     )]
     Damaged {
@@ -112,13 +119,15 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Where the database of answers should be there is something else.
-    #[error("{} is a link, or no regular file, and is not opened\n\nhint: remove it, or give another folder", path.display())]
+    #[error("{} is a link, or no regular file, and is not opened\n\nhint: remove it, or give another \
+             folder", path.display())]
     NoFile {
         /// The file.
         path: PathBuf,
     },
     /// The database's pages do not hang together.
-    #[error("{} is broken: {why}\n\nhint: give a new folder, or begin anew with --overwrite; what the run has written beside it is as it was", path.display())]
+    #[error("{} is broken: {why}\n\nhint: give a new folder, or begin anew with --overwrite; what the run has written \
+             beside it is as it was", path.display())]
     BrokenPages {
         /// The file.
         path: PathBuf,
@@ -126,7 +135,8 @@ pub enum StoreError {
         why: String,
     },
     /// The database of answers is of an earlier version.
-    #[error("{} was written by an earlier probity, whose answers have no checksums\n\nhint: give a new folder; what it held is computed again", path.display())]
+    #[error("{} was written by an earlier probity, whose answers have no checksums\n\nhint: give a new folder; what it \
+             held is computed again", path.display())]
     Older {
         /// The file.
         path: PathBuf,
@@ -138,13 +148,15 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Another process is at work in the folder.
-    #[error("another process is writing to {}\n\nhint: wait until it has finished, or give another folder", path.display())]
+    #[error("another process is writing to {}\n\nhint: wait until it has finished, or give another \
+             folder", path.display())]
     Busy {
         /// The folder.
         path: PathBuf,
     },
     /// A run is to be resumed that was another.
-    #[error("{} holds another run: {what} differs\n\nhint: give the same arguments to go on with it, or another folder with --out", path.display())]
+    #[error("{} holds another run: {what} differs\n\nhint: give the same arguments to go on with it, or another folder \
+             with --out", path.display())]
     Different {
         /// The folder.
         path: PathBuf,
@@ -205,8 +217,12 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "\n\nhint: the disk is full; what was finished is kept. Free some space, or give a place on another disk"
         }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "\n\nhint: give a place that you may write to",
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "\n\nhint: a part of this path is a file; give a folder",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "\n\nhint: give a place that you may write to"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "\n\nhint: a part of this path is a file; give a folder"
+        }
         io::ErrorKind::IsADirectory => "\n\nhint: this is a folder; give a file",
         io::ErrorKind::NotFound => "\n\nhint: check that the folder it lies in exists",
         _ => "",
@@ -219,10 +235,15 @@ fn database_hint(error: &rusqlite::Error) -> &'static str {
             "\n\nhint: what was finished is kept; look whether the disk is full or failing, and go on with --resume"
         }
         Some(ErrorCode::DiskFull) => hint(&io::ErrorKind::StorageFull.into()),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => hint(&io::ErrorKind::PermissionDenied.into()),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "\n\nhint: another process holds it; wait until that has finished",
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            hint(&io::ErrorKind::PermissionDenied.into())
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "\n\nhint: another process holds it; wait until that has finished"
+        }
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            "\n\nhint: this is no database of answers, or it was damaged; move it away, and what it held is computed again"
+            "\n\nhint: this is no database of answers, or it was damaged; move it away, and what it held is computed \
+             again"
         }
         _ => "",
     }

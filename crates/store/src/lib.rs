@@ -1,8 +1,9 @@
 //! Run folders: manifest, answers, tables, summary.
 //!
-//! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at all; tables are JSON lines
-//! in a fixed order, of which a kill loses at most the rows that had not been flushed or still waited for earlier ones. Answers are in a database
-//! as soon as the model has given them, and everything else follows from them: a run is resumed by running it again over its answers.
+//! A run is a folder that is safe to kill at any instant. `manifest.json` and `summary.json` are there whole or not at
+//! all; tables are JSON lines in a fixed order, of which a kill loses at most the rows that had not been flushed or
+//! still waited for earlier ones. Answers are in a database as soon as the model has given them, and everything else
+//! follows from them: a run is resumed by running it again over its answers.
 
 mod access;
 mod answers;

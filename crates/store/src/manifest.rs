@@ -52,7 +52,8 @@ pub struct RecipeMark {
 }
 
 /// Settings that change no result.
-const FREE: [&str; 7] = ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
+const FREE: [&str; 7] =
+    ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
 /// A setting in which two runs differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,10 +84,13 @@ impl RunInfo {
         found
     }
 
-    /// The first setting in which another run differs so that its answers may; `None` where they would be the same. Data may differ:
-    /// answers belong to what was asked.
+    /// The first setting in which another run differs so that its answers may; `None` where they would be the same.
+    /// Data may differ: answers belong to what was asked.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        self.differences(other).into_iter().map(|found| found.setting).find(|setting| !setting.starts_with("arguments.data."))
+        self.differences(other)
+            .into_iter()
+            .map(|found| found.setting)
+            .find(|setting| !setting.starts_with("arguments.data."))
     }
 }
 
@@ -191,7 +195,9 @@ impl Content {
     pub fn difference(&self, path: &Path) -> Option<String> {
         match Self::of(path) {
             Ok(found) if found == *self => None,
-            Ok(found) if found.bytes != self.bytes => Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes)),
+            Ok(found) if found.bytes != self.bytes => {
+                Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes))
+            }
             Ok(found) if found.sha256 != self.sha256 => Some("its content is not what was written".to_owned()),
             Ok(_) => Some("its number of rows is not what the manifest says".to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some("it is missing".to_owned()),
@@ -284,7 +290,8 @@ impl Manifest {
         Ok(replace_last(&text, UNSEALED, &seal).into_bytes())
     }
 
-    /// Whether the manifest in that folder is as it was written. One of an earlier version, which has no seal, is taken for such.
+    /// Whether the manifest in that folder is as it was written. One of an earlier version, which has no seal, is taken
+    /// for such.
     pub fn is_as_written(folder: &Path) -> Result<bool, StoreError> {
         let Self { seal, .. } = Self::read(folder)?;
         let path = folder.join(MANIFEST);
@@ -309,8 +316,8 @@ impl Manifest {
         serde_json::from_slice(&bytes).map_err(|source| StoreError::BadManifest { path, source })
     }
 
-    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is missing or does not hold what was
-    /// written, or that requests are missing.
+    /// Whether a run that says it is finished has what it says it has: an error that names the first file that is
+    /// missing or does not hold what was written, or that requests are missing.
     pub fn check_files(&self, folder: &Path) -> Result<(), StoreError> {
         if self.status != Status::Finished {
             return Ok(());
@@ -335,7 +342,8 @@ impl Manifest {
 
     /// Goes on with an earlier run.
     pub(crate) fn resume(&mut self, old: &Self) {
-        self.resumed = old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
+        self.resumed =
+            old.resumed.iter().cloned().chain([std::mem::replace(&mut self.started, old.started.clone())]).collect();
     }
 
     pub(crate) fn end(&mut self, status: Status) {
@@ -364,10 +372,16 @@ mod tests {
         let mut manifest = Manifest::begin(info);
         manifest.end(Status::Failed { why: "a full disk".into() });
         let value = serde_json::to_value(&manifest).expect("JSON");
-        assert_eq!((&value["probity_run"], &value["status"], &value["why"]), (&1.into(), &"failed".into(), &"a full disk".into()));
+        assert_eq!(
+            (&value["probity_run"], &value["status"], &value["why"]),
+            (&1.into(), &"failed".into(), &"a full disk".into())
+        );
         assert_eq!((&value["command"], &value["seeds"]["pairs"]), (&"compare".into(), &7.into()));
         let started = value["started"].as_str().expect("a time");
-        assert!(started.len() == 20 && started.ends_with('Z') && started.parse::<jiff::Timestamp>().is_ok(), "{started}");
+        assert!(
+            started.len() == 20 && started.ends_with('Z') && started.parse::<jiff::Timestamp>().is_ok(),
+            "{started}"
+        );
         assert_eq!(serde_json::from_value::<Manifest>(value).expect("readable"), manifest);
     }
 }

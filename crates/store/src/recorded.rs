@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, SinkError, Usage,
+    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
+    Sink, SinkError, Usage,
 };
 
 use crate::StoreError;
 use crate::answers::{Answers, Entry, Found, ModelEntry, Named, Question};
 
-/// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and keeps them as they
-/// come. What comes out is the same as without, but for the order and the usage: what was found cost nothing.
+/// A [`LanguageModel`] that looks for each answer where answers are kept, asks `model` for those that are missing, and
+/// keeps them as they come. What comes out is the same as without, but for the order and the usage: what was found cost
+/// nothing.
 pub struct Recorded<'a> {
     model: &'a dyn LanguageModel,
     /// The run's own answers, where requests have their names too.
@@ -51,11 +53,19 @@ impl<'a> Recorded<'a> {
     ) -> Result<Self, StoreError> {
         let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
         let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
-        Ok(Self { model, own: place(own)?, shared: place(shared)?, asked: Rc::default(), found: Arc::default(), damaged: Rc::default() })
+        Ok(Self {
+            model,
+            own: place(own)?,
+            shared: place(shared)?,
+            asked: Rc::default(),
+            found: Arc::default(),
+            damaged: Rc::default(),
+        })
     }
 
-    /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the others in the order in which
-    /// they are asked. [`Recorded::found`] and [`Recorded::finish`] are about all of them together.
+    /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the
+    /// others in the order in which they are asked. [`Recorded::found`] and [`Recorded::finish`] are about all of them
+    /// together.
     pub fn beside(&self, model: &'a dyn LanguageModel, settings: &str) -> Result<Self, StoreError> {
         let answers = |place: &Option<Place<'a>>| place.as_ref().map(|place| place.answers);
         let other = Self::new(model, settings, answers(&self.own), answers(&self.shared))?;
@@ -67,7 +77,8 @@ impl<'a> Recorded<'a> {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// The requests whose answers were kept and not as they had been written: in which file, and which. They were asked again.
+    /// The requests whose answers were kept and not as they had been written: in which file, and which. They were asked
+    /// again.
     pub fn damaged(&self) -> Vec<String> {
         self.damaged.borrow().clone()
     }
@@ -77,7 +88,8 @@ impl<'a> Recorded<'a> {
         &self.found
     }
 
-    /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is settled.
+    /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is
+    /// settled.
     pub fn finish(&self) -> Result<(), StoreError> {
         let Some(own) = &self.own else { return Ok(()) };
         own.answers.forget_requests_from(self.asked.get())?;
@@ -179,11 +191,19 @@ impl LanguageModel for Recorded<'_> {
         self.model.description()
     }
 
-    fn score(&self, requests: &mut Requests<'_, ScoreRequest>, sink: &mut Sink<'_, ScoreResult>) -> Result<Usage, LmError> {
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
         self.ask(requests, sink, |requests, sink| self.model.score(requests, sink))
     }
 
-    fn generate(&self, requests: &mut Requests<'_, GenerateRequest>, sink: &mut Sink<'_, GenerateResult>) -> Result<Usage, LmError> {
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
         self.ask(requests, sink, |requests, sink| self.model.generate(requests, sink))
     }
 }
@@ -268,7 +288,8 @@ mod tests {
     fn runs_share_answers_and_each_has_its_own() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let (model, count) = counting();
-        let (first, second, shared) = (place(&folder, "1.sqlite"), place(&folder, "2.sqlite"), place(&folder, "shared.sqlite"));
+        let (first, second, shared) =
+            (place(&folder, "1.sqlite"), place(&folder, "2.sqlite"), place(&folder, "shared.sqlite"));
         let ask = |places: [&Answers; 2], texts: &[&str]| {
             count.set(0);
             let recorded = Recorded::new(&model, "", Some(places[0]), Some(places[1])).expect("readable");
@@ -285,7 +306,11 @@ mod tests {
     fn that_a_prompt_is_too_long_is_shown_but_asked_again() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let outcome = Outcome::TooLong { tokens_needed: 9, limit: 4 };
-        let model = ScriptedModel::from_results(move |_| ScoreResult { outcome: outcome.clone(), prompt_tokens: 9, answer: None });
+        let model = ScriptedModel::from_results(move |_| ScoreResult {
+            outcome: outcome.clone(),
+            prompt_tokens: 9,
+            answer: None,
+        });
         let answers = place(&folder, "a.sqlite");
         for _ in 0..2 {
             let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
@@ -301,11 +326,19 @@ mod tests {
         let (model, _) = counting();
         let answers = place(&folder, "a.sqlite");
         let named = |id: &str, text: &str| ScoreRequest { id: id.into(), ..request(text) };
-        let long = [named("b/1", "x"), named("a/1", "y"), named("a/2", "x"), named("a", "z"), named("a!/1", "w"), named("ab/1", "v")];
+        let long = [
+            named("b/1", "x"),
+            named("a/1", "y"),
+            named("a/2", "x"),
+            named("a", "z"),
+            named("a!/1", "w"),
+            named("ab/1", "v"),
+        ];
         for requests in [&long[..], &long[..5]] {
             let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
             let (first, second) = requests.split_at(2);
-            let results = [recorded.score_all(first).expect("answered"), recorded.score_all(second).expect("answered")].concat();
+            let results =
+                [recorded.score_all(first).expect("answered"), recorded.score_all(second).expect("answered")].concat();
             recorded.finish().expect("written");
             let asked = answers.page(0, 100).expect("readable");
             assert_eq!(asked.len(), requests.len());
@@ -315,7 +348,8 @@ mod tests {
                 assert_eq!(asked.answer, AnyAnswer::Score(results[position].clone()));
             }
         }
-        let ids = |id: &str| answers.named(id).expect("readable").into_iter().map(|asked| asked.request).collect::<Vec<_>>();
+        let ids =
+            |id: &str| answers.named(id).expect("readable").into_iter().map(|asked| asked.request).collect::<Vec<_>>();
         assert_eq!(ids("a"), ["a/1", "a/2", "a"]);
         assert_eq!((ids("a/2"), ids("ab")), (vec!["a/2".to_owned()], vec![]));
         let rest = answers.page(3, 1).expect("readable");
@@ -347,14 +381,18 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let (model, _) = counting();
         let answers = place(&folder, "a.sqlite");
-        Recorded::new(&model, "", Some(&answers), None).expect("readable").score_all(&[request("x")]).expect("answered");
+        Recorded::new(&model, "", Some(&answers), None)
+            .expect("readable")
+            .score_all(&[request("x")])
+            .expect("answered");
         drop(answers);
         let mut permissions = std::fs::metadata(folder.path()).expect("there").permissions();
         permissions.set_readonly(true);
         std::fs::set_permissions(folder.path(), permissions.clone()).expect("changed");
         let path = folder.path().join("a.sqlite");
         assert_eq!(Answers::open_read_only(&path).expect("readable").count().expect("readable"), 1);
-        let immutable = rusqlite::Connection::open(crate::answers::uri(&path, "immutable=1").expect("it has one")).expect("opened");
+        let immutable =
+            rusqlite::Connection::open(crate::answers::uri(&path, "immutable=1").expect("it has one")).expect("opened");
         let count: i64 = immutable.query_row("SELECT count(*) FROM answers", [], |row| row.get(0)).expect("readable");
         assert_eq!(count, 1);
         assert!(matches!(Answers::open_read_only(&folder.path().join("b.sqlite")), Err(StoreError::Database { .. })));
@@ -367,16 +405,22 @@ mod tests {
     fn what_is_no_database_and_one_of_a_newer_version_are_refused() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("a.sqlite");
-        std::fs::write(&path, "not a database, but long enough to be taken for one at first sight".repeat(20)).expect("written");
+        std::fs::write(&path, "not a database, but long enough to be taken for one at first sight".repeat(20))
+            .expect("written");
         let error = Answers::open(&path).expect_err("no database").to_string();
-        assert!(error.contains("a.sqlite could not be opened") && error.contains("hint: this is no database"), "{error}");
+        assert!(
+            error.contains("a.sqlite could not be opened") && error.contains("hint: this is no database"),
+            "{error}"
+        );
         let newer = folder.path().join("b.sqlite");
         drop(Answers::open(&newer).expect("opened"));
         let connection = rusqlite::Connection::open(&newer).expect("opened");
         connection.pragma_update(None, "user_version", 99).expect("written");
         assert!(matches!(Answers::open(&newer), Err(StoreError::Newer { .. })));
         let strangers = folder.path().join("c.sqlite");
-        rusqlite::Connection::open(&strangers).and_then(|other| other.execute_batch("CREATE TABLE t (x)")).expect("made");
+        rusqlite::Connection::open(&strangers)
+            .and_then(|other| other.execute_batch("CREATE TABLE t (x)"))
+            .expect("made");
         let before = std::fs::read(&strangers).expect("there");
         assert!(matches!(Answers::open(&strangers), Err(StoreError::NoAnswers { .. })));
         assert!(std::fs::read(&strangers).expect("there") == before, "a stranger's database stays as it is");
@@ -446,7 +490,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let statements = [
             "ALTER TABLE answers RENAME TO others;
-             CREATE VIEW answers AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS key FROM n",
+             CREATE VIEW answers AS WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS key \
+             FROM n",
             "CREATE TRIGGER t AFTER INSERT ON requests BEGIN DELETE FROM answers; END",
             "DROP TABLE requests",
             "ALTER TABLE models ADD COLUMN more",
@@ -489,7 +534,10 @@ mod tests {
         assert_eq!((count.get(), recorded.damaged().len()), (1, 1), "asked again, and told");
         assert_eq!(wrong(&answers), (5, Vec::new()), "healed");
         // A request whose answer cannot be found is no request that was never asked.
-        answers.connection.execute_batch("PRAGMA foreign_keys = off; DELETE FROM answers WHERE question LIKE '%xy%'").expect("changed");
+        answers
+            .connection
+            .execute_batch("PRAGMA foreign_keys = off; DELETE FROM answers WHERE question LIKE '%xy%'")
+            .expect("changed");
         assert!(matches!(answers.outcomes(|_, _| {}), Err(StoreError::Damaged { .. })));
         assert!(matches!(answers.named("id of xy"), Err(StoreError::Damaged { .. })));
     }

@@ -28,9 +28,11 @@ pub enum Existing {
     Resume,
 }
 
-/// The folder of a run that is being written: a manifest, answers, tables of rows, a summary. No other process can write to it meanwhile.
+/// The folder of a run that is being written: a manifest, answers, tables of rows, a summary. No other process can
+/// write to it meanwhile.
 ///
-/// Dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, it says `running` for ever and holds what was flushed.
+/// Dropped without [`RunFolder::finish`] or [`RunFolder::fail`], or killed, it says `running` for ever and holds what
+/// was flushed.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -42,9 +44,9 @@ pub struct RunFolder {
 impl RunFolder {
     /// Makes the folder (its parents too) and writes a manifest that says `running`.
     ///
-    /// An empty folder is taken as it is. What becomes of one that holds a run of ours is said by `existing`; resuming asks that the run is
-    /// the same but for what changes no result. One that holds anything else and no manifest of ours is always refused, as is one that
-    /// another process is writing to.
+    /// An empty folder is taken as it is. What becomes of one that holds a run of ours is said by `existing`; resuming
+    /// asks that the run is the same but for what changes no result. One that holds anything else and no manifest of
+    /// ours is always refused, as is one that another process is writing to.
     pub fn create(path: &Path, existing: Existing, info: RunInfo) -> Result<Self, StoreError> {
         // A file in its place is named as such: `AlreadyExists` would leave open what is there.
         if path.metadata().is_ok_and(|m| !m.is_dir()) {
@@ -72,8 +74,8 @@ impl RunFolder {
             // What is to be gone on with can be: before anything of it goes.
             Answers::open(&answers)?.check_pages()?;
         }
-        // That the run is going on is said before anything of it goes: killed in between, it must not say that it is finished. Until they are gone the
-        // old files are listed, so that whoever replaces it next knows them.
+        // That the run is going on is said before anything of it goes: killed in between, it must not say that it is
+        // finished. Until they are gone the old files are listed, so that whoever replaces it next knows them.
         let old_files: Vec<String> = old.files.into_iter().filter(|name| is_plain(name)).collect();
         run.manifest.files.clone_from(&old_files);
         run.write_manifest()?;
@@ -85,8 +87,9 @@ impl RunFolder {
         Ok(run)
     }
 
-    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error. Nothing is left behind: whether the
-    /// system lets the folder be written to is tried with an empty folder that goes again at once.
+    /// The run that is in the folder already, where [`RunFolder::create`] would take the folder; else its error.
+    /// Nothing is left behind: whether the system lets the folder be written to is tried with an empty folder that goes
+    /// again at once.
     ///
     /// What this cannot tell: whether a run that is to be resumed is the same ([`RunInfo::difference`]).
     pub fn look(path: &Path, existing: Existing) -> Result<Option<Manifest>, StoreError> {
@@ -121,7 +124,8 @@ impl RunFolder {
         self.write_manifest()?;
         let path = self.path.join(ANSWERS);
         if !path.exists() {
-            // The database and what it has beside it are for the eyes of those who may see the run: made by us, it has our mode and not its own.
+            // The database and what it has beside it are for the eyes of those who may see the run: made by us, it has
+            // our mode and not its own.
             create_new(&path, Access::Private).map_err(StoreError::io("created", &path))?;
             // Of a run that was being replaced when its process was killed: a log would be read into the new database.
             ANSWERS_FILES[1..].iter().try_for_each(|side| remove(&self.path.join(side)))?;
@@ -146,7 +150,11 @@ impl RunFolder {
     }
 
     /// Writes a file as `write` does: whole or not at all.
-    pub fn write_file<E: From<StoreError>>(&mut self, name: &str, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+    pub fn write_file<E: From<StoreError>>(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+    ) -> Result<(), E> {
         let path = self.register(name)?;
         write_whole_as(&path, Access::Private, write)
     }
@@ -183,7 +191,8 @@ impl RunFolder {
         self.write_manifest()
     }
 
-    /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has already.
+    /// Says in the manifest that the run ended early, and why: on a full disk in the room that the manifest has
+    /// already.
     pub fn fail(self, why: impl Into<String>) -> Result<(), StoreError> {
         self.end_early(Status::Failed { why: why.into() })
     }
@@ -195,7 +204,8 @@ impl RunFolder {
 
     fn end_early(mut self, status: Status) -> Result<(), StoreError> {
         self.manifest.end(status);
-        self.write_manifest().or_else(|refused| overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(Layout::Compact)?, refused))
+        self.write_manifest()
+            .or_else(|refused| overwrite(&self.path.join(MANIFEST), &self.manifest.sealed(Layout::Compact)?, refused))
     }
 
     /// Lists a file in the manifest before it comes into being, so that overwriting knows it even after a kill.
@@ -216,7 +226,9 @@ impl RunFolder {
 
     fn write_manifest(&self) -> Result<(), StoreError> {
         let (path, bytes) = (self.path.join(MANIFEST), self.manifest.sealed(Layout::Indented)?);
-        write_whole_as(&path, Access::Private, |writer| writer.write_all(&bytes).map_err(StoreError::io("written", &path)))
+        write_whole_as(&path, Access::Private, |writer| {
+            writer.write_all(&bytes).map_err(StoreError::io("written", &path))
+        })
     }
 }
 
@@ -268,12 +280,14 @@ fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Res
 fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
     let empty = |name: &String| {
         let path = path.join(name);
-        let has_answers = || Answers::open_read_only(&path).and_then(|answers| answers.count()).is_ok_and(|count| count > 0);
+        let has_answers =
+            || Answers::open_read_only(&path).and_then(|answers| answers.count()).is_ok_and(|count| count > 0);
         name == SAMPLES
             || fs::metadata(&path).map_or(true, |found| found.len() == 0)
             || (is_answers(name) && (name != ANSWERS || !has_answers()))
     };
-    matches!(run.status, Status::Failed { .. } | Status::Interrupted) && run.files.iter().filter(|name| is_plain(name)).all(empty)
+    matches!(run.status, Status::Failed { .. } | Status::Interrupted)
+        && run.files.iter().filter(|name| is_plain(name)).all(empty)
 }
 
 /// The manifest of the run that the folder holds; `None` where it is empty, an error where it holds something else.
@@ -293,12 +307,15 @@ fn earlier_run(path: &Path) -> Result<Option<Manifest>, StoreError> {
         Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) if path.join(ANSWERS).is_file() => {
             Err(StoreError::LostManifest { path: path.to_owned() })
         }
-        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) => Err(StoreError::NotOurs { path: path.to_owned() }),
+        Err(StoreError::NoRun { .. } | StoreError::BadManifest { .. }) => {
+            Err(StoreError::NotOurs { path: path.to_owned() })
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Whether a name stays inside its folder and is not the manifest's or hidden: a manifest comes from a file, and could list anything.
+/// Whether a name stays inside its folder and is not the manifest's or hidden: a manifest comes from a file, and could
+/// list anything.
 fn is_plain(name: &str) -> bool {
     let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     !name.is_empty() && !name.starts_with('.') && name != MANIFEST && name.chars().all(ordinary)
@@ -395,14 +412,16 @@ mod tests {
         let error = RunFolder::look(&below_a_file, Existing::Refuse).expect_err("a file").to_string();
         assert!(error.contains("summary.json/run could not be created"), "{error}");
         assert!(matches!(RunFolder::look(folder.path(), Existing::Replace), Err(StoreError::NotOurs { .. })));
-        let left: Vec<_> = fs::read_dir(folder.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn looking_says_where_the_system_lets_nothing_be_written() {
-        let error = RunFolder::look(Path::new("/proc/run"), Existing::Refuse).expect_err("no place for folders").to_string();
+        let error =
+            RunFolder::look(Path::new("/proc/run"), Existing::Refuse).expect_err("no place for folders").to_string();
         assert!(error.contains("/proc/run could not be created"), "{error}");
     }
 
@@ -417,7 +436,10 @@ mod tests {
         table.put(0, &1).expect("taken");
         drop(table);
         second.fail("interrupted").expect("written");
-        assert!(matches!(RunFolder::create(&path, Existing::Refuse, info()), Err(StoreError::Exists { status: "failed", .. })));
+        assert!(matches!(
+            RunFolder::create(&path, Existing::Refuse, info()),
+            Err(StoreError::Exists { status: "failed", .. })
+        ));
     }
 
     #[test]
@@ -449,7 +471,8 @@ mod tests {
         let mut run = RunFolder::create(&path, Existing::Refuse, info()).expect("created");
         let outside = folder.path().join("outside.txt");
         fs::write(&outside, "mine").expect("written");
-        run.manifest.files = vec!["../../outside.txt".into(), outside.display().to_string(), "..".into(), MANIFEST.into()];
+        run.manifest.files =
+            vec!["../../outside.txt".into(), outside.display().to_string(), "..".into(), MANIFEST.into()];
         run.finish().expect("written");
         RunFolder::create(&path, Existing::Replace, info()).expect("replaced");
         assert!(outside.exists());
@@ -471,7 +494,10 @@ mod tests {
         fs::write(&file, "mine").expect("written");
         for path in [file.clone(), file.join("run")] {
             let error = RunFolder::create(&path, Existing::Replace, info()).expect_err("a file").to_string();
-            assert!(error.contains("could not be created") && error.contains("a part of this path is a file"), "{error}");
+            assert!(
+                error.contains("could not be created") && error.contains("a part of this path is a file"),
+                "{error}"
+            );
         }
     }
 
@@ -534,13 +560,21 @@ mod tests {
         manifest.check_files(&path).expect("all there");
         fs::remove_file(path.join(SUMMARY)).expect("removed");
         let error = manifest.check_files(&path).expect_err("gone").to_string();
-        assert!(error.contains("summary.json is not what the finished run has written") && error.contains("--resume"), "{error}");
+        assert!(
+            error.contains("summary.json is not what the finished run has written") && error.contains("--resume"),
+            "{error}"
+        );
         fs::write(path.join(SUMMARY), "2\n").expect("written");
         Connection::open(path.join(ANSWERS))
-            .and_then(|database| database.execute_batch("PRAGMA foreign_keys = off; INSERT INTO requests VALUES (0, 'a', x'00', x'00')"))
+            .and_then(|database| {
+                database.execute_batch("PRAGMA foreign_keys = off; INSERT INTO requests VALUES (0, 'a', x'00', x'00')")
+            })
             .expect("added");
         let error = manifest.check_files(&path).expect_err("one too many").to_string();
-        assert!(error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"), "{error}");
+        assert!(
+            error.contains("answers.sqlite is not what the finished run has written: it has 1 requests, and had 0"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -549,7 +583,12 @@ mod tests {
         RunFolder::create(&path, Existing::Refuse, info()).expect("created").finish().expect("written");
         assert!(Manifest::is_as_written(&path).expect("readable"));
         let text = fs::read_to_string(path.join(MANIFEST)).expect("there");
-        for (from, to) in [("\"7\"", "\"8\""), ("\"compare\"", "\"Compare\""), ("\n}\n", "\n}\n\n"), ("\"seal\": \"", "\"seal\": \"0")] {
+        for (from, to) in [
+            ("\"7\"", "\"8\""),
+            ("\"compare\"", "\"Compare\""),
+            ("\n}\n", "\n}\n\n"),
+            ("\"seal\": \"", "\"seal\": \"0"),
+        ] {
             fs::write(path.join(MANIFEST), text.replacen(from, to, 1)).expect("written");
             assert!(!Manifest::is_as_written(&path).expect("readable"), "{from}");
         }

@@ -61,9 +61,9 @@ impl<W: Write + Send> Output for Stream<W> {
 
 /// Writes rows as JSON lines in the order of their indices, each as soon as all before it have come.
 ///
-/// Finished rows reach the system every [`FLUSH_EVERY`] rows, on [`TableWriter::finish`] and when the writer is dropped: also where the run
-/// fails, and then with the rows that still waited for earlier ones, in their order. After a failed write the file ends with a whole row,
-/// wherever the system lets us cut a part off.
+/// Finished rows reach the system every [`FLUSH_EVERY`] rows, on [`TableWriter::finish`] and when the writer is
+/// dropped: also where the run fails, and then with the rows that still waited for earlier ones, in their order. After
+/// a failed write the file ends with a whole row, wherever the system lets us cut a part off.
 pub struct TableWriter {
     path: PathBuf,
     output: Box<dyn Output>,
@@ -85,7 +85,8 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// A new table in the file. One that exists is refused unless `overwrite`; devices and pipes are written to as they are.
+    /// A new table in the file. One that exists is refused unless `overwrite`; devices and pipes are written to as they
+    /// are.
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, StoreError> {
         // What exists but is no file (/dev/stdout) holds nothing that could be lost.
         let special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
@@ -111,7 +112,8 @@ impl TableWriter {
         Ok(Self::on(path, Box::new(file)))
     }
 
-    /// A table on a stream, which `name` calls in messages: standard output. Nothing that was written can be taken back.
+    /// A table on a stream, which `name` calls in messages: standard output. Nothing that was written can be taken
+    /// back.
     pub fn to_stream(name: &str, stream: impl Write + Send + 'static) -> Self {
         Self::on(Path::new(name), Box::new(Stream(stream)))
     }
@@ -157,7 +159,8 @@ impl TableWriter {
         }
         let mut lines = Vec::new();
         for row in rows {
-            serde_json::to_writer(&mut lines, &row).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
+            serde_json::to_writer(&mut lines, &row)
+                .map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
             lines.push(b'\n');
         }
         self.waiting.insert(index, lines);
@@ -192,7 +195,8 @@ impl TableWriter {
         }
     }
 
-    /// Writes what is left and makes it durable; gives the number of indices. An error where one never came; the others are in the file.
+    /// Writes what is left and makes it durable; gives the number of indices. An error where one never came; the others
+    /// are in the file.
     pub fn finish(mut self) -> Result<usize, StoreError> {
         if self.broken {
             return Err(StoreError::Broken { path: self.path.clone() });
@@ -206,7 +210,8 @@ impl TableWriter {
         }
     }
 
-    /// Ends the table early: writes every row that has come, those that waited for earlier ones too, and makes them durable.
+    /// Ends the table early: writes every row that has come, those that waited for earlier ones too, and makes them
+    /// durable.
     pub fn abort(mut self) -> Result<(), StoreError> {
         if self.broken {
             return Ok(());
@@ -365,7 +370,8 @@ mod tests {
         }
         let error = TableWriter::create(&path.join("below.jsonl"), false).expect_err("a file").to_string();
         assert!(error.contains("a part of this path is a file"), "{error}");
-        let error = TableWriter::create(&folder.path().join("no/rows.jsonl"), false).expect_err("no folder").to_string();
+        let error =
+            TableWriter::create(&folder.path().join("no/rows.jsonl"), false).expect_err("no folder").to_string();
         assert!(error.contains("check that the folder"), "{error}");
     }
 
@@ -379,7 +385,10 @@ mod tests {
         }
         let mut table = TableWriter::create(full, false).expect("a device").with_flush_every(1);
         let error = table.put(0, &"row").expect_err("full").to_string();
-        assert!(error.starts_with("/dev/full could not be written: ") && error.contains("hint: the disk is full"), "{error}");
+        assert!(
+            error.starts_with("/dev/full could not be written: ") && error.contains("hint: the disk is full"),
+            "{error}"
+        );
         assert!(matches!(table.put(1, &"row"), Err(StoreError::Broken { .. })));
         assert!(matches!(table.finish(), Err(StoreError::Broken { .. })));
     }

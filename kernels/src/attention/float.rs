@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{Query, Results, Scratch, Task, Tokens, seen};
 use crate::simd::{LANES, Simd};
 
-/// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to whole vectors.
+/// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to
+/// whole vectors.
 pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mut [f32]) {
     let dim = tokens.shape.head_dim;
     for (token, to) in to_values.chunks_exact_mut(tokens.shape.padded_dim()).enumerate() {
@@ -133,7 +134,14 @@ impl Tile<'_> {
 
     /// `Σ weight · value / sum` over each query's positions, for two vectors of a head.
     #[inline(always)]
-    fn weigh<S: Simd, const Q: usize>(&self, queries: &[Query; Q], scores: &[f32], sums: [f32; Q], vector: usize, out: &Results<'_>) {
+    fn weigh<S: Simd, const Q: usize>(
+        &self,
+        queries: &[Query; Q],
+        scores: &[f32],
+        sums: [f32; Q],
+        vector: usize,
+        out: &Results<'_>,
+    ) {
         // Positions that all queries see are weighed together, those before and behind one query at a time.
         let from = queries.iter().fold(0, |most, q| most.max(q.start));
         let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
@@ -170,7 +178,13 @@ impl Tile<'_> {
 
     /// Adds the values of some positions, ascending.
     #[inline(always)]
-    fn add_weighted<S: Simd, const Q: usize>(&self, positions: Range<usize>, weights: [&[f32]; Q], vector: usize, y: &mut [[S::F; 2]; Q]) {
+    fn add_weighted<S: Simd, const Q: usize>(
+        &self,
+        positions: Range<usize>,
+        weights: [&[f32]; Q],
+        vector: usize,
+        y: &mut [[S::F; 2]; Q],
+    ) {
         let padded = self.task.shape.padded_dim();
         let mut position = 0;
         for span in &self.task.segment.spans {

@@ -118,8 +118,8 @@ fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, t
     R
 }
 
-/// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what they hold, in each of
-/// sixteen lanes the second of a word before the first.
+/// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what
+/// they hold, in each of sixteen lanes the second of a word before the first.
 #[inline(always)]
 fn round_row<S: Simd>(unit: &Unit, row: &mut [u32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
@@ -138,7 +138,8 @@ fn round_row<S: Simd>(unit: &Unit, row: &mut [u32]) -> f32 {
     S::sum(sum)
 }
 
-/// Replaces scores, of which the first `len` count, by `exp(scale · (score − max))` to four digits, twice what bf16 keeps.
+/// Replaces scores, of which the first `len` count, by `exp(scale · (score − max))` to four digits, twice what bf16
+/// keeps.
 #[inline(always)]
 fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
     scores[len..].fill(f32::NEG_INFINITY);
@@ -163,8 +164,8 @@ fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
 
 #[inline(always)]
 pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch, out: &Results<'_>) {
-    // Room for whole blocks of keys behind the last position; in an odd number of lines, since at a power of two the rows of a tile would
-    // all want the same lines of a cache.
+    // Room for whole blocks of keys behind the last position; in an odd number of lines, since at a power of two the
+    // rows of a tile would all want the same lines of a cache.
     let stride = (task.segment.positions() + STEP).next_multiple_of(STEP) + LANES;
     scratch.scores.set_len(QUERIES * stride);
     scratch.queries.set_len(QUERIES * task.shape.key_rows());
@@ -188,8 +189,8 @@ pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch
     }
 }
 
-/// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in several spans or are
-/// not all there.
+/// The values of some steps, each 16 rows of two positions: where they lie, or collected in `room` where they lie in
+/// several spans or are not all there.
 fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut Buffer<u32>) -> Vec<&'a [u32]> {
     let padded = task.shape.padded_dim();
     let len = STEP / 2 * padded;
@@ -293,7 +294,12 @@ impl Tile<'_> {
                 self.keys.clear();
                 self.keys.extend((0..block).step_by(STEP / 2 * LANES).map(|step| &blocks[step..]));
                 let columns = &[0, block][..blocks.len() / block];
-                let factors = Factors { rows: queries.len(), left: (self.queries, key_rows), steps: (&self.keys, LANES), columns };
+                let factors = Factors {
+                    rows: queries.len(),
+                    left: (self.queries, key_rows),
+                    steps: (&self.keys, LANES),
+                    columns,
+                };
                 multiply::<S>(&self.unit, &factors, &mut scores[at..], self.stride);
             }
             position += span.len;
@@ -302,7 +308,13 @@ impl Tile<'_> {
 
     /// `Σ weight · value / Σ weight` over some positions, whole steps.
     #[inline(always)]
-    fn weigh<S: Simd>(&mut self, queries: &[Query], weights: &[f32; QUERIES], positions: Range<usize>, out: &Results<'_>) {
+    fn weigh<S: Simd>(
+        &mut self,
+        queries: &[Query],
+        weights: &[f32; QUERIES],
+        positions: Range<usize>,
+        out: &Results<'_>,
+    ) {
         let (dim, padded) = (self.task.shape.head_dim, self.task.shape.padded_dim());
         let steps = &self.values[positions.start / STEP - self.first_step..positions.end / STEP - self.first_step];
         let left = (&self.scores[positions.start..], self.stride);
@@ -325,7 +337,9 @@ impl Tile<'_> {
                     S::store(S::div(S::add(S::load(sums), zero), weight), out);
                 }
                 if !rest.is_empty() {
-                    rest.copy_from_slice(&S::lanes(S::div(S::add(S::load(&sums[whole.len()]), zero), weight))[..rest.len()]);
+                    rest.copy_from_slice(
+                        &S::lanes(S::div(S::add(S::load(&sums[whole.len()]), zero), weight))[..rest.len()],
+                    );
                 }
             }
         }

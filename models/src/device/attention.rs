@@ -64,7 +64,8 @@ pub(super) struct AttentionPlan {
     head_dim: usize,
     /// The rows of each segment, in blocks.
     segments: Vec<Vec<Block>>,
-    /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees all of them.
+    /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees
+    /// all of them.
     masks: BTreeMap<(usize, usize), Tensor>,
     #[cfg(feature = "flash-attn")]
     flash: Option<FlashPlan>,
@@ -125,14 +126,16 @@ impl AttentionPlan {
         let groups = self.num_heads / self.num_kv_heads;
         let see = |x: &Tensor| x.narrow(1, block.seen.start, seen);
         // The query heads of a key head lie next to each other: (kv_heads, groups · rows, head_dim)
-        let queries = queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
+        let queries =
+            queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
         let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
         let scores = (scores * (1.0 / (self.head_dim as f64).sqrt()))?;
         let scores = match self.masks.get(&(rows, seen)) {
             Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
             None => scores,
         };
-        let weights = softmax_last_dim(&scores)?.to_dtype(queries.dtype())?.reshape((self.num_kv_heads, groups * rows, seen))?;
+        let weights =
+            softmax_last_dim(&scores)?.to_dtype(queries.dtype())?.reshape((self.num_kv_heads, groups * rows, seen))?;
         weights.matmul(&see(&all.values)?)?.reshape((self.num_heads, rows, self.head_dim))
     }
 }
@@ -154,7 +157,9 @@ mod tests {
 
     #[test]
     fn parts_and_joined_spans_are_contiguous() {
-        let tensor = Tensor::arange(0u32, 2 * 5 * 3, &Device::Cpu).and_then(|x| x.reshape((2, 5, 3))).expect("2 heads of 5 tokens");
+        let tensor = Tensor::arange(0u32, 2 * 5 * 3, &Device::Cpu)
+            .and_then(|x| x.reshape((2, 5, 3)))
+            .expect("2 heads of 5 tokens");
         let batch = LayerSpan { keys: tensor.clone(), values: tensor.clone() };
         let parts = [0..2, 2..3, 3..5].map(|range| batch.part(&range).expect("in range"));
         assert!(parts.iter().all(|part| part.keys.is_contiguous() && part.values.is_contiguous()));

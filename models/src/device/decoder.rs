@@ -103,8 +103,10 @@ struct Rotation {
 impl Rotation {
     fn new(segments: &[PackedSegment], frequencies: &[f32], layout: RopeLayout, device: &Device) -> Result<Self> {
         let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
-        let angles = positions.flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
-        let (sin, cos): (Vec<f32>, Vec<f32>) = angles.map(libm::sincos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
+        let angles = positions
+            .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
+        let (sin, cos): (Vec<f32>, Vec<f32>) =
+            angles.map(libm::sincos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
         let table = |values: Vec<f32>| Tensor::from_vec(values, ((), frequencies.len()), device);
         Ok(Self { cos: table(cos)?, sin: table(sin)?, layout })
     }
@@ -228,7 +230,12 @@ pub(super) struct DeviceDecoder {
 }
 
 impl DeviceDecoder {
-    pub(super) fn load(source: &dyn WeightSource, config: DecoderConfig, arithmetic: Arithmetic, device: Device) -> Loaded<Self> {
+    pub(super) fn load(
+        source: &dyn WeightSource,
+        config: DecoderConfig,
+        arithmetic: Arithmetic,
+        device: Device,
+    ) -> Loaded<Self> {
         let dtype = match arithmetic {
             Arithmetic::Exact => DType::F32,
             Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
@@ -236,7 +243,11 @@ impl DeviceDecoder {
         let loader = Loader { source, device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];
         let embed_tokens = loader.tensor("model.embed_tokens.weight", &vocabulary)?;
-        let lm_head = if config.tie_word_embeddings { embed_tokens.clone() } else { loader.tensor("lm_head.weight", &vocabulary)? };
+        let lm_head = if config.tie_word_embeddings {
+            embed_tokens.clone()
+        } else {
+            loader.tensor("lm_head.weight", &vocabulary)?
+        };
         let layer = |index| DecoderLayer::load(&loader, &format!("model.layers.{index}"), &config);
         Ok(Self {
             embed_tokens,
@@ -328,10 +339,18 @@ impl Decoder for DeviceDecoder {
             x = y;
             spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
         }
-        let wanted = segments.iter().zip(&plan.rows).flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
+        let wanted = segments
+            .iter()
+            .zip(&plan.rows)
+            .flat_map(|(s, rows)| s.wanted.iter().map(|offset| (rows.start + offset) as u32));
         let wanted: Vec<u32> = wanted.collect();
-        let hidden = if wanted.is_empty() { x.narrow(0, 0, 0)? } else { self.norm.forward(&x.index_select(&self.indices(wanted)?, 0)?)? };
-        let spans = segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
+        let hidden = if wanted.is_empty() {
+            x.narrow(0, 0, 0)?
+        } else {
+            self.norm.forward(&x.index_select(&self.indices(wanted)?, 0)?)?
+        };
+        let spans =
+            segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
         Ok(PackedOutput { hidden, spans })
     }
 
@@ -345,7 +364,12 @@ impl Decoder for DeviceDecoder {
             let logits = self.logits(&hidden.narrow(0, part * HEAD_ROWS, asked.len())?)?;
             let mut picked = pick(&logits, asked)?.into_iter();
             for ((normaliser, greedy), asked) in normalisers(&logits)?.into_iter().zip(greedy(&logits)?).zip(asked) {
-                rows.push(HeadRow { normaliser, greedy, logits: picked.by_ref().take(asked.len()).collect(), block_max: Vec::new() });
+                rows.push(HeadRow {
+                    normaliser,
+                    greedy,
+                    logits: picked.by_ref().take(asked.len()).collect(),
+                    block_max: Vec::new(),
+                });
             }
         }
         Ok(rows)
@@ -397,7 +421,8 @@ mod tests {
 
     #[test]
     fn asked_logits_come_row_by_row_and_only_from_the_vocabulary() {
-        let logits = Tensor::new(&[[0f32, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &Device::Cpu).expect("a matrix");
+        let logits =
+            Tensor::new(&[[0f32, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]], &Device::Cpu).expect("a matrix");
         assert_eq!(pick(&logits, &[vec![2, 0], vec![], vec![1, 1, 2]]).expect("runs"), [2.0, 0.0, 7.0, 7.0, 8.0]);
         assert!(pick(&logits, &[vec![], vec![], vec![]]).expect("runs").is_empty());
         assert!(pick(&logits, &[vec![3], vec![], vec![]]).is_err(), "not the next row's first");

@@ -44,8 +44,8 @@ impl FlashPlan {
         matches!(dtype, DType::F16 | DType::BF16)
     }
 
-    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds the positions that each segment sees, one
-    /// segment after another. A segment's queries are the last of its positions.
+    /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`; `all` holds the positions that
+    /// each segment sees, one segment after another. A segment's queries are the last of its positions.
     pub(super) fn attend(&self, queries: &Tensor, all: &LayerSpan) -> Result<Tensor> {
         let rows = |x: &Tensor| x.transpose(0, 1); // (tokens, heads, head_dim)
         let y = flash_attn_varlen_windowed(

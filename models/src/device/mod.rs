@@ -16,8 +16,8 @@ use decoder::DeviceDecoder;
 
 /// Where a model computes.
 ///
-/// Results have bits that never change on [`Cpu`](Self::Cpu) alone. Elsewhere they are what candle's operations give, which may depend on
-/// what else is in a batch and on how a past is cut into spans.
+/// Results have bits that never change on [`Cpu`](Self::Cpu) alone. Elsewhere they are what candle's operations give,
+/// which may depend on what else is in a batch and on how a past is cut into spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DeviceChoice {
     /// The CPU, by our own kernels.
@@ -55,7 +55,8 @@ pub enum DeviceError {
     },
     /// The weights could not be put there.
     #[error(
-        "the weights cannot be put on {device}: {source}\n\nhint: there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them \
+        "the weights cannot be put on {device}: {source}\n\nhint: there they are 4 bytes each, 2 with --precision \
+         fast; --device cpu keeps them \
          as they are"
     )]
     Weights {
@@ -108,8 +109,12 @@ impl DeviceChoice {
     fn open(self) -> Result<Device, DeviceError> {
         let opened = match self {
             Self::Cpu | Self::CandleCpu => Ok(Device::Cpu),
-            Self::Cuda(_) if !cfg!(feature = "cuda") => return Err(DeviceError::NotBuilt { device: self, feature: "cuda" }),
-            Self::Metal if !cfg!(feature = "metal") => return Err(DeviceError::NotBuilt { device: self, feature: "metal" }),
+            Self::Cuda(_) if !cfg!(feature = "cuda") => {
+                return Err(DeviceError::NotBuilt { device: self, feature: "cuda" });
+            }
+            Self::Metal if !cfg!(feature = "metal") => {
+                return Err(DeviceError::NotBuilt { device: self, feature: "metal" });
+            }
             Self::Cuda(index) => Device::new_cuda(index),
             Self::Metal => Device::new_metal(0),
         };
@@ -119,9 +124,9 @@ impl DeviceChoice {
 
 /// Loads a decoder on any device.
 ///
-/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which [exact](crate::Arithmetic::Exact)
-/// arithmetic computes throughout; else to bf16, in which activations and the cache are kept too, while rotation, softmax and logits are
-/// f32.
+/// On [`DeviceChoice::Cpu`] this is [`load_decoder`]. Elsewhere weights are dequantised once: to f32, in which
+/// [exact](crate::Arithmetic::Exact) arithmetic computes throughout; else to bf16, in which activations and the cache
+/// are kept too, while rotation, softmax and logits are f32.
 pub fn load_decoder_on(
     device: DeviceChoice,
     source: &dyn WeightSource,
@@ -146,7 +151,13 @@ mod tests {
 
     #[test]
     fn a_device_is_read_back_from_its_name() {
-        for device in [DeviceChoice::Cpu, DeviceChoice::CandleCpu, DeviceChoice::Cuda(0), DeviceChoice::Cuda(3), DeviceChoice::Metal] {
+        for device in [
+            DeviceChoice::Cpu,
+            DeviceChoice::CandleCpu,
+            DeviceChoice::Cuda(0),
+            DeviceChoice::Cuda(3),
+            DeviceChoice::Metal,
+        ] {
             assert_eq!(device.to_string().parse::<DeviceChoice>().expect("known"), device);
         }
         assert_eq!("cuda".parse::<DeviceChoice>().expect("known"), DeviceChoice::Cuda(0));

@@ -43,7 +43,12 @@ impl Checkpoint {
 impl WeightSource for Checkpoint {
     fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
         let tensors = SafeTensors::deserialize(&self.bytes).expect("valid safetensors");
-        let missing = || SourceError::Missing { name: name.to_owned(), path: self.path.clone(), held: tensors.len(), nearest: None };
+        let missing = || SourceError::Missing {
+            name: name.to_owned(),
+            path: self.path.clone(),
+            held: tensors.len(),
+            nearest: None,
+        };
         let stored = tensors.names().into_iter().find(|stored| (self.rename)(stored) == name).ok_or_else(missing)?;
         let view = tensors.tensor(stored).expect("it was listed");
         let weight_type = match view.dtype() {
@@ -78,7 +83,10 @@ pub(crate) struct Golden(Vec<u8>);
 
 impl Golden {
     pub(crate) fn open(name: &str) -> Self {
-        Self(std::fs::read(goldens().join("models").join(name).join("golden.safetensors")).expect("goldens are part of the repository"))
+        Self(
+            std::fs::read(goldens().join("models").join(name).join("golden.safetensors"))
+                .expect("goldens are part of the repository"),
+        )
     }
 
     fn bytes(&self, name: &str) -> &[u8] {
@@ -96,5 +104,8 @@ impl Golden {
 
 pub(crate) fn largest_difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len(), "as many numbers");
-    got.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, |most, gap| if gap.is_nan() { f32::INFINITY } else { gap.max(most) })
+    got.iter()
+        .zip(expected)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |most, gap| if gap.is_nan() { f32::INFINITY } else { gap.max(most) })
 }

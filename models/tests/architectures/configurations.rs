@@ -98,7 +98,10 @@ fn what_would_change_numbers_and_is_not_implemented_is_refused_by_name() {
     }
     // Said otherwise, the same.
     for (name, changes) in [
-        ("t5", json!({ "dense_act_fn": "relu", "is_gated_act": false, "n_positions": 512, "task_specific_params": {} })),
+        (
+            "t5",
+            json!({ "dense_act_fn": "relu", "is_gated_act": false, "n_positions": 512, "task_specific_params": {} }),
+        ),
         ("flan-t5", json!({ "dense_act_fn": null, "is_gated_act": null })),
         ("bert", json!({ "pooler_type": "first_token_transform", "is_decoder": false })),
         ("bart", json!({ "normalize_before": false, "num_beams": 4, "early_stopping": true })),

@@ -1,4 +1,5 @@
-//! Encoder-decoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other cuts.
+//! Encoder-decoders against transformers (`scripts/goldens/make_encoder_models.py`), and against themselves in other
+//! cuts.
 
 use std::sync::Arc;
 
@@ -32,7 +33,11 @@ fn in_pieces(model: &dyn Decoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: 
     let mut hidden = Vec::new();
     let mut start = 0;
     for len in pieces {
-        let segment = PackedSegment { past: past.clone(), tokens: tokens[start..start + len].to_vec(), wanted: (0..*len).collect() };
+        let segment = PackedSegment {
+            past: past.clone(),
+            tokens: tokens[start..start + len].to_vec(),
+            wanted: (0..*len).collect(),
+        };
         let output = model.forward(&[segment]).expect("runs");
         hidden.extend(output.hidden.flatten_all().expect("contiguous").to_vec1::<f32>().expect("floats"));
         past.extend(output.spans);
@@ -43,7 +48,8 @@ fn in_pieces(model: &dyn Decoder, source: &Arc<KvSpan>, tokens: &[u32], pieces: 
 }
 
 fn logits(model: &dyn Decoder, hidden: &[f32], rows: usize) -> Vec<f32> {
-    let hidden = candle_core::Tensor::from_vec(hidden.to_vec(), (rows, hidden.len() / rows), &candle_core::Device::Cpu).expect("a matrix");
+    let hidden = candle_core::Tensor::from_vec(hidden.to_vec(), (rows, hidden.len() / rows), &candle_core::Device::Cpu)
+        .expect("a matrix");
     model.logits(&hidden).expect("runs").flatten_all().expect("contiguous").to_vec1().expect("floats")
 }
 
@@ -60,11 +66,20 @@ fn logits_equal_transformers_in_one_pass_token_by_token_and_in_pieces() {
             let source = read(&*model, &text);
             assert_eq!(source.len(), text.len());
             let whole = in_pieces(&*model, &source, &tokens, &[tokens.len()]);
-            let largest = largest_difference(&logits(&*model, &whole, tokens.len()), &golden.floats(&format!("logits{k}")));
-            println!("{name} {k}: {} source tokens, {} of the decoder, largest difference {largest:e}", text.len(), tokens.len());
+            let largest =
+                largest_difference(&logits(&*model, &whole, tokens.len()), &golden.floats(&format!("logits{k}")));
+            println!(
+                "{name} {k}: {} source tokens, {} of the decoder, largest difference {largest:e}",
+                text.len(),
+                tokens.len()
+            );
             assert!(largest <= TOLERANCE, "{name} {k} differs by {largest}");
             for pieces in [vec![1; tokens.len()], vec![tokens.len() - 1, 1], vec![17, 1, tokens.len() - 18]] {
-                assert_eq!(bits(&in_pieces(&*model, &source, &tokens, &pieces)), bits(&whole), "{name} {k} in pieces of {pieces:?}");
+                assert_eq!(
+                    bits(&in_pieces(&*model, &source, &tokens, &pieces)),
+                    bits(&whole),
+                    "{name} {k} in pieces of {pieces:?}"
+                );
             }
         }
     }
@@ -72,19 +87,30 @@ fn logits_equal_transformers_in_one_pass_token_by_token_and_in_pieces() {
 
 #[test]
 fn a_text_has_the_same_bits_alone_and_among_others_of_both_kinds() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
+    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
+    {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let texts = [golden.ids("source0"), golden.ids("source1")];
         let tokens = [golden.ids("tokens0"), golden.ids("tokens1")];
         let alone: Vec<Arc<KvSpan>> = texts.iter().map(|text| read(&*model, text)).collect();
-        let expected: Vec<Vec<f32>> = (0..2).map(|k| in_pieces(&*model, &alone[k], &tokens[k], &[tokens[k].len()])).collect();
+        let expected: Vec<Vec<f32>> =
+            (0..2).map(|k| in_pieces(&*model, &alone[k], &tokens[k], &[tokens[k].len()])).collect();
         let width = expected[0].len() / tokens[0].len();
 
         // Sources and decoders' texts mixed: one has a past of its own, one wants some of its rows, one nothing.
-        let past = model.forward(&[PackedSegment { past: vec![alone[0].clone()], tokens: tokens[0][..50].to_vec(), wanted: vec![] }]);
+        let past = model.forward(&[PackedSegment {
+            past: vec![alone[0].clone()],
+            tokens: tokens[0][..50].to_vec(),
+            wanted: vec![],
+        }]);
         let past = past.expect("runs").spans.remove(0);
-        let later = PackedSegment { past: vec![alone[0].clone(), past], tokens: tokens[0][50..].to_vec(), wanted: vec![0, 7, 89] };
-        let other = PackedSegment { past: vec![alone[1].clone()], tokens: tokens[1].clone(), wanted: (0..30).collect() };
+        let later = PackedSegment {
+            past: vec![alone[0].clone(), past],
+            tokens: tokens[0][50..].to_vec(),
+            wanted: vec![0, 7, 89],
+        };
+        let other =
+            PackedSegment { past: vec![alone[1].clone()], tokens: tokens[1].clone(), wanted: (0..30).collect() };
         let silent = PackedSegment { past: vec![alone[1].clone()], tokens: tokens[1][..4].to_vec(), wanted: vec![] };
         let output = model.forward(&[source(&texts[1]), later, silent, source(&texts[0]), other]).expect("runs");
         let hidden = output.hidden.to_vec2::<f32>().expect("a matrix").concat();
@@ -94,7 +120,11 @@ fn a_text_has_the_same_bits_alone_and_among_others_of_both_kinds() {
         assert_eq!(bits(&hidden[3 * width..]), bits(&expected[1]), "{name} in {arithmetic:?}: a whole text");
         for (k, span) in [(1, 0), (0, 3)] {
             let again = in_pieces(&*model, &output.spans[span], &tokens[k], &[tokens[k].len()]);
-            assert_eq!(bits(&again), bits(&expected[k]), "{name} in {arithmetic:?}: over a source that was read among others");
+            assert_eq!(
+                bits(&again),
+                bits(&expected[k]),
+                "{name} in {arithmetic:?}: over a source that was read among others"
+            );
         }
     }
 }
@@ -112,7 +142,8 @@ fn joined_spans_and_output_rows_are_those_of_the_parts() {
         }
         let joined = model.join(&past[1..], 24).expect("joins");
         assert_eq!(joined.len(), 24);
-        let rest = PackedSegment { past: vec![source, joined], tokens: tokens[24..].to_vec(), wanted: (0..6).collect() };
+        let rest =
+            PackedSegment { past: vec![source, joined], tokens: tokens[24..].to_vec(), wanted: (0..6).collect() };
         let hidden = model.forward(&[rest]).expect("runs").hidden;
         let width = expected.len() / tokens.len();
         assert_eq!(bits(&hidden.to_vec2::<f32>().expect("a matrix").concat()), bits(&expected[24 * width..]), "{name}");
@@ -130,7 +161,8 @@ fn joined_spans_and_output_rows_are_those_of_the_parts() {
 
 #[test]
 fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
+    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
+    {
         let golden = Golden::open(name);
         let (text, tokens) = (golden.ids("source0"), golden.ids("tokens0"));
         let run = |isa, threads| {

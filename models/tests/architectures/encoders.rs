@@ -37,7 +37,8 @@ fn hidden_states_and_masked_logits_equal_transformers() {
             let states = model.encode(&texts, &layers).expect("runs").iter().flat_map(floats).collect::<Vec<_>>();
             let hidden = largest_difference(&states, &golden.floats(&format!("hidden{k}")));
             let all = model.masked(&texts, &[(0..texts[0].len()).collect()]).expect("has a head");
-            let logits = largest_difference(&floats(&model.logits(&all).expect("runs")), &golden.floats(&format!("logits{k}")));
+            let logits =
+                largest_difference(&floats(&model.logits(&all).expect("runs")), &golden.floats(&format!("logits{k}")));
             println!("{name} {k}: {} tokens, hidden states differ by {hidden:e}, logits by {logits:e}", texts[0].len());
             assert!(hidden <= TOLERANCE && logits <= TOLERANCE, "{name} {k}: {hidden}, {logits}");
         }
@@ -46,7 +47,8 @@ fn hidden_states_and_masked_logits_equal_transformers() {
 
 #[test]
 fn a_text_has_the_same_bits_alone_and_among_others_and_its_rows_alone_and_among_all() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
+    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
+    {
         let (model, golden) = (load(name, arithmetic), Golden::open(name));
         let (long, short) = (golden.ids("tokens0"), golden.ids("tokens1"));
         let texts = [short.clone(), long.clone(), short[..1].to_vec()];
@@ -60,7 +62,8 @@ fn a_text_has_the_same_bits_alone_and_among_others_and_its_rows_alone_and_among_
         let all = floats(&model.masked(std::slice::from_ref(&long), &[(0..long.len()).collect()]).expect("has a head"));
         let some = floats(&model.masked(&texts, &[vec![], vec![3, 40, 169], vec![0]]).expect("has a head"));
         let width = all.len() / long.len();
-        let expected: Vec<f32> = [3, 40, 169].into_iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
+        let expected: Vec<f32> =
+            [3, 40, 169].into_iter().flat_map(|row| all[row * width..][..width].to_vec()).collect();
         assert_eq!(bits(&some[..3 * width]), bits(&expected), "{name} in {arithmetic:?}: masked rows");
         assert_eq!(some.len(), 4 * width);
     }
@@ -84,11 +87,14 @@ fn the_likeliest_token_at_a_masked_position_is_the_one_of_the_logits() {
 
 #[test]
 fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
-    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)]) {
+    for (name, arithmetic) in MODELS.into_iter().flat_map(|name| [(name, Arithmetic::Exact), (name, Arithmetic::Tiles)])
+    {
         let texts = [Golden::open(name).ids("tokens0")];
         let run = |isa, threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            pool.install(|| bits(&floats(&load(name, Compute { arithmetic, isa }).encode(&texts, &[LAYERS]).expect("runs")[0])))
+            pool.install(|| {
+                bits(&floats(&load(name, Compute { arithmetic, isa }).encode(&texts, &[LAYERS]).expect("runs")[0]))
+            })
         };
         let plain = run(Isa::Plain, 1);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
@@ -101,7 +107,11 @@ fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
 fn names_without_their_prefix_and_other_names_of_norms_and_heads_are_read() {
     let renames: [fn(&str) -> String; 2] = [
         |name| name.strip_prefix("bert.").unwrap_or(name).to_owned(),
-        |name| name.replace("gamma", "weight").replace("beta", "bias").replace("predictions.bias", "predictions.decoder.bias"),
+        |name| {
+            name.replace("gamma", "weight")
+                .replace("beta", "bias")
+                .replace("predictions.bias", "predictions.decoder.bias")
+        },
     ];
     let texts = [Golden::open("bert").ids("tokens1")];
     let run = |checkpoint: Checkpoint| {
@@ -121,7 +131,10 @@ fn what_makes_no_sense_is_an_error() {
     assert!(error(model.encode(&[vec![]], &[0])).contains("without tokens"));
     assert!(error(model.encode(&[vec![5]], &[3])).contains("layer 3"));
     assert!(error(model.encode(&[vec![5; 199]], &[0])).contains("beyond the 198"));
-    assert!(model.encode(&[vec![5; 198]], &[0]).is_ok(), "as many tokens as there are positions behind that of padding");
+    assert!(
+        model.encode(&[vec![5; 198]], &[0]).is_ok(),
+        "as many tokens as there are positions behind that of padding"
+    );
     assert!(model.masked(&[vec![5]], &[vec![1]]).expect_err("outside the text").to_string().contains("offsets"));
 
     assert_eq!(model.encode(&[], &[0]).expect("no text is no error")[0].dims(), [0, 32]);
@@ -135,7 +148,9 @@ fn what_makes_no_sense_is_an_error() {
 
 #[test]
 fn minilm_embeds_as_transformers_does() {
-    let Some(folder) = std::env::var_os("PROBITY_MODELS").map(|models| std::path::Path::new(&models).join("all-minilm-l6-v2")) else {
+    let Some(folder) =
+        std::env::var_os("PROBITY_MODELS").map(|models| std::path::Path::new(&models).join("all-minilm-l6-v2"))
+    else {
         println!("skipped: PROBITY_MODELS names no folder");
         return;
     };
@@ -143,9 +158,12 @@ fn minilm_embeds_as_transformers_does() {
         println!("skipped: no {}", folder.display());
         return;
     }
-    let golden: Value = serde_json::from_slice(&std::fs::read(goldens().join("minilm.json")).expect("golden")).expect("JSON");
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(goldens().join("minilm.json")).expect("golden")).expect("JSON");
     let sentences = golden["sentences"].as_array().expect("sentences");
-    let ids = |s: &Value| s["ids"].as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect::<Vec<_>>();
+    let ids = |s: &Value| {
+        s["ids"].as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect::<Vec<_>>()
+    };
     let texts: Vec<Vec<u32>> = sentences.iter().map(ids).collect();
     let checkpoint = Checkpoint::open(&folder);
     let model = load_checkpoint(&checkpoint, Arithmetic::Exact);

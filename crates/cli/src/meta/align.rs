@@ -49,7 +49,9 @@ impl<'a> Aligned<'a> {
         for row in &metric.rows {
             let Some((item, candidate)) = gold.find(&row.item, row.candidate.as_deref()) else {
                 aligned.unknown += 1;
-                aligned.first_unknown.get_or_insert_with(|| told(metric, row.line, &row.item, row.candidate.as_deref()));
+                aligned
+                    .first_unknown
+                    .get_or_insert_with(|| told(metric, row.line, &row.item, row.candidate.as_deref()));
                 continue;
             };
             aligned.scores[item][candidate] = row.score.map_or(Place::Undefined, Place::Score);
@@ -70,11 +72,13 @@ impl<'a> Aligned<'a> {
                 ("candidates of that item", first.candidate.as_deref().unwrap_or(""), ids)
             }
         };
-        let near =
-            nearest(name, names.iter().copied()).map(|near| format!("; the nearest is `{}`", visible_line(near))).unwrap_or_default();
+        let near = nearest(name, names.iter().copied())
+            .map(|near| format!("; the nearest is `{}`", visible_line(near)))
+            .unwrap_or_default();
         let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
         anyhow::anyhow!(
-            "no score of `{}` in {} has gold in {}\n  {}\n\nhint: {what} in gold are {}{}{near}; item and candidate must be the same in both files",
+            "no score of `{}` in {} has gold in {}\n  {}\n\nhint: {what} in gold are {}{}{near}; item and candidate \
+             must be the same in both files",
             visible_line(&self.metric.name),
             self.metric.file,
             gold.file,
@@ -125,7 +129,10 @@ impl<'a> Aligned<'a> {
     pub(super) fn note(&self) -> Option<String> {
         let first = self.first_unknown.as_ref()?;
         let count = thousands(self.unknown as u64);
-        Some(format!("{}: {count} scores are of items or candidates that gold does not have, the first on {first}", self.metric.name))
+        Some(format!(
+            "{}: {count} scores are of items or candidates that gold does not have, the first on {first}",
+            self.metric.name
+        ))
     }
 }
 
@@ -134,7 +141,11 @@ fn told(metric: &Metric, line: usize, item: &str, candidate: Option<&str>) -> St
     format!("{} {line} of {}: item `{}`{candidate}", metric.unit, metric.file, visible_line(item))
 }
 
-fn by_context<'g, T>(gold: &'g Gold, attribute: &str, make: impl Fn(usize, usize, &'g str, f64) -> Option<T>) -> Vec<Vec<T>> {
+fn by_context<'g, T>(
+    gold: &'g Gold,
+    attribute: &str,
+    make: impl Fn(usize, usize, &'g str, f64) -> Option<T>,
+) -> Vec<Vec<T>> {
     let of = |item: usize, (candidate, known): (usize, &'g Candidate)| {
         let gold = *known.scores.get(attribute)?;
         make(item, candidate, known.id.as_deref().unwrap_or(""), gold)

@@ -71,8 +71,15 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    pub(super) fn of(metrics: &Metrics, gold: &Gold, compare: &[Compare], average: bool, resampling: &Resampling) -> anyhow::Result<Self> {
-        let aligned: Vec<Aligned<'_>> = metrics.list.iter().map(|metric| Aligned::new(metric, gold)).collect::<Result<_, _>>()?;
+    pub(super) fn of(
+        metrics: &Metrics,
+        gold: &Gold,
+        compare: &[Compare],
+        average: bool,
+        resampling: &Resampling,
+    ) -> anyhow::Result<Self> {
+        let aligned: Vec<Aligned<'_>> =
+            metrics.list.iter().map(|metric| Aligned::new(metric, gold)).collect::<Result<_, _>>()?;
         let mut evaluation = Self {
             gold: gold.file.clone(),
             metrics: Vec::new(),
@@ -89,7 +96,8 @@ impl Evaluation {
             }
         }
         if average {
-            evaluation.averages = metrics.names().iter().filter_map(|name| averaged(name, &evaluation.metrics)).collect();
+            evaluation.averages =
+                metrics.names().iter().filter_map(|name| averaged(name, &evaluation.metrics)).collect();
         }
         for pair in compare {
             evaluation.comparisons.extend(compared(pair, &aligned, gold, resampling)?);
@@ -99,14 +107,19 @@ impl Evaluation {
 
     /// Gold scores and rows that no figure holds.
     pub(super) fn left_out(&self) -> usize {
-        let counted = self.metrics.iter().map(|one| one.counts.undefined + one.counts.without_score + one.counts.without_gold);
+        let counted =
+            self.metrics.iter().map(|one| one.counts.undefined + one.counts.without_score + one.counts.without_gold);
         counted.sum::<usize>() + self.preferences.iter().map(|one| one.without_scores).sum::<usize>()
     }
 
     /// How many scores there were with gold, and how many of them are undefined.
     pub(super) fn outcomes(&self) -> BTreeMap<&'static str, usize> {
         let sum = |of: fn(&Counts) -> usize| self.metrics.iter().map(|one| of(&one.counts)).sum::<usize>();
-        let counts = [("scored", sum(|c| c.compared)), ("undefined", sum(|c| c.undefined)), ("missing", sum(|c| c.without_score))];
+        let counts = [
+            ("scored", sum(|c| c.compared)),
+            ("undefined", sum(|c| c.undefined)),
+            ("missing", sum(|c| c.without_score)),
+        ];
         counts.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
@@ -120,7 +133,11 @@ impl Evaluation {
             } else {
                 ("Spearman", spearman.per_context.figure.mean)
             };
-            Headline { figure: format!("{figure} of {}", one.metric).into(), attribute: Some(one.attribute.clone()), value }
+            Headline {
+                figure: format!("{figure} of {}", one.metric).into(),
+                attribute: Some(one.attribute.clone()),
+                value,
+            }
         };
         let accuracy = |one: &PreferenceFigures| Headline {
             figure: format!("accuracy of {}", one.metric).into(),
@@ -160,7 +177,12 @@ fn averaged(metric: &str, all: &[Evaluated]) -> Option<Averaged> {
 }
 
 /// A pair against each attribute that both are held against.
-fn compared(pair: &Compare, aligned: &[Aligned<'_>], gold: &Gold, resampling: &Resampling) -> anyhow::Result<Vec<Compared>> {
+fn compared(
+    pair: &Compare,
+    aligned: &[Aligned<'_>],
+    gold: &Gold,
+    resampling: &Resampling,
+) -> anyhow::Result<Vec<Compared>> {
     let mut found = Vec::new();
     for first in aligned.iter().filter(|one| one.metric.name == pair.first) {
         for second in aligned.iter().filter(|one| one.metric.name == pair.second) {

@@ -34,7 +34,8 @@ pub(super) struct Gold {
 
 impl Gold {
     fn new(file: String, items: Vec<Item>) -> Self {
-        let names: BTreeSet<&String> = items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
+        let names: BTreeSet<&String> =
+            items.iter().flat_map(|item| &item.candidates).flat_map(|c| c.scores.keys()).collect();
         let attributes = names.into_iter().cloned().collect();
         let places = items.iter().enumerate().map(|(place, item)| (item.id.clone(), place)).collect();
         Self { file, items, attributes, places }
@@ -42,7 +43,11 @@ impl Gold {
 
     pub(super) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
         let candidate = |c: probity_data::Candidate| Candidate { id: Some(c.id), scores: c.scores };
-        let item = |s: Sample| Item { id: s.id, candidates: s.candidates.into_iter().map(candidate).collect(), preference: s.preference };
+        let item = |s: Sample| Item {
+            id: s.id,
+            candidates: s.candidates.into_iter().map(candidate).collect(),
+            preference: s.preference,
+        };
         Self::new(path.display().to_string(), samples.into_iter().map(item).collect())
     }
 
@@ -53,8 +58,10 @@ impl Gold {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for row in table.rows {
             let place = *places.entry(row.item.clone()).or_insert_with(|| {
-                let preference =
-                    table.preferences.get(&row.item).map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
+                let preference = table
+                    .preferences
+                    .get(&row.item)
+                    .map(|id| if id == TIE { Preference::Tie } else { Preference::Candidate(id.clone()) });
                 items.push(Item { id: row.item.clone(), candidates: Vec::new(), preference });
                 items.len() - 1
             });
@@ -77,7 +84,8 @@ impl Gold {
         let names = named(names, &self.attributes, "gold attribute", "--attribute")?;
         if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
             anyhow::bail!(
-                "{} has neither gold scores nor preferences\n\nhint: candidates of samples have them in \"scores\", a table in its columns; \
+                "{} has neither gold scores nor preferences\n\nhint: candidates of samples have them in \"scores\", a \
+                 table in its columns; \
                  --map score.ATTRIBUTE=COLUMN reads them from a table of samples",
                 self.file
             );

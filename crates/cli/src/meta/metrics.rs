@@ -16,7 +16,8 @@ const SCORES: &str = "scores.jsonl";
 /// One metric's scores.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Metric {
-    /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have one of that name.
+    /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have
+    /// one of that name.
     pub(super) name: String,
     /// What the scores judge, where their rows say so.
     pub(super) attribute: Option<String>,
@@ -55,7 +56,8 @@ impl Metrics {
             if path.is_dir() && !file.is_file() {
                 let path = path.display();
                 anyhow::bail!(
-                    "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a method that scores"
+                    "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a \
+                     method that scores"
                 );
             }
             if let Ok(run) = Manifest::read(path) {
@@ -92,7 +94,10 @@ impl Metrics {
         let names = named(&[text.to_owned()], &self.names(), "metric", "--compare")?;
         match &names[..] {
             [first, second] if first != second => Ok(Compare { first: first.clone(), second: second.clone() }),
-            _ => anyhow::bail!("--compare: expected two metrics, such as bleu,rouge-l\n\nhint: there are {}", self.names().join(" and ")),
+            _ => anyhow::bail!(
+                "--compare: expected two metrics, such as bleu,rouge-l\n\nhint: there are {}",
+                self.names().join(" and ")
+            ),
         }
     }
 
@@ -108,19 +113,24 @@ impl Metrics {
     }
 }
 
-/// How files are called: by their own name, a run's table by its folder's; by their paths where that tells nothing apart.
+/// How files are called: by their own name, a run's table by its folder's; by their paths where that tells nothing
+/// apart.
 fn labels(paths: &[PathBuf]) -> Vec<String> {
     let short = |path: &PathBuf| {
         let file = file_of(path);
-        let named = if file.file_name().is_some_and(|name| name == SCORES) { file.parent() } else { Some(file.as_path()) };
-        named.and_then(Path::file_stem).map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
+        let named =
+            if file.file_name().is_some_and(|name| name == SCORES) { file.parent() } else { Some(file.as_path()) };
+        named
+            .and_then(Path::file_stem)
+            .map_or_else(|| path.display().to_string(), |stem| stem.to_string_lossy().into_owned())
     };
     let labels: Vec<String> = paths.iter().map(short).collect();
     let distinct: BTreeSet<&String> = labels.iter().collect();
     if distinct.len() == labels.len() { labels } else { paths.iter().map(|path| path.display().to_string()).collect() }
 }
 
-/// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is known is meant.
+/// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is
+/// known is meant.
 pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for text in texts {
@@ -139,7 +149,8 @@ pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str
 
 /// A name that is not among the known ones.
 fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> anyhow::Error {
-    let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
+    let near =
+        nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
     anyhow::anyhow!(
         "{option}: there is no {what} `{}`\n\nhint: {}there are {}",

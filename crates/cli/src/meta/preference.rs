@@ -1,7 +1,9 @@
 //! A metric's choices against people's preferences.
 
 use probity_data::Preference;
-use probity_stats::{Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order};
+use probity_stats::{
+    Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
+};
 use serde::Serialize;
 
 use super::align::Aligned;
@@ -13,7 +15,8 @@ pub(super) struct PreferenceFigures {
     pub(super) metric: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) attribute: Option<String>,
-    /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score shared with others counts half.
+    /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score
+    /// shared with others counts half.
     pub(super) accuracy: Option<f64>,
     /// Its interval over items; absent where there is none to score.
     pub(super) interval: Option<Interval>,
@@ -35,11 +38,14 @@ pub(super) struct PreferenceFigures {
 type Choice = Option<usize>;
 
 pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resampling) -> Option<PreferenceFigures> {
-    let with_preference = gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
-    let all: Vec<Option<(Choice, Choice, f64)>> = with_preference.map(|(place, item)| choices(aligned, place, item)).collect();
+    let with_preference =
+        gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
+    let all: Vec<Option<(Choice, Choice, f64)>> =
+        with_preference.map(|(place, item)| choices(aligned, place, item)).collect();
     let chosen: Vec<(Choice, Choice, f64)> = all.iter().flatten().copied().collect();
     let hits: Vec<f64> = chosen.iter().filter(|(preferred, ..)| preferred.is_some()).map(|(.., hit)| *hit).collect();
-    let (preferred, best): (Vec<Choice>, Vec<Choice>) = chosen.iter().map(|(preferred, best, _)| (*preferred, *best)).unzip();
+    let (preferred, best): (Vec<Choice>, Vec<Choice>) =
+        chosen.iter().map(|(preferred, best, _)| (*preferred, *best)).unzip();
     let mean = |values: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
         (count > 0).then(|| sum / count as f64)
@@ -60,14 +66,18 @@ pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resamp
 
 /// People's choice, the metric's, and how far it is theirs; nothing where a candidate has no score.
 fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, Choice, f64)> {
-    let scores: Option<Vec<f64>> = (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
+    let scores: Option<Vec<f64>> =
+        (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
     let scores = scores?;
     let preferred = match item.preference.as_ref()? {
         Preference::Tie => None,
-        Preference::Candidate(id) => Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?),
+        Preference::Candidate(id) => {
+            Some(item.candidates.iter().position(|candidate| candidate.id.as_ref() == Some(id))?)
+        }
     };
     let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let at_best: Vec<usize> = (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
+    let at_best: Vec<usize> =
+        (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
     let best = if let [only] = at_best[..] { Some(only) } else { None };
     let hit = match preferred {
         Some(own) if best == Some(own) => 1.0,

@@ -19,13 +19,18 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         counts(evaluation),
     ];
     sections[0].notes.push(
-        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over contexts.".into(),
+        "Mean over contexts; constant scores where gold is not count as 0. n: contexts. p: of the mean being 0, t over \
+         contexts.".into(),
     );
-    sections[1].notes.push("Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.".into());
+    sections[1].notes.push(
+        "Between the means of candidate ids with scores in half of the contexts, two at least. n: systems.".into(),
+    );
     sections[2].notes.push("n: scores. p takes scores of one context for independent.".into());
     sections[3].notes.push(
-        "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean over contexts; \
-         scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All pairs: across contexts."
+        "Accuracy: pairs whose gold differs, a tie of scores half. With ties: gold's ties are to be ties too, mean \
+         over contexts; \
+         scores that differ by ε or less are taken for equal, at the best ε (Deutsch et al. 2023). All pairs: across \
+         contexts."
             .into(),
     );
     sections.retain(|section| !section.rows.is_empty());
@@ -34,7 +39,8 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
         last.notes.extend(evaluation.notes.iter().cloned());
         last.notes.push(
             format!(
-                "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy of preferences by Clopper and Pearson."
+                "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy \
+                 of preferences by Clopper and Pearson."
             )
             .replace(".0 %", " %"),
         );
@@ -71,7 +77,8 @@ fn p_value(p: Option<f64>) -> String {
 }
 
 fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
-    let mut section = Section::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
+    let mut section =
+        Section::new(title, ["metric", "attribute", "n", "Pearson", "p", "Spearman", "p", "Kendall τ-b", "p"]);
     for one in &evaluation.metrics {
         let shown = Correlation::ALL.map(|correlation| of(one, correlation));
         let Some(n) = shown.iter().flatten().map(|(_, n)| *n).next() else { continue };
@@ -79,7 +86,9 @@ fn level(title: &str, evaluation: &Evaluation, of: AtLevel) -> Section {
             let (value, interval, p) = shown.map(|(shown, _)| shown).unwrap_or_default();
             [estimate(value, interval), p_value(p)]
         });
-        section.rows.push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells).collect());
+        section
+            .rows
+            .push([one.metric.clone(), one.attribute.clone(), n.to_string()].into_iter().chain(cells).collect());
     }
     section
 }
@@ -123,7 +132,8 @@ fn pooled(one: &Evaluated, of: Correlation) -> Option<(Shown, usize)> {
 }
 
 fn pairs(evaluation: &Evaluation) -> Section {
-    let columns = ["metric", "attribute", "accuracy", "pairs", "with ties", "at best ε", "ε", "all pairs", "at best ε", "ε"];
+    let columns =
+        ["metric", "attribute", "accuracy", "pairs", "with ties", "at best ε", "ε", "all pairs", "at best ε", "ε"];
     let mut section = Section::new("Accuracy of pairs", columns);
     for one in &evaluation.metrics {
         let pairwise = one.figures.pairwise;
@@ -140,7 +150,16 @@ fn pairs(evaluation: &Evaluation) -> Section {
 }
 
 fn averages(evaluation: &Evaluation) -> Section {
-    let columns = ["metric", "attributes", "level", "Pearson", "Spearman", "Kendall τ-b", "accuracy of pairs", "with ties, at best ε"];
+    let columns = [
+        "metric",
+        "attributes",
+        "level",
+        "Pearson",
+        "Spearman",
+        "Kendall τ-b",
+        "accuracy of pairs",
+        "with ties, at best ε",
+    ];
     let mut section = Section::new("Average over attributes", columns);
     for one in &evaluation.averages {
         for name in ["per context", "systems", "all scores"] {
@@ -159,8 +178,17 @@ fn averages(evaluation: &Evaluation) -> Section {
 }
 
 fn preferences(evaluation: &Evaluation) -> Section {
-    let columns =
-        ["metric", "attribute", "accuracy", "Cohen's κ", "Cramér's V", "items", "ties in gold", "ties of scores", "without scores"];
+    let columns = [
+        "metric",
+        "attribute",
+        "accuracy",
+        "Cohen's κ",
+        "Cramér's V",
+        "items",
+        "ties in gold",
+        "ties of scores",
+        "without scores",
+    ];
     let mut section = Section::new("Preferences", columns);
     for one in &evaluation.preferences {
         section.rows.push(vec![
@@ -176,14 +204,26 @@ fn preferences(evaluation: &Evaluation) -> Section {
         ]);
     }
     section.notes.push(
-        "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V count ties as choices."
+        "Accuracy: the preferred candidate has the best score; a best score that others share counts half. κ and V \
+         count ties as choices."
             .into(),
     );
     section
 }
 
 fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
-    let columns = ["metrics", "attribute", "figure", "first", "second", "difference", "t p", "randomisation p", "Williams t", "p"];
+    let columns = [
+        "metrics",
+        "attribute",
+        "figure",
+        "first",
+        "second",
+        "difference",
+        "t p",
+        "randomisation p",
+        "Williams t",
+        "p",
+    ];
     let mut section = Section::new("Differences between metrics", columns);
     for one in &evaluation.comparisons {
         for found in one.differences.iter().filter(|found| found.first.is_some() || found.second.is_some()) {
@@ -194,7 +234,10 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
                 measured(found.measure),
                 number(found.first),
                 number(found.second),
-                estimate(found.first.zip(found.second).map(|(first, second)| first - second), paired.and_then(|d| d.interval)),
+                estimate(
+                    found.first.zip(found.second).map(|(first, second)| first - second),
+                    paired.and_then(|d| d.interval),
+                ),
                 p_value(paired.and_then(|d| d.p)),
                 p_value(found.randomisation_p),
                 number(found.williams.map(|w| w.t)),
@@ -203,8 +246,10 @@ fn comparisons(evaluation: &Evaluation, resampling: &Resampling) -> Section {
         }
     }
     section.notes.push(format!(
-        "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, none where leaving out any \
-         context changes nothing, and of systems' correlations none under ten contexts. Randomisation: over all swaps of contexts where these are few, else over {} that are drawn (seed {}). Williams' test \
+        "First less second, over candidates with both. All p two-sided. t: with the jackknife's error over contexts, \
+         none where leaving out any \
+         context changes nothing, and of systems' correlations none under ten contexts. Randomisation: over all swaps \
+         of contexts where these are few, else over {} that are drawn (seed {}). Williams' test \
          is for Pearson and takes scores for independent.",
         thousands(resampling.rounds as u64),
         resampling.seed
@@ -223,8 +268,15 @@ fn measured(measure: Measured) -> String {
 }
 
 fn counts(evaluation: &Evaluation) -> Section {
-    let columns =
-        ["metric", "attribute", "compared", "undefined scores", "gold without a score", "scores without gold", "skipped contexts"];
+    let columns = [
+        "metric",
+        "attribute",
+        "compared",
+        "undefined scores",
+        "gold without a score",
+        "scores without gold",
+        "skipped contexts",
+    ];
     let mut section = Section::new("What was compared", columns);
     for one in &evaluation.metrics {
         let counts = one.counts;

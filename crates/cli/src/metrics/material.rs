@@ -20,7 +20,8 @@ use crate::terminal::thousands;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data and output")]
 pub(super) struct MaterialArgs {
-    /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input. A sample's `context` is the source
+    /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input. A sample's
+    /// `context` is the source
     #[arg(long, value_name = "FILE", required_unless_present_any = ["hypotheses", "list"])]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -53,11 +54,17 @@ impl MaterialArgs {
         }
         let samples = self.lines()?;
         let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
-        let hashes = paths.map(|path| Ok(json!({"path": path, "sha256": sha256_file(path)?}))).collect::<anyhow::Result<Vec<_>>>()?;
+        let hashes = paths
+            .map(|path| Ok(json!({"path": path, "sha256": sha256_file(path)?})))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         if let Some(error) = samples.first().and_then(|sample| lacking(choices, sample).into_iter().next()) {
             anyhow::bail!(
                 "{}",
-                if error.field() == Some("references") { self.no("--references", choices) } else { self.no("--sources", choices) }
+                if error.field() == Some("references") {
+                    self.no("--references", choices)
+                } else {
+                    self.no("--sources", choices)
+                }
             );
         }
         Ok(Material { described: json!({"files": hashes, "samples": samples.len()}), samples })
@@ -74,7 +81,9 @@ impl MaterialArgs {
 
     /// A sample for each line, called by its number; candidates are called by their files.
     fn lines(&self) -> anyhow::Result<Vec<Sample>> {
-        let read = |paths: &[PathBuf]| paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<anyhow::Result<Vec<_>>>();
+        let read = |paths: &[PathBuf]| {
+            paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<anyhow::Result<Vec<_>>>()
+        };
         let (hypotheses, references) = (read(&self.hypotheses)?, read(&self.references)?);
         let sources = read(self.sources.as_slice())?;
         same_lengths([&hypotheses, &references, &sources].into_iter().flatten())?;
@@ -85,12 +94,20 @@ impl MaterialArgs {
             id: (index + 1).to_string(),
             context: sources.next().into_iter().flatten().next().unwrap_or_default(),
             instruction: None,
-            candidates: names.iter().zip(texts).map(|(id, text)| Candidate { id: id.clone(), text, scores: BTreeMap::new() }).collect(),
+            candidates: names
+                .iter()
+                .zip(texts)
+                .map(|(id, text)| Candidate { id: id.clone(), text, scores: BTreeMap::new() })
+                .collect(),
             references: references.next().unwrap_or_default(),
             preference: None,
         };
         let samples: Vec<Sample> = hypotheses.drain(..).enumerate().map(sample).collect();
-        anyhow::ensure!(!samples.is_empty(), "{} is empty\n\nhint: each line is one candidate", self.hypotheses[0].display());
+        anyhow::ensure!(
+            !samples.is_empty(),
+            "{} is empty\n\nhint: each line is one candidate",
+            self.hypotheses[0].display()
+        );
         if let Some(wrong) = samples[0].check().first() {
             anyhow::bail!("--hypotheses: {wrong}\n\nhint: give each file once");
         }
@@ -102,7 +119,8 @@ impl MaterialArgs {
 fn lines(path: &Path) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in open(path)?.lines() {
-        let mut line = line.with_context(|| format!("line {} of {} could not be read", lines.len() + 1, path.display()))?;
+        let mut line =
+            line.with_context(|| format!("line {} of {} could not be read", lines.len() + 1, path.display()))?;
         if line.ends_with('\r') {
             line.pop();
         }
@@ -117,10 +135,12 @@ fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Cl
     if lengths.all(|length| Some(length) == first) {
         return Ok(());
     }
-    let counts: Vec<String> =
-        files.map(|(path, lines)| format!("  {} has {} lines", path.display(), thousands(lines.len() as u64))).collect();
+    let counts: Vec<String> = files
+        .map(|(path, lines)| format!("  {} has {} lines", path.display(), thousands(lines.len() as u64)))
+        .collect();
     anyhow::bail!(
-        "the files differ in their number of lines\n{}\n\nhint: line N of each file belongs to line N of the others; an empty line is an empty text",
+        "the files differ in their number of lines\n{}\n\nhint: line N of each file belongs to line N of the others; \
+         an empty line is an empty text",
         counts.join("\n")
     )
 }
@@ -161,16 +181,21 @@ fn item<'a>(sample: &'a Sample, candidate: &'a str) -> Item<'a> {
 impl Material {
     /// All candidates, sample by sample.
     pub(super) fn places(&self) -> Vec<Place> {
-        let of = |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
+        let of =
+            |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
         self.samples.iter().enumerate().flat_map(of).collect()
     }
 
     /// The items of [`Material::places`].
     pub(super) fn items(&self) -> Vec<Item<'_>> {
-        self.samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| item(sample, &candidate.text))).collect()
+        self.samples
+            .iter()
+            .flat_map(|sample| sample.candidates.iter().map(move |candidate| item(sample, &candidate.text)))
+            .collect()
     }
 
-    /// Positions in `places` by candidate id, in the order in which ids come first; none where no two samples share an id, or all have one.
+    /// Positions in `places` by candidate id, in the order in which ids come first; none where no two samples share an
+    /// id, or all have one.
     pub(super) fn systems(&self, places: &[Place]) -> Vec<(String, Vec<usize>)> {
         let mut order: Vec<(String, Vec<usize>)> = Vec::new();
         let mut known: BTreeMap<&str, usize> = BTreeMap::new();
@@ -193,7 +218,15 @@ impl Material {
             Score::Value(_) => ("scored", None),
             Score::Undefined(why) => ("undefined", Some(why)),
         };
-        Row { item: &sample.id, candidate: &sample.candidates[index].id, index, metric, score: score.value(), outcome, why }
+        Row {
+            item: &sample.id,
+            candidate: &sample.candidates[index].id,
+            index,
+            metric,
+            score: score.value(),
+            outcome,
+            why,
+        }
     }
 }
 

@@ -28,15 +28,21 @@ use summary::{Entry, Summary};
 pub(crate) const LONG_ABOUT: &str = "\
 Score candidates against references by BLEU, chrF, TER, ROUGE and others
 
-Each candidate of each sample is held against the sample's references, or against the text that it was made from, which is the sample's
-context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' scales. Where candidates of
+Each candidate of each sample is held against the sample's references, or against the text that it was made from, \
+which is the sample's
+context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' \
+scales. Where candidates of
 several samples have the same id, a system's name say, each id also has a score of its own.
 
-Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by --list. bert-score, mover-score and blanc read texts with an encoder,
---encoder; bart-score asks a sequence-to-sequence model, --model. Their scores are comparable where the model is the same, which signatures name.
+Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by \
+--list. bert-score, mover-score and blanc read texts with an encoder,
+--encoder; bart-score asks a sequence-to-sequence model, --model. Their scores are comparable where the model is the \
+same, which signatures name.
 
-In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), summary.json (scores of all
-candidates and of each system, with their signatures), samples.jsonl and manifest.json. Text metrics are cheap: a run that was interrupted keeps
+In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), \
+summary.json (scores of all
+candidates and of each system, with their signatures), samples.jsonl and manifest.json. Text metrics are cheap: a run \
+that was interrupted keeps
 the metrics that were finished and begins anew with --overwrite.";
 
 /// Options of `metrics`.
@@ -70,10 +76,13 @@ pub(crate) struct MetricsArgs {
 /// The registry, a line for each metric.
 pub(crate) fn after_help() -> String {
     let width = metrics().iter().map(|metric| metric.name().len()).max().unwrap_or(0);
-    let lines: Vec<String> = metrics().iter().map(|metric| format!("  {:width$}  {}", metric.name(), metric.about())).collect();
+    let lines: Vec<String> =
+        metrics().iter().map(|metric| format!("  {:width$}  {}", metric.name(), metric.about())).collect();
     format!(
-        "Metrics (--list has their options):\n{}\n\nExamples:\n  probity metrics --metric bleu,rouge-l --data samples.jsonl --out scores\n  probity metrics \
-         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt\n  probity metrics --metric bert-score:layer=5 --encoder \
+        "Metrics (--list has their options):\n{}\n\nExamples:\n  probity metrics --metric bleu,rouge-l --data \
+         samples.jsonl --out scores\n  probity metrics \
+         --metric bleu,chrf:word-order=2,ter --hypotheses out.txt --references ref.txt\n  probity metrics --metric \
+         bert-score:layer=5 --encoder \
          all-minilm-l6-v2 --data samples.jsonl",
         lines.join("\n")
     )
@@ -94,14 +103,19 @@ impl MetricsArgs {
         let choices = choose(&self.metric.join(","))?;
         let material = self.material.read(&choices)?;
         let models = self.models.load(&choices, &mut reporter)?;
-        let ready: Vec<(Choice, Box<dyn Metric>)> =
-            choices.into_iter().map(|choice| Ok((choice.clone(), choice.build(&models)?))).collect::<Result<_, MetricError>>()?;
+        let ready: Vec<(Choice, Box<dyn Metric>)> = choices
+            .into_iter()
+            .map(|choice| Ok((choice.clone(), choice.build(&models)?)))
+            .collect::<Result<_, MetricError>>()?;
         interrupt::catch(global.progress);
         let summary = match &self.out {
             None => score(&ready, &material, &mut reporter, &mut |_, _, _| Ok(()))?,
             Some(out) => {
-                let mut folder =
-                    RunFolder::create(out, existing, info(&ready, &material, &self.models.described(&models), typed(arguments))?)?;
+                let mut folder = RunFolder::create(
+                    out,
+                    existing,
+                    info(&ready, &material, &self.models.described(&models), typed(arguments))?,
+                )?;
                 let result = into_folder(&ready, &material, &mut reporter, &mut folder);
                 close(folder, result)?
             }
@@ -128,7 +142,8 @@ fn described(metric: &dyn DynDefinition) -> String {
     let command = metric.command();
     let options = command.get_arguments().map(|option| {
         let default: Vec<_> = option.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        let values: Vec<String> =
+            option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
         let form = match () {
             () if !option.get_action().takes_values() => "yes|no".to_owned(),
             () if !values.is_empty() => values.join("|"),
@@ -138,12 +153,21 @@ fn described(metric: &dyn DynDefinition) -> String {
         let help = option.get_help().map(ToString::to_string).unwrap_or_default();
         format!("\n    {}={form}{default}  {help}", option.get_id().as_str().replace('_', "-"))
     });
-    let parts = if metric.parts().is_empty() { String::new() } else { format!("\n  also tells: {}", metric.parts().join(", ")) };
+    let parts = if metric.parts().is_empty() {
+        String::new()
+    } else {
+        format!("\n  also tells: {}", metric.parts().join(", "))
+    };
     let text = metric.long_about().replace("\n\n", "\n  ");
     format!("{}\n  {text}{parts}{}", metric.name(), options.collect::<String>())
 }
 
-fn info(ready: &[(Choice, Box<dyn Metric>)], material: &Material, models: &Value, arguments_given: Vec<String>) -> anyhow::Result<RunInfo> {
+fn info(
+    ready: &[(Choice, Box<dyn Metric>)],
+    material: &Material,
+    models: &Value,
+    arguments_given: Vec<String>,
+) -> anyhow::Result<RunInfo> {
     let options: Result<serde_json::Map<String, Value>, MetricError> =
         ready.iter().map(|(choice, _)| Ok((choice.label().to_owned(), choice.options_in_force()?))).collect();
     Ok(RunInfo {
@@ -208,7 +232,12 @@ fn score(
         keep(&labels, &places, &scores.items)?;
         let of_systems = of_systems(choice, metric.as_ref(), &items, &scores, &systems)?;
         let signatures = [metric.settings(), metric.item_settings()].map(|settings| choice.signature(settings, &items));
-        entries.extend(labels.into_iter().enumerate().map(|(part, label)| Entry::new(label, &signatures, part, &scores, &of_systems)));
+        entries.extend(
+            labels
+                .into_iter()
+                .enumerate()
+                .map(|(part, label)| Entry::new(label, &signatures, part, &scores, &of_systems)),
+        );
     }
     Ok(Summary::new(material.samples.len(), items.len(), entries))
 }

@@ -17,8 +17,8 @@ use crate::progress::Reporter;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(super) struct ModelsArgs {
-    /// The encoder of bert-score, mover-score and blanc: a known name (`probity model list`), a folder with config.json and safetensors, or a
-    /// hub name (org/name) that is in the local cache
+    /// The encoder of bert-score, mover-score and blanc: a known name (`probity model list`), a folder with config.json
+    /// and safetensors, or a hub name (org/name) that is in the local cache
     #[arg(long, value_name = "NAME|PATH")]
     encoder: Option<String>,
     /// The sequence-to-sequence model of bart-score and bart-score-source, named in the same ways
@@ -40,7 +40,10 @@ impl ModelsArgs {
     /// What was loaded and how it computes, for the manifest; null where nothing was.
     pub(super) fn described(&self, models: &Models) -> Value {
         let encoder = models.encoder.as_ref().map(|encoder| encoder.description().clone());
-        let model = models.language_model.as_ref().map(|model| model.lock().unwrap_or_else(PoisonError::into_inner).description().clone());
+        let model = models
+            .language_model
+            .as_ref()
+            .map(|model| model.lock().unwrap_or_else(PoisonError::into_inner).description().clone());
         if encoder.is_none() && model.is_none() {
             return Value::Null;
         }
@@ -49,7 +52,12 @@ impl ModelsArgs {
 }
 
 /// Loads what is named.
-pub(crate) fn load(encoder: Option<&str>, model: Option<&str>, options: &ModelOptions, reporter: &mut Reporter) -> anyhow::Result<Models> {
+pub(crate) fn load(
+    encoder: Option<&str>,
+    model: Option<&str>,
+    options: &ModelOptions,
+    reporter: &mut Reporter,
+) -> anyhow::Result<Models> {
     let mut models = Models::default();
     if let Some(name) = encoder {
         models.encoder = Some(Arc::new(load_encoder(name, options, reporter)?));

@@ -49,7 +49,13 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Number `part` of a metric's rows.
-    pub(super) fn new(metric: String, signatures: &[String; 2], part: usize, scores: &Scores, systems: &[(String, Vec<Score>)]) -> Self {
+    pub(super) fn new(
+        metric: String,
+        signatures: &[String; 2],
+        part: usize,
+        scores: &Scores,
+        systems: &[(String, Vec<Score>)],
+    ) -> Self {
         let [signature, item_signature] = signatures;
         let column = || scores.items.iter().map(|row| row[part]);
         let mut why = BTreeMap::new();
@@ -87,7 +93,10 @@ impl Summary {
             version: env!("CARGO_PKG_VERSION"),
             samples,
             candidates,
-            outcomes: [("scored", scored), ("undefined", undefined)].into_iter().filter(|(_, count)| *count > 0).collect(),
+            outcomes: [("scored", scored), ("undefined", undefined)]
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .collect(),
             headline: headline.collect(),
             sections: sections(samples, candidates, &metrics),
             metrics,
@@ -110,10 +119,11 @@ fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section
     for entry in metrics.iter().filter(|entry| !entry.metric.contains('.')) {
         all.notes.push(format!("{}|{}", entry.metric, entry.signature));
     }
-    let reasons: BTreeMap<&str, usize> = metrics.iter().flat_map(|entry| &entry.why).fold(BTreeMap::new(), |mut sum, (why, count)| {
-        *sum.entry(*why).or_default() += count;
-        sum
-    });
+    let reasons: BTreeMap<&str, usize> =
+        metrics.iter().flat_map(|entry| &entry.why).fold(BTreeMap::new(), |mut sum, (why, count)| {
+            *sum.entry(*why).or_default() += count;
+            sum
+        });
     all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count as u64))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
     if names.is_empty() {

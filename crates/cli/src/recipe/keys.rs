@@ -43,7 +43,11 @@ pub(super) fn report() -> Command {
 }
 
 fn options(command: &Command) -> Vec<Arg> {
-    command.get_arguments().filter(|option| option.get_long().is_some_and(|long| !OF_THE_MOMENT.contains(&long))).cloned().collect()
+    command
+        .get_arguments()
+        .filter(|option| option.get_long().is_some_and(|long| !OF_THE_MOMENT.contains(&long)))
+        .cloned()
+        .collect()
 }
 
 /// The option of that long name.
@@ -55,7 +59,8 @@ pub(super) fn find<'a>(options: &'a [Arg], key: &str) -> Option<&'a Arg> {
 pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let dashed = key.replace('_', "-");
-    let near = nearest(&dashed, known.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let near =
+        nearest(&dashed, known.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     format!("`{}` is not known here{near}\n\nhint: what may stand here: {listed}", key.escape_debug())
 }
@@ -74,7 +79,13 @@ pub(super) enum Kind {
 /// The kind of an option's value; of each, where it takes several.
 pub(super) fn kind(option: &Arg) -> Kind {
     let of = option.get_value_parser().type_id();
-    let integers = [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<NonZeroUsize>()];
+    let integers = [
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<NonZeroUsize>(),
+    ];
     match () {
         () if !option.get_action().takes_values() => Kind::Flag,
         () if form(option) == "SIZE" => Kind::Size,

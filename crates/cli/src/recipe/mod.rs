@@ -27,8 +27,10 @@ use read::{Content, Given};
 pub(crate) const RUN_ABOUT: &str = "\
 Do what a recipe says: data, models, methods and folders in one file.
 
-A recipe is TOML. Each [run.NAME] is a command line: its `method`, and that method's options by their long names. Options that several runs share \
-stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a list, the run is done for each of them:
+A recipe is TOML. Each [run.NAME] is a command line: its `method`, and that method's options by their long names. \
+Options that several runs share \
+stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data` is a list, the run is done for each \
+of them:
 
   [data.news]
   data = \"summeval.jsonl\"
@@ -50,10 +52,13 @@ stand in [defaults], in [model.NAME] and in [data.NAME]. Where `model` or `data`
   [report]
   html = \"report.html\"
 
-[report] has the options of `probity report`; it is made of all runs that have finished. Paths are relative to the recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
+[report] has the options of `probity report`; it is made of all runs that have finished. Paths are relative to the \
+recipe's folder. In `out` the words {run}, {method}, {model} and {data} stand for their names.
 
-Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed with its line. Then each \
-model is loaded once and its runs are done one after another; one that fails does not stop the others. An interrupted recipe goes on with \
+Everything is checked before a model is loaded: options, data, folders, models, prompts. All that is wrong is listed \
+with its line. Then each \
+model is loaded once and its runs are done one after another; one that fails does not stop the others. An interrupted \
+recipe goes on with \
 --resume: what is finished is passed over.";
 
 /// Options of `run`.
@@ -87,8 +92,8 @@ pub(crate) enum RecipeCommand {
     Check(RecipeArgs),
     /// Print the JSON schema of recipes, by which an editor completes and checks them
     ///
-    /// With the schema in recipe.schema.json, an editor that knows TOML (taplo, Even Better TOML) uses it for a recipe whose first line is
-    /// `#:schema ./recipe.schema.json`.
+    /// With the schema in recipe.schema.json, an editor that knows TOML (taplo, Even Better TOML) uses it for a recipe
+    /// whose first line is `#:schema ./recipe.schema.json`.
     Schema(SchemaArgs),
 }
 
@@ -121,9 +126,15 @@ impl RunCommand {
     fn flags(&self) -> Vec<OsString> {
         let KeepArgs { overwrite, resume, cache, no_store } = &self.keep;
         let AskArgs { dry_run, strict } = self.ask;
-        let switches =
-            [(*overwrite, "--overwrite"), (*resume, "--resume"), (*no_store, "--no-store"), (dry_run, "--dry-run"), (strict, "--strict")];
-        let mut flags: Vec<OsString> = switches.into_iter().filter(|(given, _)| *given).map(|(_, name)| name.into()).collect();
+        let switches = [
+            (*overwrite, "--overwrite"),
+            (*resume, "--resume"),
+            (*no_store, "--no-store"),
+            (dry_run, "--dry-run"),
+            (strict, "--strict"),
+        ];
+        let mut flags: Vec<OsString> =
+            switches.into_iter().filter(|(given, _)| *given).map(|(_, name)| name.into()).collect();
         if let Some(cache) = cache {
             flags.extend(["--cache".into(), cache.into()]);
         }
@@ -181,14 +192,21 @@ fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
         let args = &ready.stage.args;
         let out = args.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
         let samples = thousands(ready.samples.len() as u64);
-        vec![ready.stage.name().to_owned(), ready.stage.method.name().to_owned(), args.model.model.clone(), samples, out]
+        vec![
+            ready.stage.name().to_owned(),
+            ready.stage.method.name().to_owned(),
+            args.model.model.clone(),
+            samples,
+            out,
+        ]
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;
     Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
     Ok(Done::Success)
 }
 
-/// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where nothing is wrong. For fuzzing alone.
+/// What is told of a recipe that `recipe check` is given, up to where its data and models would be opened; empty where
+/// nothing is wrong. For fuzzing alone.
 #[cfg(fuzzing)]
 pub fn told(path: &std::path::Path) -> String {
     let given = Given { path, only: &[], flags: &["--overwrite".into()] };

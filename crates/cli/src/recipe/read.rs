@@ -42,7 +42,11 @@ pub(super) fn read(given: &Given<'_>) -> anyhow::Result<Content> {
     let file = given.path.display().to_string();
     let text = std::fs::read_to_string(given.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let hint = if missing { format!("\n\nhint: probity recipe new compare --out {file} writes one") } else { String::new() };
+        let hint = if missing {
+            format!("\n\nhint: probity recipe new compare --out {file} writes one")
+        } else {
+            String::new()
+        };
         anyhow::Error::from(error).context(format!("{file} could not be read{hint}"))
     })?;
     let (table, errors) = DeTable::parse_recoverable(&text);
@@ -117,7 +121,8 @@ impl Reader<'_> {
         self.check_defaults(&common.defaults);
         let runs = self.tables(top.get("run").copied(), "run");
         if runs.is_empty() {
-            let what = "there is no run\n\nhint: add [run.NAME] with method = \"compare\"; probity recipe new compare shows one";
+            let what = "there is no run\n\nhint: add [run.NAME] with method = \"compare\"; probity recipe new compare \
+                        shows one";
             self.problems.at(1, what);
         }
         self.check_only(&runs);
@@ -136,7 +141,8 @@ impl Reader<'_> {
         self.check_keys(&entries, &options, &[]);
         self.check_values(&entries, &options, &command);
         let given = options.iter().filter_map(|option| Some((option, entries.get(option.get_long()?)?)));
-        let arguments: Result<Vec<_>, _> = given.map(|(option, entry)| value::arguments(option, entry.value, self.folder())).collect();
+        let arguments: Result<Vec<_>, _> =
+            given.map(|(option, entry)| value::arguments(option, entry.value, self.folder())).collect();
         // What is wrong has been told.
         let matches = command.try_get_matches_from(arguments.ok()?.concat()).ok()?;
         ReportOptions::from_arg_matches(&matches).ok()
@@ -159,7 +165,8 @@ impl Reader<'_> {
         if let Some(table) = entry.value.as_table() {
             return self.entries(table);
         }
-        self.problems.at(entry.line, format!("`{}` must be a table\n\nhint: write it as [{name}]", name.escape_debug()));
+        self.problems
+            .at(entry.line, format!("`{}` must be a table\n\nhint: write it as [{name}]", name.escape_debug()));
         Entries::new()
     }
 
@@ -167,7 +174,10 @@ impl Reader<'_> {
     fn tables<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str) -> Vec<Named<'t>> {
         let Some(entry) = entry else { return Vec::new() };
         let Some(table) = entry.value.as_table() else {
-            let what = format!("`{kind}` must be tables with names\n\nhint: write [{kind}.NAME]; what all runs share stands in [defaults]");
+            let what = format!(
+                "`{kind}` must be tables with names\n\nhint: write [{kind}.NAME]; what all runs share stands in \
+                 [defaults]"
+            );
             self.problems.at(entry.line, what);
             return Vec::new();
         };
@@ -178,7 +188,8 @@ impl Reader<'_> {
                 None => self.problems.at(
                     below.line,
                     format!(
-                        "`{}` stands in no table with a name\n\nhint: write [{kind}.NAME] above it; what all runs share stands in [defaults]",
+                        "`{}` stands in no table with a name\n\nhint: write [{kind}.NAME] above it; what all runs \
+                         share stands in [defaults]",
                         name.escape_debug()
                     ),
                 ),
@@ -202,8 +213,12 @@ impl Reader<'_> {
     }
 
     fn check_keys(&mut self, entries: &Entries<'_>, options: &[Arg], more: &[&str]) {
-        for (key, entry) in entries.iter().filter(|(key, _)| !more.contains(key) && keys::find(options, key).is_none()) {
-            self.problems.at(entry.line, keys::unknown(key, more.iter().copied().chain(options.iter().filter_map(Arg::get_long))));
+        for (key, entry) in entries.iter().filter(|(key, _)| !more.contains(key) && keys::find(options, key).is_none())
+        {
+            self.problems.at(
+                entry.line,
+                keys::unknown(key, more.iter().copied().chain(options.iter().filter_map(Arg::get_long))),
+            );
         }
     }
 
@@ -230,8 +245,11 @@ impl Reader<'_> {
     fn check_only(&mut self, runs: &[Named<'_>]) {
         let names: Vec<&str> = runs.iter().map(|run| run.name).collect();
         for only in self.given.only.iter().filter(|only| !names.contains(&only.as_str())) {
-            let near = nearest(only, names.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            let what = format!("there is no [run.{}]{near}\n\nhint: the runs are {}", only.escape_debug(), names.join(", "));
+            let near = nearest(only, names.iter().copied())
+                .map(|near| format!("; did you mean `{near}`?"))
+                .unwrap_or_default();
+            let what =
+                format!("there is no [run.{}]{near}\n\nhint: the runs are {}", only.escape_debug(), names.join(", "));
             self.problems.anywhere(format!("--only: {what}"));
         }
     }
@@ -241,8 +259,12 @@ impl Reader<'_> {
         let Some(method) = self.method(run) else { return };
         let options = keys::of_run(method);
         self.check_keys(&run.entries, &options, &["method"]);
-        let own: Entries<'_> =
-            run.entries.iter().filter(|(key, _)| !matches!(**key, "model" | "data")).map(|(key, entry)| (*key, *entry)).collect();
+        let own: Entries<'_> = run
+            .entries
+            .iter()
+            .filter(|(key, _)| !matches!(**key, "model" | "data"))
+            .map(|(key, entry)| (*key, *entry))
+            .collect();
         self.check_values(&own, &options, &command(method));
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
         let models = self.choices("model", given("model"), &common.models, run);
@@ -257,12 +279,19 @@ impl Reader<'_> {
                 for (kind, choice) in [("model", model), ("data", of)] {
                     entries.remove(kind);
                     // What the run says for itself counts, then what its model and data say, then the defaults.
-                    entries.extend(choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind));
+                    entries.extend(
+                        choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind),
+                    );
                 }
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
-                let names = [("run", run.name), ("method", method.name()), ("model", model.name.as_str()), ("data", of.name.as_str())];
+                let names = [
+                    ("run", run.name),
+                    ("method", method.name()),
+                    ("model", model.name.as_str()),
+                    ("data", of.name.as_str()),
+                ];
                 let known = options.iter().filter_map(|option| option.get_long().map(str::to_owned)).collect();
                 let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
                 let lines = Lines { stage: run.line, options: of_options, known };
@@ -275,7 +304,10 @@ impl Reader<'_> {
         let names = || methods().iter().map(|method| method.name());
         let listed = names().collect::<Vec<_>>().join(", ");
         let Some(entry) = run.entries.get("method") else {
-            self.problems.at(run.line, format!("run `{}`: `method` is missing\n\nhint: one of {listed}", run.name.escape_debug()));
+            self.problems.at(
+                run.line,
+                format!("run `{}`: `method` is missing\n\nhint: one of {listed}", run.name.escape_debug()),
+            );
             return None;
         };
         let found = entry.value.as_str().and_then(method);
@@ -288,7 +320,13 @@ impl Reader<'_> {
     }
 
     /// The models or data that a run names; where it names none, the only one there is.
-    fn choices<'t>(&mut self, kind: &str, given: Option<Entry<'t>>, tables: &[Named<'t>], run: &Named<'_>) -> Vec<Choice<'t>> {
+    fn choices<'t>(
+        &mut self,
+        kind: &str,
+        given: Option<Entry<'t>>,
+        tables: &[Named<'t>],
+        run: &Named<'_>,
+    ) -> Vec<Choice<'t>> {
         let of_table = |table: &Named<'t>| Choice { name: plain(table.name), entries: table.entries.clone() };
         let Some(entry) = given else {
             return match tables {
@@ -298,7 +336,8 @@ impl Reader<'_> {
                 several => {
                     let names = several.iter().map(|table| table.name).collect::<Vec<_>>().join(", ");
                     let name = run.name.escape_debug();
-                    self.problems.at(run.line, format!("run `{name}`: `{kind}` is missing\n\nhint: one or a list of {names}"));
+                    self.problems
+                        .at(run.line, format!("run `{name}`: `{kind}` is missing\n\nhint: one or a list of {names}"));
                     Vec::new()
                 }
             };
@@ -401,7 +440,9 @@ fn plain(name: &str) -> String {
         (stem, is_path) = (shorter, true);
     }
     let last = if is_path { stem.trim_end_matches('/').rsplit('/').next().unwrap_or(stem) } else { stem };
-    last.replace(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_')), "-").trim_matches(['-', '.']).to_owned()
+    last.replace(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_')), "-")
+        .trim_matches(['-', '.'])
+        .to_owned()
 }
 
 /// Puts names in the places of `{run}` and the like.
@@ -409,10 +450,13 @@ fn expand(arguments: Vec<String>, names: &[(&str, &str)]) -> Result<Vec<String>,
     let one = |text: String| {
         let mut full = String::new();
         let mut rest = text.as_str();
-        while let Some((before, (word, after))) = rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?))) {
+        while let Some((before, (word, after))) =
+            rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
+        {
             let known = || names.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
             let found = names.iter().find(|(name, _)| *name == word);
-            let (_, value) = found.ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
+            let (_, value) = found
+                .ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
             full.push_str(before);
             full.push_str(&plain(value));
             rest = after;

@@ -22,8 +22,10 @@ pub(super) fn schema() -> Value {
         value.as_object_mut().map(|value| value.remove("default"));
         all.entry(key).or_insert(value);
     }
-    let definitions: Map<String, Value> = methods().iter().map(|method| (method.name().to_owned(), run(*method))).collect();
-    let runs: Vec<Value> = methods().iter().map(|method| json!({"$ref": format!("#/definitions/{}", method.name())})).collect();
+    let definitions: Map<String, Value> =
+        methods().iter().map(|method| (method.name().to_owned(), run(*method))).collect();
+    let runs: Vec<Value> =
+        methods().iter().map(|method| json!({"$ref": format!("#/definitions/{}", method.name())})).collect();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A recipe of probity",
@@ -52,7 +54,8 @@ pub(super) fn schema() -> Value {
 
 /// A `[run.NAME]` of the method.
 fn run(method: &dyn DynMethod) -> Value {
-    let mut properties = Map::from_iter([("method".to_owned(), json!({"description": method.about(), "const": method.name()}))]);
+    let mut properties =
+        Map::from_iter([("method".to_owned(), json!({"description": method.about(), "const": method.name()}))]);
     properties.extend(keys::of_run(method).iter().map(|option| property(option, true)));
     json!({
         "title": method.name(), "description": method.about(), "type": "object",

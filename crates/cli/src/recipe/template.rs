@@ -16,8 +16,10 @@ const WIDTH: usize = 100;
 pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let name = method.name();
     let about = format!("{}. probity help {name} says more.", method.about());
-    let how = "What is commented out is the default, or has none: take the # away to set it. Paths are relative to this file. What may be given several \
-               times is a list; where `model` or `data` is one, the run is done for each; what several runs share can stand in [defaults], [model.NAME] and [data.NAME].";
+    let how = "What is commented out is the default, or has none: take the # away to set it. Paths are relative to \
+               this file. What may be given several \
+               times is a list; where `model` or `data` is one, the run is done for each; what several runs share can \
+               stand in [defaults], [model.NAME] and [data.NAME].";
     let mut text = format!("# A recipe of probity\n#\n#   probity recipe check {file}\n#   probity run {file}\n#\n");
     comment(&mut text, how);
     let _ = write!(text, "\n[run.{name}]\n");
@@ -38,7 +40,8 @@ fn write_options(text: &mut String, options: &[Arg]) {
     for option in options {
         text.push('\n');
         comment(text, &help(option));
-        let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        let values: Vec<String> =
+            option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
         if !values.is_empty() && keys::kind(option) != keys::Kind::Flag {
             comment(text, &format!("One of: {}", values.join(", ")));
         }

@@ -47,7 +47,9 @@ fn scalar(value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().replace('_', "")),
         DeValue::Integer(number) => {
             let digits = number.as_str().replace('_', "");
-            i64::from_str_radix(&digits, number.radix()).map(|number| number.to_string()).map_err(|error| error.to_string())
+            i64::from_str_radix(&digits, number.radix())
+                .map(|number| number.to_string())
+                .map_err(|error| error.to_string())
         }
         DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
         other => Err(format!("expected a text or a number, found {}", kind(other))),
@@ -69,12 +71,15 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 /// A path of the recipe's folder, where the value is one.
 fn located(option: &Arg, text: String, folder: &Path) -> String {
     let within = |path: &str| folder.join(path).display().to_string();
-    let looks_like_path = |ends: &[&str]| text.starts_with("./") || text.starts_with("../") || ends.iter().any(|end| text.ends_with(end));
+    let looks_like_path =
+        |ends: &[&str]| text.starts_with("./") || text.starts_with("../") || ends.iter().any(|end| text.ends_with(end));
     match form(option).as_str() {
         "FILE" | "DIR" if text != "-" => within(&text),
         "TEXT|@FILE" => text.strip_prefix('@').map(|path| format!("@{}", within(path))).unwrap_or(text),
         // A hub's name has a slash too.
-        "NAME|PATH" if known_model(&text).is_none() && (looks_like_path(&[".gguf"]) || folder.join(&text).exists()) => within(&text),
+        "NAME|PATH" if known_model(&text).is_none() && (looks_like_path(&[".gguf"]) || folder.join(&text).exists()) => {
+            within(&text)
+        }
         "NAME|FILE" if looks_like_path(&[".j2", ".jinja", ".txt"]) || text.contains('/') => within(&text),
         _ => text,
     }
@@ -84,7 +89,8 @@ fn located(option: &Arg, text: String, folder: &Path) -> String {
 pub(super) fn check(command: &Command, arguments: &[String]) -> Result<(), String> {
     let relaxed = command.clone().mut_args(|option| option.required(false)).no_binary_name(true);
     // In a dry run a folder may be missing.
-    let dry = command.get_arguments().any(|option| option.get_long() == Some("dry-run")).then(|| "--dry-run".to_owned());
+    let dry =
+        command.get_arguments().any(|option| option.get_long() == Some("dry-run")).then(|| "--dry-run".to_owned());
     let given = arguments.iter().cloned().chain(dry);
     relaxed.try_get_matches_from(given).map(drop).map_err(|error| told(&error))
 }
@@ -97,15 +103,17 @@ pub(super) fn told(error: &clap::Error) -> String {
         _ => None,
     };
     let bare = |text: String| {
-        let names =
-            text.split(", ").map(|name| format!("`{}`", name.trim_start_matches("--").split([' ', '=']).next().unwrap_or_default()));
+        let names = text
+            .split(", ")
+            .map(|name| format!("`{}`", name.trim_start_matches("--").split([' ', '=']).next().unwrap_or_default()));
         names.collect::<Vec<_>>().join(", ")
     };
     let value = text(ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::InvalidValue => match error.get(ContextKind::ValidValue) {
             Some(ContextValue::Strings(known)) if !known.is_empty() => {
-                let near = nearest(&value, known.iter().map(String::as_str)).map(|near| format!("; did you mean `{near}`?"));
+                let near =
+                    nearest(&value, known.iter().map(String::as_str)).map(|near| format!("; did you mean `{near}`?"));
                 format!("`{}` is none of {}{}", value.escape_debug(), known.join(", "), near.unwrap_or_default())
             }
             _ => "expected a value".to_owned(),
@@ -119,9 +127,12 @@ pub(super) fn told(error: &clap::Error) -> String {
             };
             format!("`{}`: {why}", value.escape_debug())
         }
-        ErrorKind::MissingRequiredArgument => format!("{} is missing", bare(text(ContextKind::InvalidArg).unwrap_or_default())),
+        ErrorKind::MissingRequiredArgument => {
+            format!("{} is missing", bare(text(ContextKind::InvalidArg).unwrap_or_default()))
+        }
         ErrorKind::ArgumentConflict => {
-            let [one, other] = [ContextKind::InvalidArg, ContextKind::PriorArg].map(|kind| bare(text(kind).unwrap_or_default()));
+            let [one, other] =
+                [ContextKind::InvalidArg, ContextKind::PriorArg].map(|kind| bare(text(kind).unwrap_or_default()));
             format!("{one} does not go with {other}")
         }
         ErrorKind::TooManyValues | ErrorKind::WrongNumberOfValues => "expected one value".to_owned(),

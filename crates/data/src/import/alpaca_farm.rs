@@ -1,8 +1,9 @@
-//! `AlpacaFarm`'s human preferences (Dubois et al., 2023), also those in which several people judged each pair. JSON lines or one array.
+//! `AlpacaFarm`'s human preferences (Dubois et al., 2023), also those in which several people judged each pair. JSON
+//! lines or one array.
 //!
-//! Rows have `instruction`, `input` (may be empty), `output_1`, `output_2` and `preference` (1 or 2; 1.5, as in cross-annotations, for neither).
-//! Rows of one instruction with the same two outputs become one sample, preferred by most of them; where as many prefer one as the other, it is
-//! a tie.
+//! Rows have `instruction`, `input` (may be empty), `output_1`, `output_2` and `preference` (1 or 2; 1.5, as in
+//! cross-annotations, for neither). Rows of one instruction with the same two outputs become one sample, preferred by
+//! most of them; where as many prefer one as the other, it is a tie.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,10 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut positions = BTreeMap::new();
     for (place, row) in parse_rows::<Row>(bytes)?.into_iter().enumerate() {
         if !(1.0..=2.0).contains(&row.preference) {
-            return Err(Malformed { path: format!("[{place}].preference"), why: format!("{} is not 1, 2 or between", row.preference) });
+            return Err(Malformed {
+                path: format!("[{place}].preference"),
+                why: format!("{} is not 1, 2 or between", row.preference),
+            });
         }
         let key = (row.instruction.clone(), row.input.clone(), row.output_1.clone(), row.output_2.clone());
         let position = *positions.entry(key).or_insert(samples.len());
@@ -71,11 +75,18 @@ mod tests {
                 r#"{{"instruction": "{instruction}", "input": "", "output_1": "a", "output_2": "b", "preference": {preference}, "annotator": "x"}}"#
             )
         };
-        let rows = [row("one", 1.0), row("two", 2.0), row("one", 1.0), row("one", 2.0), row("two", 1.0), row("three", 1.5)];
+        let rows =
+            [row("one", 1.0), row("two", 2.0), row("one", 1.0), row("one", 2.0), row("two", 1.0), row("three", 1.5)];
         let samples = IMPORTER.import_bytes(rows.join("\n").as_bytes(), "f.json").expect("importable");
         let found: Vec<_> = samples.iter().map(|s| (s.instruction.as_deref(), s.preference.clone())).collect();
         let first = Some(Preference::Candidate("1".into()));
-        assert_eq!(found, [(Some("one"), first), (Some("two"), Some(Preference::Tie)), (Some("three"), Some(Preference::Tie))]);
-        assert!(refusal("alpaca-farm", &format!("[{}]", row("one", 3.0))).contains("at `[0].preference`: 3 is not 1, 2 or between"));
+        assert_eq!(
+            found,
+            [(Some("one"), first), (Some("two"), Some(Preference::Tie)), (Some("three"), Some(Preference::Tie))]
+        );
+        assert!(
+            refusal("alpaca-farm", &format!("[{}]", row("one", 3.0)))
+                .contains("at `[0].preference`: 3 is not 1, 2 or between")
+        );
     }
 }

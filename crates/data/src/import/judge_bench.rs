@@ -1,7 +1,7 @@
 //! `JudgeBench` (Tan et al., 2024): pairs of which one response is right. JSON lines or one array.
 //!
-//! Rows have `pair_id`, `source`, `question`, `response_A`, `response_B` and `label` (`A>B`, `B>A` or `A=B`). Ids are `source/pair_id`, so that
-//! figures by subset are by source.
+//! Rows have `pair_id`, `source`, `question`, `response_A`, `response_B` and `label` (`A>B`, `B>A` or `A=B`). Ids are
+//! `source/pair_id`, so that figures by subset are by source.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,12 @@ fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
         "A>B" => Preference::Candidate("A".to_owned()),
         "B>A" => Preference::Candidate("B".to_owned()),
         "A=B" => Preference::Tie,
-        other => return Err(Malformed { path: format!("[{place}].label"), why: format!("`{}` is not A>B, B>A or A=B", shown(other)) }),
+        other => {
+            return Err(Malformed {
+                path: format!("[{place}].label"),
+                why: format!("`{}` is not A>B, B>A or A=B", shown(other)),
+            });
+        }
     };
     let candidates = [("A", row.response_a), ("B", row.response_b)];
     let candidate = |(id, text): (&str, String)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() };
@@ -62,7 +67,10 @@ mod tests {
             )
         };
         let samples = IMPORTER.import_bytes(row("A>B").as_bytes(), "f.jsonl").expect("importable");
-        assert_eq!((samples[0].id.as_str(), &samples[0].preference), ("math/7", &Some(Preference::Candidate("A".into()))));
+        assert_eq!(
+            (samples[0].id.as_str(), &samples[0].preference),
+            ("math/7", &Some(Preference::Candidate("A".into())))
+        );
         assert!(refusal("judge-bench", &row("A<B")).contains("at `[0].label`: `A<B` is not A>B, B>A or A=B"));
     }
 }

@@ -1,10 +1,12 @@
-//! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, labelled by people claim by claim. One array or JSON lines.
+//! `MetaCritique` (Sun et al., 2024): critiques of answers to questions, labelled by people claim by claim. One array
+//! or JSON lines.
 //!
-//! `question` and `response` become the context. Each `NAME_critique` (a text, or an object with `critique`) is a candidate, called by its
-//! `model` or else by NAME; the reference critique (`reference_critique`, in the published files `gpt4_critique`) is the reference. Where the
-//! file holds no other critique, as the benchmark file does, it is the candidate. Gold scores from the labels, as the paper defines them:
-//! `precision`, the share of the critique's claims that are true; `recall`, the share of the reference's claims that it makes; `f1`, their
-//! harmonic mean, 0 where either is 0. A critique without labels has no score of that name.
+//! `question` and `response` become the context. Each `NAME_critique` (a text, or an object with `critique`) is a
+//! candidate, called by its `model` or else by NAME; the reference critique (`reference_critique`, in the published
+//! files `gpt4_critique`) is the reference. Where the file holds no other critique, as the benchmark file does, it is
+//! the candidate. Gold scores from the labels, as the paper defines them: `precision`, the share of the critique's
+//! claims that are true; `recall`, the share of the reference's claims that it makes; `f1`, their harmonic mean, 0
+//! where either is 0. A critique without labels has no score of that name.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +17,11 @@ use super::{Importer, Malformed, parse_rows, without_place};
 use crate::line_error::shown;
 use crate::{Candidate, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "metacritique", summary: "MetaCritique: critiques of answers with human precision, recall and F1", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "metacritique",
+    summary: "MetaCritique: critiques of answers with human precision, recall and F1",
+    convert,
+};
 
 #[derive(Deserialize)]
 struct Row {
@@ -49,18 +54,24 @@ fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
     let mut references = Vec::new();
     for (key, value) in row.rest {
         let Some(name) = key.strip_suffix("_critique").filter(|name| !name.is_empty()) else { continue };
-        let critique = critique(value).map_err(|(path, why)| Malformed { path: format!("[{place}].{key}{path}"), why })?;
+        let critique =
+            critique(value).map_err(|(path, why)| Malformed { path: format!("[{place}].{key}{path}"), why })?;
         if REFERENCES.contains(&name) {
             references.push((name.to_owned(), critique));
             continue;
         }
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
-        let id = critique.model.clone().filter(|model| !model.is_empty() && !taken(model)).unwrap_or_else(|| name.to_owned());
+        let id = critique
+            .model
+            .clone()
+            .filter(|model| !model.is_empty() && !taken(model))
+            .unwrap_or_else(|| name.to_owned());
         let scores = critique.scores();
         candidates.push(Candidate { id, text: critique.text, scores });
     }
     if candidates.is_empty() {
-        let alone = references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.text });
+        let alone =
+            references.drain(..).map(|(id, critique)| Candidate { id, scores: critique.scores(), text: critique.text });
         candidates = alone.collect();
     }
     Ok(Sample {
@@ -80,7 +91,10 @@ fn critique(value: Value) -> Result<Critique, (String, String)> {
     }
     serde_path_to_error::deserialize(value).map_err(|e| {
         let path = e.path().to_string();
-        (if path == "." { String::new() } else { format!(".{path}") }, shown(&without_place(e.into_inner().to_string())))
+        (
+            if path == "." { String::new() } else { format!(".{path}") },
+            shown(&without_place(e.into_inner().to_string())),
+        )
     })
 }
 
@@ -126,7 +140,9 @@ mod tests {
     fn a_file_without_other_critiques_gives_the_reference_as_the_candidate() {
         let Some(path) = public_file("metacritique_benchmark.json") else { return };
         let samples = IMPORTER.import(&path).expect("importable");
-        assert!(samples.iter().all(|s| s.candidates.len() == 1 && s.candidates[0].id == "gpt4" && s.references.is_empty()));
+        assert!(
+            samples.iter().all(|s| s.candidates.len() == 1 && s.candidates[0].id == "gpt4" && s.references.is_empty())
+        );
         assert_eq!(samples.len(), 100);
     }
 
@@ -140,14 +156,20 @@ mod tests {
         assert_eq!(ids, ["hypothesis", "m", "two"]);
         assert_eq!(sample.candidates[1].scores, BTreeMap::from([("precision".to_owned(), 0.5)]));
         assert_eq!(sample.candidates[2].scores["f1"], 0.0);
-        assert_eq!((sample.context.as_str(), &sample.references[..]), ("Question:\nWhy?\n\nAnswer:\nSo.", &["No reason.".to_owned()][..]));
+        assert_eq!(
+            (sample.context.as_str(), &sample.references[..]),
+            ("Question:\nWhy?\n\nAnswer:\nSo.", &["No reason.".to_owned()][..])
+        );
     }
 
     #[test]
     fn a_malformed_file_is_refused_with_the_key_path() {
         let row = |critique: &str| format!(r#"[{{"question": "q", "response": "r", "a_critique": {critique}}}]"#);
         let message = refusal("metacritique", &row(r#"{"critique": "c", "recall_labels": [1]}"#));
-        assert!(message.contains("at `[0].a_critique.recall_labels[0]`: invalid type: integer `1`, expected a boolean"), "{message}");
+        assert!(
+            message.contains("at `[0].a_critique.recall_labels[0]`: invalid type: integer `1`, expected a boolean"),
+            "{message}"
+        );
         assert!(refusal("metacritique", &row("{}")).contains("at `[0].a_critique`: missing field `critique`"));
         assert!(refusal("metacritique", r#"[{"question": "q", "response": "r"}]"#).contains("there is no candidate"));
     }

@@ -1,7 +1,7 @@
 //! Public data sets as samples: one file each, one line in the registry.
 //!
-//! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples have ids that depend on
-//! the file alone.
+//! An importer reads what it knows of a public file, by key, and passes over keys that it does not know. Its samples
+//! have ids that depend on the file alone.
 
 mod alpaca_farm;
 mod judge_bench;
@@ -81,16 +81,24 @@ impl Importer {
     /// As [`Importer::import`], from memory; `file` is the file's name in messages.
     pub fn import_bytes(&self, bytes: &[u8], file: &str) -> Result<Vec<Sample>, DataError> {
         let fits = || {
-            let reads = |other: &&Importer| other.name != self.name && (other.convert)(bytes).is_ok_and(|samples| !samples.is_empty());
+            let reads = |other: &&Importer| {
+                other.name != self.name && (other.convert)(bytes).is_ok_and(|samples| !samples.is_empty())
+            };
             importers().iter().find(reads).map(|other| other.name)
         };
-        let fail =
-            |m: Malformed| DataError::Import { file: file.to_owned(), importer: self.name, path: shown(&m.path), why: m.why, fits: fits() };
+        let fail = |m: Malformed| DataError::Import {
+            file: file.to_owned(),
+            importer: self.name,
+            path: shown(&m.path),
+            why: m.why,
+            fits: fits(),
+        };
         let samples = (self.convert)(bytes).map_err(fail)?;
         if samples.is_empty() {
             return Err(fail(Malformed { path: String::new(), why: "it holds no items".into() }));
         }
-        let wrong = |(index, error): (usize, LineError)| Malformed { path: samples[index].id.clone(), why: error.to_string() };
+        let wrong =
+            |(index, error): (usize, LineError)| Malformed { path: samples[index].id.clone(), why: error.to_string() };
         crate::write::check_all(&samples).map_err(|e| fail(wrong(e)))?;
         Ok(samples)
     }
@@ -117,7 +125,9 @@ fn parse_rows<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, Malformed> {
     if text.trim_ascii_start().starts_with(b"[") {
         return parse(bytes);
     }
-    let row = |(line, row): (usize, Result<T, LineError>)| row.map_err(|e| Malformed { path: format!("line {line}"), why: e.to_string() });
+    let row = |(line, row): (usize, Result<T, LineError>)| {
+        row.map_err(|e| Malformed { path: format!("line {line}"), why: e.to_string() })
+    };
     JsonLines::new(bytes).map(row).collect()
 }
 
@@ -132,7 +142,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A public file, where the folder named by `PROBITY_SHARED_DATA` (or `../shared/data` beside the workspace) holds it.
+    /// A public file, where the folder named by `PROBITY_SHARED_DATA` (or `../shared/data` beside the workspace) holds
+    /// it.
     pub(crate) fn public_file(name: &str) -> Option<PathBuf> {
         let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
         let folder = std::env::var_os("PROBITY_SHARED_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from);
@@ -160,7 +171,8 @@ pub(crate) mod tests {
         let message = importer("sumeval").map(|i| i.name).expect_err("unknown").to_string();
         assert!(
             message.contains(
-                "did you mean `summeval`? the importers are `alpaca-farm`, `auto-j`, `judge-bench`, `llmbar`, `metacritique`, `parareval`, `podcast`, \
+                "did you mean `summeval`? the importers are `alpaca-farm`, `auto-j`, `judge-bench`, `llmbar`, \
+                 `metacritique`, `parareval`, `podcast`, \
                  `reward-bench`, `summeval`, `topical-chat`, `webnlg`, `wmt-mqm`"
             ),
             "{message}"

@@ -1,8 +1,9 @@
 //! Pairs of answers to a prompt and which one is better, in the two public forms of such sets. JSON lines or one array.
 //!
-//! `LLMBar` (Zeng et al., 2024) and sets of its form: `input`, `output_1`, `output_2`, `label` (1 or 2). Auto-J (Li et al., 2024) and sets of
-//! its form: `prompt`, `response 1`, `response 2`, `label` (0: the first is better, 1: the second, 2: neither). The prompt becomes the context,
-//! the answers the candidates `1` and `2`, the label the preference; a pair without a label has none.
+//! `LLMBar` (Zeng et al., 2024) and sets of its form: `input`, `output_1`, `output_2`, `label` (1 or 2). Auto-J (Li et
+//! al., 2024) and sets of its form: `prompt`, `response 1`, `response 2`, `label` (0: the first is better, 1: the
+//! second, 2: neither). The prompt becomes the context, the answers the candidates `1` and `2`, the label the
+//! preference; a pair without a label has none.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,17 @@ use serde::{Deserialize, Deserializer, de};
 use super::{Importer, Malformed, parse_rows};
 use crate::{Candidate, Preference, Sample};
 
-pub(super) const AUTO_J: Importer =
-    Importer { name: "auto-j", summary: "Auto-J and sets of its form: a prompt, two responses, the better one or a tie", convert: auto_j };
+pub(super) const AUTO_J: Importer = Importer {
+    name: "auto-j",
+    summary: "Auto-J and sets of its form: a prompt, two responses, the better one or a tie",
+    convert: auto_j,
+};
 
-pub(super) const LLMBAR: Importer =
-    Importer { name: "llmbar", summary: "LLMBar and sets of its form: an instruction, two outputs, the better one", convert: llmbar };
+pub(super) const LLMBAR: Importer = Importer {
+    name: "llmbar",
+    summary: "LLMBar and sets of its form: an instruction, two outputs, the better one",
+    convert: llmbar,
+};
 
 #[derive(Deserialize)]
 struct LlmbarRow {
@@ -66,8 +73,16 @@ fn auto_j(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
 
 fn pair(index: usize, context: String, texts: [String; 2], preference: Option<Preference>) -> Sample {
     let candidates = ["1", "2"].into_iter().zip(texts);
-    let candidates = candidates.map(|(id, text)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() }).collect();
-    Sample { id: format!("pair-{:04}", index + 1), context, instruction: None, candidates, references: Vec::new(), preference }
+    let candidates =
+        candidates.map(|(id, text)| Candidate { id: id.to_owned(), text, scores: BTreeMap::new() }).collect();
+    Sample {
+        id: format!("pair-{:04}", index + 1),
+        context,
+        instruction: None,
+        candidates,
+        references: Vec::new(),
+        preference,
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +112,9 @@ mod tests {
 
     #[test]
     fn labels_from_zero_and_ties_are_read_from_lines_and_from_an_array() {
-        let row = |label: &str| format!(r#"{{"scenario": "chitchat", {label} "prompt": "Hi", "response 1": "a", "response 2": "b"}}"#);
+        let row = |label: &str| {
+            format!(r#"{{"scenario": "chitchat", {label} "prompt": "Hi", "response 1": "a", "response 2": "b"}}"#)
+        };
         let rows = [row(r#""label": 0,"#), row(r#""label": 1,"#), row(r#""label": 2,"#), row("")];
         let preferred = |id: &str| Some(Preference::Candidate(id.to_owned()));
         for text in [rows.join("\n"), format!("[{}]", rows.join(","))] {
@@ -112,10 +129,16 @@ mod tests {
     fn a_malformed_file_is_refused_with_the_key_path() {
         let message = refusal("llmbar", r#"[{"input": "a", "output_1": "b", "output_2": "c", "label": 3}]"#);
         assert!(message.contains("at `[0].label`: invalid value: integer `3`, expected 1 or 2"), "{message}");
-        assert!(refusal("llmbar", r#"[{"input": "a", "output_1": "b", "label": 1}]"#).contains("at `[0]`: missing field `output_2`"));
+        assert!(
+            refusal("llmbar", r#"[{"input": "a", "output_1": "b", "label": 1}]"#)
+                .contains("at `[0]`: missing field `output_2`")
+        );
         let good = r#"{"prompt": "Hi", "response 1": "a", "response 2": "b", "label": 0}"#;
         let message = refusal("auto-j", &format!("{good}\n{}\n", good.replace('0', "3")));
-        assert!(message.contains("at `line 2`: field `label`: invalid value: integer `3`, expected 0, 1 or 2"), "{message}");
+        assert!(
+            message.contains("at `line 2`: field `label`: invalid value: integer `3`, expected 0, 1 or 2"),
+            "{message}"
+        );
         assert!(refusal("llmbar", good).contains("hint: probity import auto-j"), "{}", refusal("llmbar", good));
     }
 }

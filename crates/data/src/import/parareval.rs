@@ -1,9 +1,11 @@
-//! `ParaReval` (Jourdan et al., 2025): pairs of revisions of a paragraph from a scientific article, judged by people. JSON lines or one array.
+//! `ParaReval` (Jourdan et al., 2025): pairs of revisions of a paragraph from a scientific article, judged by people.
+//! JSON lines or one array.
 //!
-//! `original_paragraph` becomes the context, `instruction` the instruction, the two models' paragraphs the candidates (called by their models),
-//! `reference_paragraph` the reference. The preference is the extended one: the annotator's choice; where there is none, the only correct
-//! revision, or else the only related one; everything else is a tie. Scores from the annotation: `relatedness` (2 strictly, 1 with additional
-//! modifications, 0 not), `correctness` and `acceptable` (1 or 0).
+//! `original_paragraph` becomes the context, `instruction` the instruction, the two models' paragraphs the candidates
+//! (called by their models), `reference_paragraph` the reference. The preference is the extended one: the annotator's
+//! choice; where there is none, the only correct revision, or else the only related one; everything else is a tie.
+//! Scores from the annotation: `relatedness` (2 strictly, 1 with additional modifications, 0 not), `correctness` and
+//! `acceptable` (1 or 0).
 
 #![expect(non_snake_case, reason = "fields are called as in the file")]
 
@@ -14,8 +16,11 @@ use serde::Deserialize;
 use super::{Importer, Malformed, parse_rows};
 use crate::{Candidate, Preference, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "parareval", summary: "ParaReval: two revisions of a paragraph, the author's own, human choices", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "parareval",
+    summary: "ParaReval: two revisions of a paragraph, the author's own, human choices",
+    convert,
+};
 
 #[derive(Deserialize)]
 struct Row {
@@ -79,7 +84,8 @@ impl Annotation {
             Choice::B => Some(1),
             Choice::Both | Choice::None => {
                 let correct = [self.correctness_A, self.correctness_B].map(|correct| correct == Some(true));
-                let related = [self.relatedness_A, self.relatedness_B].map(|related| related.is_some_and(|r| r != Relatedness::No));
+                let related = [self.relatedness_A, self.relatedness_B]
+                    .map(|related| related.is_some_and(|r| r != Relatedness::No));
                 only(correct).or_else(|| only(related))
             }
         };

@@ -1,8 +1,9 @@
-//! Podcast Summary Assessment (Manakul and Gales, 2022): transcripts with the summaries of twenty systems, rated at TREC 2020. JSON lines or one
-//! array.
+//! Podcast Summary Assessment (Manakul and Gales, 2022): transcripts with the summaries of twenty systems, rated at
+//! TREC 2020. JSON lines or one array.
 //!
-//! Rows have `transcript`, `summary`, `episode_id`, `system_id`, `score` (`B`, `F`, `G`, `E`: bad, fair, good, excellent, as 0 to 3) and mostly
-//! `attributes`, the answers to eight questions. Rows of one episode become one sample; the score is `overall`, the answers are `q1` to `q8`.
+//! Rows have `transcript`, `summary`, `episode_id`, `system_id`, `score` (`B`, `F`, `G`, `E`: bad, fair, good,
+//! excellent, as 0 to 3) and mostly `attributes`, the answers to eight questions. Rows of one episode become one
+//! sample; the score is `overall`, the answers are `q1` to `q8`.
 
 use std::collections::BTreeMap;
 
@@ -42,9 +43,9 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let grade = row.score.as_str().and_then(|text| GRADES.iter().position(|grade| *grade == text));
         let overall = match grade {
             Some(grade) => grade as f64,
-            None => {
-                row.score.as_f64().ok_or_else(|| malformed("score", format!("`{}` is not B, F, G or E", shown(&row.score.to_string()))))?
-            }
+            None => row.score.as_f64().ok_or_else(|| {
+                malformed("score", format!("`{}` is not B, F, G or E", shown(&row.score.to_string())))
+            })?,
         };
         scores.insert("overall".to_owned(), overall);
         for (question, answer) in row.attributes.iter().enumerate() {

@@ -1,7 +1,9 @@
-//! `RewardBench` (Lambert et al., 2024) and sets of its form: a prompt, the chosen response and the rejected one. JSON lines or one array.
+//! `RewardBench` (Lambert et al., 2024) and sets of its form: a prompt, the chosen response and the rejected one. JSON
+//! lines or one array.
 //!
-//! Rows have `prompt`, `chosen`, `rejected`, and mostly `id` and `subset`. Ids are `subset/id`, so that figures by subset are by subset. The
-//! chosen response stands first in every other sample: else whoever prefers the first place would be right.
+//! Rows have `prompt`, `chosen`, `rejected`, and mostly `id` and `subset`. Ids are `subset/id`, so that figures by
+//! subset are by subset. The chosen response stands first in every other sample: else whoever prefers the first place
+//! would be right.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +14,11 @@ use super::{Importer, Malformed, parse_rows};
 use crate::values::plain;
 use crate::{Candidate, Preference, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "reward-bench", summary: "RewardBench: prompts, a chosen and a rejected response, by subset", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "reward-bench",
+    summary: "RewardBench: prompts, a chosen and a rejected response, by subset",
+    convert,
+};
 
 #[derive(Deserialize)]
 struct Row {

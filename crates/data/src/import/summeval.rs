@@ -1,7 +1,7 @@
 //! `SummEval` (Fabbri et al., 2021): news articles with the summaries of sixteen systems, rated by experts.
 //!
-//! The file is an object by article: `src`, `ref_summs` (texts), `sys_summs` (by system: `sys_summ` and `scores` by attribute). An article becomes
-//! a sample with the article's key as its id, a system a candidate.
+//! The file is an object by article: `src`, `ref_summs` (texts), `sys_summs` (by system: `sys_summ` and `scores` by
+//! attribute). An article becomes a sample with the article's key as its id, a system a candidate.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,11 @@ use super::{Importer, Malformed, parse};
 use crate::sample::{unique_map, unique_scores};
 use crate::{Candidate, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "summeval", summary: "SummEval: 100 news articles × 16 summaries, four expert scores, references", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "summeval",
+    summary: "SummEval: 100 news articles × 16 summaries, four expert scores, references",
+    convert,
+};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -40,7 +43,14 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         .map(|(id, article)| {
             let summaries = article.sys_summs.into_iter();
             let candidates = summaries.map(|(id, s)| Candidate { id, text: s.sys_summ, scores: s.scores }).collect();
-            Sample { id, context: article.src, instruction: None, candidates, references: article.ref_summs, preference: None }
+            Sample {
+                id,
+                context: article.src,
+                instruction: None,
+                candidates,
+                references: article.ref_summs,
+                preference: None,
+            }
         })
         .collect())
 }
@@ -69,18 +79,28 @@ mod tests {
         let samples = IMPORTER.import_bytes(text.as_bytes(), "f.json").expect("importable");
         assert_eq!(samples.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["z", "a"]);
         assert_eq!(samples[0].candidates.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["M9", "M1"]);
-        assert_eq!((samples[0].context.as_str(), &samples[0].references[..]), ("The lake froze.", &["It froze.".to_owned()][..]));
+        assert_eq!(
+            (samples[0].context.as_str(), &samples[0].references[..]),
+            ("The lake froze.", &["It froze.".to_owned()][..])
+        );
         assert_eq!(samples[0].candidates[0].scores["coherence"], 2.5);
     }
 
     #[test]
     fn a_malformed_file_is_refused_with_the_key_path() {
         let message = refusal("summeval", r#"{"a": {"src": "x", "sys_summs": {"M1": {"sys_summ": 3}}}}"#);
-        assert!(message.contains("at `a.sys_summs.M1.sys_summ`: invalid type: integer `3`, expected a string"), "{message}");
-        let message = refusal("summeval", r#"{"a": {"src": "x", "sys_summs": {"M1": {"sys_summ": "s", "scores": {"fluency": "good"}}}}}"#);
+        assert!(
+            message.contains("at `a.sys_summs.M1.sys_summ`: invalid type: integer `3`, expected a string"),
+            "{message}"
+        );
+        let message = refusal(
+            "summeval",
+            r#"{"a": {"src": "x", "sys_summs": {"M1": {"sys_summ": "s", "scores": {"fluency": "good"}}}}}"#,
+        );
         assert!(message.contains("at `a.sys_summs.M1.scores.fluency`"), "{message}");
         assert!(
-            refusal("summeval", r#"{"a": {"src": "x", "sys_summs": {}}}"#).contains("at `a`: field `candidates`: there is no candidate")
+            refusal("summeval", r#"{"a": {"src": "x", "sys_summs": {}}}"#)
+                .contains("at `a`: field `candidates`: there is no candidate")
         );
         assert!(refusal("summeval", r#"{"a": {"src": "x"}}"#).contains("missing field `sys_summs`"));
         let twice = r#"{"src": "x", "sys_summs": {"M1": {"sys_summ": "s"}}}"#;

@@ -1,8 +1,8 @@
 //! `TopicalChat` with the USR ratings (Mehri and Eskenazi, 2020): six responses to each of sixty dialogues.
 //!
-//! The file is an array of rated responses: `source` (the dialogue, one turn a line), `context` (the fact that the response was to use;
-//! `_nofact` for none), `system_id`, `system_output`, `scores`. Rows with the same dialogue and fact become one sample; white space around a
-//! response is cut off.
+//! The file is an array of rated responses: `source` (the dialogue, one turn a line), `context` (the fact that the
+//! response was to use; `_nofact` for none), `system_id`, `system_output`, `scores`. Rows with the same dialogue and
+//! fact become one sample; white space around a response is cut off.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,11 @@ use super::{Importer, Malformed, parse};
 use crate::sample::unique_scores;
 use crate::{Candidate, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "topical-chat", summary: "TopicalChat with USR ratings: 60 dialogues × 6 responses, six scores", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "topical-chat",
+    summary: "TopicalChat with USR ratings: 60 dialogues × 6 responses, six scores",
+    convert,
+};
 
 /// What stands in place of a fact where there is none.
 const NO_FACT: &str = "_nofact";
@@ -43,7 +46,11 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
                 preference: None,
             });
         }
-        samples[position].candidates.push(Candidate { id: row.system_id, text: row.system_output.trim().to_owned(), scores: row.scores });
+        samples[position].candidates.push(Candidate {
+            id: row.system_id,
+            text: row.system_output.trim().to_owned(),
+            scores: row.scores,
+        });
     }
     Ok(samples)
 }
@@ -51,7 +58,8 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
 /// The dialogue, a turn a line, and the fact below it. The speakers alternate, but the file does not say who begins.
 fn lay_out(source: &str, fact: &str) -> String {
     let turns = source.lines().map(str::trim).filter(|t| !t.is_empty()).map(|t| format!("- {t}\n"));
-    let mut context: String = std::iter::once("Conversation so far, one turn a line:\n".to_owned()).chain(turns).collect();
+    let mut context: String =
+        std::iter::once("Conversation so far, one turn a line:\n".to_owned()).chain(turns).collect();
     let fact = fact.trim();
     if !fact.is_empty() && fact != NO_FACT {
         context.push_str("\nFact that the next response should draw on:\n");
@@ -94,7 +102,8 @@ mod tests {
         assert_eq!(samples.iter().map(|s| s.candidates.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(
             samples[0].context,
-            "Conversation so far, one turn a line:\n- hi\n- hello\n\nFact that the next response should draw on:\nIce floats."
+            "Conversation so far, one turn a line:\n- hi\n- hello\n\nFact that the next response should draw on:\nIce \
+             floats."
         );
         assert_eq!(samples[1].context, "Conversation so far, one turn a line:\n- hi");
         assert_eq!((samples[1].id.as_str(), samples[0].candidates[1].text.as_str()), ("dialogue-002", "yes ."));
@@ -106,6 +115,9 @@ mod tests {
         assert!(message.contains("at `[0].system_id`"), "{message}");
         let row = r#"{"source": "s", "context": "c", "system_id": "A", "system_output": "", "scores": {}}"#;
         let message = refusal("topical-chat", &format!("[{row}, {row}]"));
-        assert!(message.contains("at `dialogue-001`: field `candidates[1].id`: candidate `A` was already at candidates[0]"), "{message}");
+        assert!(
+            message.contains("at `dialogue-001`: field `candidates[1].id`: candidate `A` was already at candidates[0]"),
+            "{message}"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! `WebNLG` 2017 with its human ratings (Gardent et al., 2017), in the form in which comparative assessment read it: an object by item, in it an
-//! object by system.
+//! `WebNLG` 2017 with its human ratings (Gardent et al., 2017), in the form in which comparative assessment read it: an
+//! object by item, in it an object by system.
 //!
-//! A system has `text`, `data` (the triples as one text) and numbers: `fluency`, `grammar`, `semantics`, and whatever else; every number is a score.
+//! A system has `text`, `data` (the triples as one text) and numbers: `fluency`, `grammar`, `semantics`, and whatever
+//! else; every number is a score.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,11 @@ use super::{Importer, Malformed, parse};
 use crate::sample::unique_map;
 use crate::{Candidate, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "webnlg", summary: "WebNLG 2017: sets of triples × the texts of ten systems, fluency, grammar, semantics", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "webnlg",
+    summary: "WebNLG 2017: sets of triples × the texts of ten systems, fluency, grammar, semantics",
+    convert,
+};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -35,11 +39,13 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let sample = |(id, item): (String, Item)| {
         let context = item.0.first().map(|(_, output)| output.data.clone()).unwrap_or_default();
         let candidate = |(id, output): (String, Output)| {
-            let scores: BTreeMap<String, f64> = output.rest.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect();
+            let scores: BTreeMap<String, f64> =
+                output.rest.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect();
             Candidate { id, text: output.text, scores }
         };
         let candidates = item.0.into_iter().map(candidate).collect();
-        let instruction = Some("Say in fluent English what the triples (subject | relation | object) state.".to_owned());
+        let instruction =
+            Some("Say in fluent English what the triples (subject | relation | object) state.".to_owned());
         Sample { id, context, instruction, candidates, references: Vec::new(), preference: None }
     };
     Ok(parse::<File>(bytes)?.0.into_iter().map(sample).collect())

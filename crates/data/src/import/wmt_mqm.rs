@@ -1,9 +1,11 @@
-//! `MQM` ratings of WMT's translations (Freitag et al., 2021), as for WMT 22: the table of errors, columns parted by tabs.
+//! `MQM` ratings of WMT's translations (Freitag et al., 2021), as for WMT 22: the table of errors, columns parted by
+//! tabs.
 //!
-//! Columns `system`, `doc`, `doc_id`, `seg_id`, `rater`, `source`, `target`, `category`, `severity`: a row for each error that a rater marked
-//! (`<v>` … `</v>` are taken out of the texts), or one without an error. A segment becomes a sample, a system a candidate; systems called
-//! `ref…` are references as well. The score `mqm` is the mean over raters of minus the sum of their errors: 5 for a major one (25 where it is
-//! no translation at all), 1 for a minor one, .1 for minor punctuation.
+//! Columns `system`, `doc`, `doc_id`, `seg_id`, `rater`, `source`, `target`, `category`, `severity`: a row for each
+//! error that a rater marked (`<v>` … `</v>` are taken out of the texts), or one without an error. A segment becomes a
+//! sample, a system a candidate; systems called `ref…` are references as well. The score `mqm` is the mean over raters
+//! of minus the sum of their errors: 5 for a major one (25 where it is no translation at all), 1 for a minor one, .1
+//! for minor punctuation.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +13,11 @@ use super::{Importer, Malformed};
 use crate::line_error::shown;
 use crate::{Candidate, Sample};
 
-pub(super) const IMPORTER: Importer =
-    Importer { name: "wmt-mqm", summary: "WMT with MQM ratings: source segments × translations, errors as a score", convert };
+pub(super) const IMPORTER: Importer = Importer {
+    name: "wmt-mqm",
+    summary: "WMT with MQM ratings: source segments × translations, errors as a score",
+    convert,
+};
 
 const COLUMNS: [&str; 9] = ["system", "doc", "doc_id", "seg_id", "rater", "source", "target", "category", "severity"];
 
@@ -44,9 +49,13 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let cells: Vec<&str> = line.split('\t').collect();
         if cells.len() < head.len() {
-            return Err(malformed(format!("line {}", number + 1), &format!("{} columns, not {}", cells.len(), head.len())));
+            return Err(malformed(
+                format!("line {}", number + 1),
+                &format!("{} columns, not {}", cells.len(), head.len()),
+            ));
         }
-        let [system, doc, _, segment, rater, source, target, category, severity] = std::array::from_fn(|k| cells[places[k]].trim());
+        let [system, doc, _, segment, rater, source, target, category, severity] =
+            std::array::from_fn(|k| cells[places[k]].trim());
         let position = *positions.entry((doc.to_owned(), segment.to_owned())).or_insert(segments.len());
         if position == segments.len() {
             segments.push((segment_of(doc, segment, &unmarked(source)), Vec::new()));
@@ -57,7 +66,10 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
             systems.push((system.to_owned(), Rated { text: unmarked(target), ..Rated::default() }));
         }
         let penalty = penalty(category, severity).ok_or_else(|| {
-            malformed(format!("line {}", number + 1), &format!("severity `{}` is none of MQM's: Major, Minor, No-error", shown(severity)))
+            malformed(
+                format!("line {}", number + 1),
+                &format!("severity `{}` is none of MQM's: Major, Minor, No-error", shown(severity)),
+            )
         })?;
         *systems[at].1.penalties.entry(rater.to_owned()).or_default() += penalty;
     }
@@ -76,7 +88,8 @@ fn segment_of(doc: &str, segment: &str, source: &str) -> Sample {
 }
 
 fn finished(sample: Sample, systems: Vec<(String, Rated)>) -> Sample {
-    let references = systems.iter().filter(|(name, _)| name.starts_with("ref")).map(|(_, rated)| rated.text.clone()).collect();
+    let references =
+        systems.iter().filter(|(name, _)| name.starts_with("ref")).map(|(_, rated)| rated.text.clone()).collect();
     let candidate = |(id, rated): (String, Rated)| {
         let mean = rated.penalties.values().sum::<f64>() / rated.penalties.len().max(1) as f64;
         // A translation without errors has 0, not −0.
@@ -123,9 +136,16 @@ mod tests {
         ];
         let samples = IMPORTER.import_bytes(rows.join("\n").as_bytes(), "f.tsv").expect("importable");
         let one = &samples[0];
-        assert_eq!((one.id.as_str(), one.context.as_str(), &one.references[..]), ("news-1:7", "源", &["The \"source\".".to_owned()][..]));
-        let scores: Vec<(&str, &str, f64)> = one.candidates.iter().map(|c| (c.id.as_str(), c.text.as_str(), c.scores["mqm"])).collect();
-        assert_eq!(scores, [("online-A", "A source.", -2.55), ("refA", "The \"source\".", 0.0), ("online-B", "Dog.", -25.0)]);
+        assert_eq!(
+            (one.id.as_str(), one.context.as_str(), &one.references[..]),
+            ("news-1:7", "源", &["The \"source\".".to_owned()][..])
+        );
+        let scores: Vec<(&str, &str, f64)> =
+            one.candidates.iter().map(|c| (c.id.as_str(), c.text.as_str(), c.scores["mqm"])).collect();
+        assert_eq!(
+            scores,
+            [("online-A", "A source.", -2.55), ("refA", "The \"source\".", 0.0), ("online-B", "Dog.", -25.0)]
+        );
         assert!(refusal("wmt-mqm", "system\tdoc\n").contains("there is no column `doc_id`"));
     }
 }

@@ -1,8 +1,11 @@
-//! What fewer comparisons, or fewer candidates, would have given (paper Fig. 4 and Table 8). Drawn from the comparisons already made; nothing
-//! is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the run.
+//! What fewer comparisons, or fewer candidates, would have given (paper Fig. 4 and Table 8). Drawn from the comparisons
+//! already made; nothing is asked again. Both use the win ratio, as the paper does, whatever ranks the scores of the
+//! run.
 
 use probity_data::Sample;
-use probity_stats::{Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context, quantile};
+use probity_stats::{
+    Comparison, Comparisons, Correlation, Debias as Weight, PairwiseAccuracy, pairwise_accuracy, per_context, quantile,
+};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
@@ -36,8 +39,8 @@ struct Subset {
     spearman: Option<f64>,
     /// The same, decided at the median of p over all comparisons of the prompt, whatever was drawn.
     debiased: Option<f64>,
-    /// The same, decided at the median of p over the comparisons that were drawn: what a judge who was asked no more than that would give. Where they are not symmetric the median
-    /// also follows which candidates came first.
+    /// The same, decided at the median of p over the comparisons that were drawn: what a judge who was asked no more
+    /// than that would give. Where they are not symmetric the median also follows which candidates came first.
     debiased_on_drawn: Option<f64>,
     ranges: Ranges,
 }
@@ -69,13 +72,20 @@ struct Consistency {
     against_gold: Option<f64>,
 }
 
-pub(super) fn analyse(params: &ComparativeParams, samples: &[Sample], gold: &[GoldUse<'_>], cells: &[Cell]) -> Analyses {
+pub(super) fn analyse(
+    params: &ComparativeParams,
+    samples: &[Sample],
+    gold: &[GoldUse<'_>],
+    cells: &[Cell],
+) -> Analyses {
     let mut analyses = Analyses { runs: params.analysis_runs, subsets: Vec::new(), consistency: Vec::new() };
     for cell in cells {
         let attribute = &params.subject.attribute[cell.attribute];
         let present = gold.iter().any(|one| one.present && one.attribute == attribute);
-        let golds: Vec<Vec<Option<f64>>> =
-            samples.iter().map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect()).collect();
+        let golds: Vec<Vec<Option<f64>>> = samples
+            .iter()
+            .map(|s| s.candidates.iter().map(|c| c.scores.get(attribute).copied().filter(|_| present)).collect())
+            .collect();
         let tau = Weight::estimate(&symmetric_probabilities(&cell.items)).map(|weight| weight.tau);
         let of = Of { params, samples, cell, golds, attribute, tau };
         if present {
@@ -100,9 +110,11 @@ struct Of<'a> {
 impl Of<'_> {
     fn subsets(&self) -> Vec<Subset> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
-        let schemes = [("random", Pairs::Random(0)), ("no-repeat", Pairs::NoRepeat(0)), ("symmetric", Pairs::Symmetric(0))];
+        let schemes =
+            [("random", Pairs::Random(0)), ("no-repeat", Pairs::NoRepeat(0)), ("symmetric", Pairs::Symmetric(0))];
         let point = |scheme: &'static str, pairs: Pairs| {
-            let draws: Vec<[Option<f64>; 3]> = (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw)).collect();
+            let draws: Vec<[Option<f64>; 3]> =
+                (0..self.params.analysis_runs).map(|draw| self.draw(scheme, pairs, draw)).collect();
             let [plain, debiased, on_subset] = [0, 1, 2].map(|of| over(draws.iter().map(|draw| draw[of])));
             Subset {
                 attribute: self.attribute.to_owned(),
@@ -115,8 +127,9 @@ impl Of<'_> {
                 ranges: Ranges { spearman: plain.1, debiased: debiased.1, debiased_on_drawn: on_subset.1 },
             }
         };
-        let points =
-            |(scheme, pairs): (&'static str, Pairs)| steps(pairs.max(most)).into_iter().map(move |r| (scheme, pairs.with_count(r)));
+        let points = |(scheme, pairs): (&'static str, Pairs)| {
+            steps(pairs.max(most)).into_iter().map(move |r| (scheme, pairs.with_count(r)))
+        };
         schemes.into_iter().flat_map(points).map(|(scheme, pairs)| point(scheme, pairs)).collect()
     }
 
@@ -134,15 +147,22 @@ impl Of<'_> {
     }
 
     fn spearman(&self, drawn: &[Comparisons], threshold: f64) -> Option<f64> {
-        let of_item = |((item, all), golds): ((&Comparisons, &Comparisons), &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
-            // A candidate that could not be judged has no score and is left out, as everywhere. Of one that was merely not drawn nothing is known: half of its
-            // comparisons won, like an average one's.
-            let judged = all.win_ratio(threshold);
-            let scores = item.win_ratio(threshold).into_iter().zip(judged).map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
-            scores.zip(golds).filter_map(|(score, gold)| Some((score?, (*gold)?))).unzip()
-        };
-        let contexts: Vec<(Vec<f64>, Vec<f64>)> = drawn.iter().zip(&self.cell.items).zip(&self.golds).map(of_item).collect();
-        per_context(Correlation::Spearman, contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice()))).mean
+        let of_item =
+            |((item, all), golds): ((&Comparisons, &Comparisons), &Vec<Option<f64>>)| -> (Vec<f64>, Vec<f64>) {
+                // A candidate that could not be judged has no score and is left out, as everywhere. Of one that was
+                // merely not drawn nothing is known: half of its comparisons won, like an average one's.
+                let judged = all.win_ratio(threshold);
+                let scores = item
+                    .win_ratio(threshold)
+                    .into_iter()
+                    .zip(judged)
+                    .map(|(score, judged)| judged.map(|_| score.unwrap_or(0.5)));
+                scores.zip(golds).filter_map(|(score, gold)| Some((score?, (*gold)?))).unzip()
+            };
+        let contexts: Vec<(Vec<f64>, Vec<f64>)> =
+            drawn.iter().zip(&self.cell.items).zip(&self.golds).map(of_item).collect();
+        per_context(Correlation::Spearman, contexts.iter().map(|(scores, gold)| (scores.as_slice(), gold.as_slice())))
+            .mean
     }
 
     fn consistency(&self) -> Vec<Consistency> {
@@ -183,7 +203,8 @@ fn subset(item: &Comparisons, keep: impl Fn(&Comparison) -> bool) -> Comparisons
 
 /// Over candidates that have both.
 fn accuracy(scores: &[Option<f64>], gold: &[Option<f64>]) -> PairwiseAccuracy {
-    let (scores, gold): (Vec<f64>, Vec<f64>) = scores.iter().zip(gold).filter_map(|(s, g)| Some(((*s)?, (*g)?))).unzip();
+    let (scores, gold): (Vec<f64>, Vec<f64>) =
+        scores.iter().zip(gold).filter_map(|(s, g)| Some(((*s)?, (*g)?))).unzip();
     pairwise_accuracy([(scores.as_slice(), gold.as_slice())])
 }
 
@@ -201,11 +222,19 @@ impl Analyses {
             ["attribute", "template", "scheme", "comparisons", "Spearman", "debiased", "on those drawn"],
         );
         for one in &self.subsets {
-            let heads = [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
+            let heads =
+                [one.attribute.clone(), one.template.clone(), one.scheme.to_owned(), one.comparisons.to_string()];
             subsets.push(heads.into_iter().chain([one.spearman, one.debiased, one.debiased_on_drawn].map(number)));
         }
-        subsets.note(format!("win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, one that could not be judged is left out", self.runs));
-        subsets.note("debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over the comparisons drawn, in whatever orders");
+        subsets.note(format!(
+            "win ratio, mean over {} draws; a candidate that was not drawn counts as an average one, \
+                              one that could not be judged is left out",
+            self.runs
+        ));
+        subsets.note(
+            "debiased: decided at the median of p over all comparisons of the prompt; on those drawn: over \
+                      the comparisons drawn, in whatever orders",
+        );
         let columns = ["attribute", "template", "candidates", "accuracy against all candidates' order", "against gold"];
         let mut consistency = Section::new("Order among fewer candidates", columns);
         for one in &self.consistency {

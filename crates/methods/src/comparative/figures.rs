@@ -3,8 +3,8 @@
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use probity_stats::{
-    Comparison, Comparisons, Conditionals, Debias as Weight, EXACT_SEARCH, Figures, LikelihoodRanking, PairwiseAccuracy, PositionBias,
-    RankMethod, average_ranks, comparison_accuracy,
+    Comparison, Comparisons, Conditionals, Debias as Weight, EXACT_SEARCH, Figures, LikelihoodRanking,
+    PairwiseAccuracy, PositionBias, RankMethod, average_ranks, comparison_accuracy,
 };
 use serde::Serialize;
 
@@ -31,7 +31,8 @@ pub(super) struct Cell {
 /// Groups verdicts and estimates the debiasing weights.
 pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sample], judged: &Judged) -> Vec<Cell> {
     let templates = params.template.len();
-    let mut comparisons: Vec<Vec<Vec<Comparison>>> = vec![vec![Vec::new(); samples.len()]; params.subject.attribute.len() * templates];
+    let mut comparisons: Vec<Vec<Vec<Comparison>>> =
+        vec![vec![Vec::new(); samples.len()]; params.subject.attribute.len() * templates];
     let mut masses: Vec<Vec<(f64, bool)>> = vec![Vec::new(); comparisons.len()];
     for (asked, verdict) in judged.comparisons.iter().zip(&judged.verdicts) {
         let cell = asked.attribute * templates + asked.template;
@@ -41,7 +42,8 @@ pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sam
         masses[cell].extend(verdict.mass.map(|mass| (mass, verdict.outcome == Outcome::LowMass)));
     }
     let checked = |(comparisons, sample): (Vec<Comparison>, &Sample)| of_sample(sample, comparisons);
-    let items: Vec<Vec<Comparisons>> = comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
+    let items: Vec<Vec<Comparisons>> =
+        comparisons.into_iter().map(|items| items.into_iter().zip(samples).map(checked).collect()).collect();
     let weights: Vec<Weighted> = (0..items.len()).map(|cell| weight(params, &items, cell)).collect();
     let mut cells = Vec::with_capacity(items.len());
     for (index, ((items, weighted), masses)) in items.into_iter().zip(weights).zip(masses).enumerate() {
@@ -61,7 +63,8 @@ pub(super) fn cells(params: &ComparativeParams, rank: RankMethod, samples: &[Sam
 /// Comparisons among a sample's candidates, those of one text as one.
 fn of_sample(sample: &Sample, comparisons: impl IntoIterator<Item = Comparison>) -> Comparisons {
     let texts: Vec<&str> = sample.candidates.iter().map(|candidate| candidate.text.as_str()).collect();
-    let judged = Comparisons::new(texts.len(), comparisons).expect("positions are the sample's, and p is a normalised probability");
+    let judged = Comparisons::new(texts.len(), comparisons)
+        .expect("positions are the sample's, and p is a normalised probability");
     judged.of_texts(&texts)
 }
 
@@ -76,8 +79,8 @@ struct Weighted {
     shared: bool,
 }
 
-/// The weight of a cell: estimated over the pairs of its group that were judged in both orders. Over others the median of p would follow which
-/// candidates came first, and debiasing would take their quality for bias.
+/// The weight of a cell: estimated over the pairs of its group that were judged in both orders. Over others the median
+/// of p would follow which candidates came first, and debiasing would take their quality for bias.
 fn weight(params: &ComparativeParams, cells: &[Vec<Comparisons>], of: usize) -> Weighted {
     let templates = params.template.len();
     let same_group = |other: usize| match params.debias {
@@ -86,7 +89,8 @@ fn weight(params: &ComparativeParams, cells: &[Vec<Comparisons>], of: usize) -> 
         Debias::PerAttribute => other / templates == of / templates,
         Debias::PerPrompt => other == of,
     };
-    let group: Vec<&Vec<Comparisons>> = cells.iter().enumerate().filter(|(other, _)| same_group(*other)).map(|(_, items)| items).collect();
+    let group: Vec<&Vec<Comparisons>> =
+        cells.iter().enumerate().filter(|(other, _)| same_group(*other)).map(|(_, items)| items).collect();
     let probabilities = symmetric_probabilities(group.iter().copied().flatten());
     Weighted { weight: Weight::estimate(&probabilities), comparisons: probabilities.len(), shared: group.len() > 1 }
 }
@@ -163,7 +167,8 @@ struct Search {
 impl Search {
     fn of(found: &[LikelihoodRanking], conditionals: Option<Conditionals>, assumed: bool) -> Self {
         let exact = found.iter().filter(|ranking| ranking.exact).count();
-        let gaps = found.iter().filter(|ranking| !ranking.exact).map(|ranking| ranking.upper_bound - ranking.log_likelihood);
+        let gaps =
+            found.iter().filter(|ranking| !ranking.exact).map(|ranking| ranking.upper_bound - ranking.log_likelihood);
         Self { exact, local: found.len() - exact, largest_gap: gaps.fold(0.0, f64::max), conditionals, assumed }
     }
 }
@@ -174,7 +179,8 @@ fn ranked(rank: RankMethod, items: &[Comparisons]) -> Vec<Vec<Option<f64>>> {
     items.iter().map(|item| rank.scores(item, &conditionals)).collect()
 }
 
-/// What the judge's own decisions say of how they come about (eq. 13); those of a judge without bias where no pair was judged in both orders.
+/// What the judge's own decisions say of how they come about (eq. 13); those of a judge without bias where no pair was
+/// judged in both orders.
 fn conditionals(items: &[Comparisons]) -> Conditionals {
     Conditionals::estimate(items, 0.5).unwrap_or(Conditionals::SYMMETRIC)
 }
@@ -217,7 +223,8 @@ impl Cell {
         let asked = self.rank == RankMethod::HardLikelihood;
         let estimated = if asked { Conditionals::estimate(&items, 0.5) } else { None };
         let in_force = estimated.unwrap_or(Conditionals::SYMMETRIC);
-        let found: Option<Vec<LikelihoodRanking>> = items.iter().map(|item| self.rank.search(item, &in_force)).collect();
+        let found: Option<Vec<LikelihoodRanking>> =
+            items.iter().map(|item| self.rank.search(item, &in_force)).collect();
         found.map(|found| Search::of(&found, estimated, asked && estimated.is_none()))
     }
 
@@ -259,8 +266,10 @@ impl Cell {
 
     fn comparison_accuracy(&self, samples: &[Sample], threshold: f64) -> PairwiseAccuracy {
         let of_item = |(item, sample): (&Comparisons, &Sample)| {
-            let gold: Vec<Option<f64>> = sample.candidates.iter().map(|c| c.scores.get(&self.attribute_name).copied()).collect();
-            let both: Vec<Comparison> = item.judged().iter().filter(|c| gold[c.i].is_some() && gold[c.j].is_some()).copied().collect();
+            let gold: Vec<Option<f64>> =
+                sample.candidates.iter().map(|c| c.scores.get(&self.attribute_name).copied()).collect();
+            let both: Vec<Comparison> =
+                item.judged().iter().filter(|c| gold[c.i].is_some() && gold[c.j].is_some()).copied().collect();
             // Candidates without gold take part in none of `both`.
             let gold: Vec<f64> = gold.into_iter().map(Option::unwrap_or_default).collect();
             comparison_accuracy(&both, &gold, threshold)
@@ -278,7 +287,8 @@ pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
 
 /// Scores of one attribute, averaged over templates; a candidate that one template has no score for has none.
 pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
-    let of_templates: Vec<Vec<Vec<Option<f64>>>> = cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::scores).collect();
+    let of_templates: Vec<Vec<Vec<Option<f64>>>> =
+        cells.iter().filter(|cell| cell.attribute == attribute).map(Cell::scores).collect();
     let Some(first) = of_templates.first() else { return Vec::new() };
     let average = |item: usize, candidate: usize| {
         let scores: Option<Vec<f64>> = of_templates.iter().map(|scores| scores[item][candidate]).collect();
@@ -297,12 +307,18 @@ fn equal_scores(rank: RankMethod, scores: Vec<Option<f64>>) -> Vec<Option<f64>> 
     scores.into_iter().map(|score| score.and_then(|_| equal.next())).collect()
 }
 
-/// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of comparisons that every template has.
-pub(super) fn scores_of_mean_probabilities(samples: &[Sample], cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f64>>> {
+/// Scores of one attribute from the probabilities averaged over templates behind the debiasing (paper 002, Table 6): of
+/// comparisons that every template has.
+pub(super) fn scores_of_mean_probabilities(
+    samples: &[Sample],
+    cells: &[Cell],
+    attribute: usize,
+) -> Vec<Vec<Option<f64>>> {
     let of_attribute: Vec<&Cell> = cells.iter().filter(|cell| cell.attribute == attribute).collect();
     let of_templates: Vec<Vec<Comparisons>> = of_attribute.iter().map(|cell| cell.all_reweighted()).collect();
     let (Some(cell), Some(first)) = (of_attribute.first(), of_templates.first()) else { return Vec::new() };
-    let p_of = |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
+    let p_of =
+        |item: &Comparisons, c: &Comparison| item.judged().iter().find(|o| (o.i, o.j) == (c.i, c.j)).map(|o| o.p);
     let averaged = |(item, sample): (usize, &Sample)| {
         let mean_p = |c: &Comparison| {
             let all: Option<Vec<f64>> = of_templates.iter().map(|items| p_of(&items[item], c)).collect();
@@ -387,8 +403,21 @@ fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
 
 /// An empty table for [`CellFigures::push`].
 pub(super) fn position_section() -> Section {
-    let columns =
-        ["attribute", "template", "judged", "P(A)", "P(B)", "τ", "P(A) after", "order gap", "max", "same verdict", "mass", "min", "low"];
+    let columns = [
+        "attribute",
+        "template",
+        "judged",
+        "P(A)",
+        "P(B)",
+        "τ",
+        "P(A) after",
+        "order gap",
+        "max",
+        "same verdict",
+        "mass",
+        "min",
+        "low",
+    ];
     Section::new("Position and mass", columns)
 }
 
@@ -420,12 +449,18 @@ pub(super) fn first_wins(cells: &[&CellFigures]) -> Option<f64> {
 
 /// What the position figures mean, said plainly.
 pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Section) {
-    table.note("P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one winner in both orders.");
     table.note(
-        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who sees nothing else.",
+        "P(A), P(B): share won by the candidate shown first, second. Same verdict: share of pairs with one \
+                winner in both orders.",
     );
-    table
-        .note("Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged low_mass (--min-mass).");
+    table.note(
+        "Order gap: mean and max of |p_ij − (1 − p_ji)| over pairs; 0 for a judge who ignores the order, 1 for one who \
+         sees nothing else.",
+    );
+    table.note(
+        "Mass: probability of both labels among all answers, mean and min; low: share of comparisons flagged \
+               low_mass (--min-mass).",
+    );
     tau_notes(params, cells, table);
     if cells.iter().any(|cell| !cell.symmetric) {
         table.note("Not every pair was judged in both orders: P(A) also depends on which candidates were shown first.");
@@ -433,36 +468,49 @@ pub(super) fn position_notes(params: &ComparativeParams, cells: &[CellFigures], 
     for cell in cells {
         let place = format!("{}, template {}", cell.attribute, cell.template);
         if cell.order_agreement.is_some_and(|share| share < 0.5) {
-            table.note(format!("{place}: most verdicts turn with the order, so the model judges places more than texts."));
+            table.note(format!(
+                "{place}: most verdicts turn with the order, so the model judges places more than texts."
+            ));
         }
         if let Some(Search { exact, local, largest_gap, .. }) = cell.search.as_ref().filter(|search| search.local > 0) {
             table.note(format!(
-                "{place}: the most likely order is known for {exact} samples; for {local} with more than {EXACT_SEARCH} texts it is the best of \
+                "{place}: the most likely order is known for {exact} samples; for {local} with more than \
+                 {EXACT_SEARCH} texts it is the best of \
                  many local searches, and no order is more than {largest_gap:.3} nats more likely."
             ));
         }
         if let Some(of) = cell.search.as_ref().and_then(|search| search.conditionals) {
-            let what = if of.tell() { "" } else { "; from them it cannot be told which texts are better, and all scores are equal" };
+            let what = if of.tell() {
+                ""
+            } else {
+                "; from them it cannot be told which texts are better, and all scores are equal"
+            };
             let at = cell.tau.map(|tau| format!(" at τ = {tau:.3}")).unwrap_or_default();
             table.note(format!(
-                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is better and {:.3} where it \
+                "{place}: by its own decisions{at} the judge names the first shown with probability {:.3} where it is \
+                 better and {:.3} where it \
                  is worse (eq. 13){what}.",
                 of.said_where_better, of.said_where_worse
             ));
         } else if cell.search.as_ref().is_some_and(|search| search.assumed) {
             table.note(format!(
-                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count as those of a judge without \
+                "{place}: no pair was judged in both orders, so nothing says how its decisions come about; they count \
+                 as those of a judge without \
                  a preference for a place, as with --rank hard-likelihood-symmetric."
             ));
         }
         if cell.mass.low > 0 {
             let Mass { low, answers, .. } = cell.mass;
-            table.note(format!("{place}: in {low} of {answers} comparisons the model hardly considers either label; read them with care."));
+            table.note(format!(
+                "{place}: in {low} of {answers} comparisons the model hardly considers either label; \
+                                read them with care."
+            ));
         }
         if let Some(after) = cell.after.filter(PositionBias::many_ties) {
             let PositionBias { ties, comparisons, .. } = after;
             table.note(format!(
-                "{place}: {ties} of {comparisons} comparisons have p = τ exactly and are undecided; no threshold parts them."
+                "{place}: {ties} of {comparisons} comparisons have p = τ exactly and are undecided; no threshold parts \
+                 them."
             ));
         }
     }
@@ -477,14 +525,17 @@ fn tau_notes(params: &ComparativeParams, cells: &[CellFigures], table: &mut Sect
         let n = one.tau_comparisons;
         let each = if cells.len() > 1 && params.debias != Debias::Global { " (here of the first row)" } else { "" };
         table.note(format!(
-            "τ: the median of p over {n} comparisons{each}, all whose pair was judged in both orders; P(A) after: P(A) at τ."
+            "τ: the median of p over {n} comparisons{each}, all whose pair was judged in both orders; P(A) after: P(A) \
+             at τ."
         ));
     }
     if cells.iter().any(|cell| cell.tau.is_none() && cell.judged > 0) {
         let why = "no pair was judged in both orders, so a bias cannot be told from better candidates shown first";
         table.note(format!("not debiased where τ is missing: {why}; use --pairs symmetric:R."));
     }
-    let off = |cell: &CellFigures| cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties());
+    let off = |cell: &CellFigures| {
+        cell.tau_shared && cell.symmetric && cell.after.is_some_and(|a| a.p_a != 0.5 && !a.many_ties())
+    };
     if cells.iter().any(off) {
         table.note("τ is shared, so P(A) after need not be 0.5 in each row; --debias per-prompt balances each.");
     }

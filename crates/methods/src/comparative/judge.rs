@@ -2,8 +2,8 @@
 
 use probity_data::Sample;
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Precision, Prompt, Sampling, SamplingLimits, ScoreRequest, ScoreResult,
-    SinkError,
+    Ask, GenerateRequest, GenerateResult, LabelSet, Outcome, Precision, Prompt, Sampling, SamplingLimits, ScoreRequest,
+    ScoreResult, SinkError,
 };
 use serde::Serialize;
 
@@ -82,7 +82,9 @@ impl Verdict {
         let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
         let outcome = match failed {
             Some(outcome) => outcome,
-            None if parsed == 0 => Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) },
+            None if parsed == 0 => {
+                Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) }
+            }
             None if tally.first == tally.second => Outcome::Tie,
             None => Outcome::Scored,
         };
@@ -133,12 +135,16 @@ pub(super) struct Judged {
 }
 
 impl Judge<'_> {
-    /// The comparisons of all samples, attributes and templates: the same pairs of a sample for each attribute and template.
+    /// The comparisons of all samples, attributes and templates: the same pairs of a sample for each attribute and
+    /// template.
     pub(super) fn comparisons(&self) -> Vec<Comparison> {
         let (attributes, templates) = (self.templates.len(), self.params.template.len());
         let mut all = Vec::new();
         for (item, sample) in self.samples.iter().enumerate() {
-            let pairs = self.params.pairs.select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
+            let pairs = self
+                .params
+                .pairs
+                .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
                 all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
             }
@@ -197,10 +203,20 @@ impl Judge<'_> {
         self.render(comparison).expect("it could be rendered before").prompt(&self.layout)
     }
 
-    fn ask_labels(&self, asked: &[usize], comparisons: &[Comparison], run: &mut Run<'_>, keep: &mut Keep<'_>) -> Result<(), MethodError> {
+    fn ask_labels(
+        &self,
+        asked: &[usize],
+        comparisons: &[Comparison],
+        run: &mut Run<'_>,
+        keep: &mut Keep<'_>,
+    ) -> Result<(), MethodError> {
         let requests = asked.iter().map(|index| {
             let comparison = &comparisons[*index];
-            ScoreRequest { id: self.request_id(comparison), prompt: self.prompt(comparison), ask: Ask::Labels(self.labels.clone()) }
+            ScoreRequest {
+                id: self.request_id(comparison),
+                prompt: self.prompt(comparison),
+                ask: Ask::Labels(self.labels.clone()),
+            }
         });
         run.score(requests, |request, result, output| keep(asked[request], Verdict::from_score(&result), output))
     }
@@ -213,7 +229,8 @@ impl Judge<'_> {
         run: &mut Run<'_>,
         keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
-        let requests = (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
+        let requests =
+            (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
         let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
         run.generate(requests, |request, result, output| {
             let (done, tally, failed) = &mut open[request / k];
@@ -229,11 +246,16 @@ impl Judge<'_> {
     fn sample_request(&self, comparison: &Comparison, sample: usize) -> GenerateRequest {
         let id = self.request_id(comparison);
         let seed = seed_for(self.params.seed, &["sample", &id, &sample.to_string()]);
-        let sampling = Sampling::Random { temperature: self.params.temperature, limits: SamplingLimits::default(), seed };
-        GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens) }
+        let sampling =
+            Sampling::Random { temperature: self.params.temperature, limits: SamplingLimits::default(), seed };
+        GenerateRequest {
+            sampling,
+            ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens)
+        }
     }
 
-    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is the model's outcome.
+    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is
+    /// the model's outcome.
     fn count(&self, result: &GenerateResult, tally: &mut Tally, failed: &mut Option<Outcome>) {
         match &result.outcome {
             Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty | Outcome::Unparsed { .. } => {
@@ -251,7 +273,10 @@ impl Judge<'_> {
         let Comparison { item, attribute, template, i, j } = *comparison;
         let sample = &self.samples[item];
         let (first, second) = (&sample.candidates[i].id, &sample.candidates[j].id);
-        format!("{}/{}/{}/{first}/{second}", sample.id, self.params.subject.attribute[attribute], self.params.template[template])
+        format!(
+            "{}/{}/{}/{first}/{second}",
+            sample.id, self.params.subject.attribute[attribute], self.params.template[template]
+        )
     }
 
     fn row<'r>(&'r self, comparison: &Comparison, verdict: &'r Verdict) -> Row<'r> {
@@ -278,7 +303,8 @@ impl Judge<'_> {
     }
 }
 
-/// The position of the label that is named last in `text`, as a word of its own and in the same case; the longer one where two end together.
+/// The position of the label that is named last in `text`, as a word of its own and in the same case; the longer one
+/// where two end together.
 pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
     let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let named = |label: &String| {
@@ -286,7 +312,10 @@ pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
         at.map(|(start, found)| (start, start + found.len()))
             .find(|&(start, end)| !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next()))
     };
-    let ends = labels.iter().enumerate().filter_map(|(index, label)| named(label).map(|(start, end)| (end, end - start, index)));
+    let ends = labels
+        .iter()
+        .enumerate()
+        .filter_map(|(index, label)| named(label).map(|(start, end)| (end, end - start, index)));
     ends.max().map(|(_, _, index)| index)
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use probity_data::Sample;
-use probity_stats::RankMethod;
 use probity_options::written_as_text;
+use probity_stats::RankMethod;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,30 +22,34 @@ pub struct ComparativeParams {
     /// What is judged.
     #[serde(flatten)]
     pub subject: SubjectOptions,
-    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged over templates.
+    /// The prompt: a built-in template (1 or 2) or a file of your own. May be given several times; results are averaged
+    /// over templates.
     #[schemars(extend("form" = "NAME|FILE"))]
     #[default(vec!["1".to_owned()])]
     pub template: Vec<String>,
     /// How prompts and answers are laid out.
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before it.
+    /// The two answers, for the first and for the second candidate shown. Each counts with and without a space before
+    /// it.
     #[schemars(extend("form" = "FIRST,SECOND"))]
     #[default(LabelWords::new("A", "B"))]
     pub label_words: LabelWords,
-    /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order only),
-    /// `symmetric:R` (a pair in both orders).
+    /// Which comparisons are made in each context: `full`, or R of them: `random:R`, `no-repeat:R` (a pair in one order
+    /// only), `symmetric:R` (a pair in both orders).
     #[schemars(extend("form" = "SCHEME"))]
     #[default(Pairs::Full)]
     pub pairs: Pairs,
-    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the order under which the
-    /// probabilities are most likely (the most likely of all orders up to 20 texts, else the best that searches find, with how far from it that may
-    /// be); with `hard-` the decisions, as likely as the judge's own statistics make them (eq. 13), or, with `-symmetric`, as those of a judge
-    /// without a preference for a place. `auto`: the share of wins, but where all samples are pairs the mean probability, since a pair whose verdict
+    /// How comparisons become scores: share of wins, mean probability of being better, Bradley–Terry strengths, or the
+    /// order under which the probabilities are most likely (the most likely of all orders up to 20 texts, else the best
+    /// that searches find, with how far from it that may be); with `hard-` the decisions, as likely as the judge's own
+    /// statistics make them (eq. 13), or, with `-symmetric`, as those of a judge without a preference for a place.
+    /// `auto`: the share of wins, but where all samples are pairs the mean probability, since a pair whose verdict
     /// turns with the order has won once each.
     #[schemars(extend("form" = "METHOD"))]
     pub rank: Ranking,
-    /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both orders count.
+    /// Over which comparisons the preference for a position is estimated and taken out; of these, pairs judged in both
+    /// orders count.
     pub debias: Debias,
     /// How a comparison is decided: `prob` from the labels' probabilities, or `samples:K` from K generated answers.
     #[schemars(extend("form" = "HOW"))]
@@ -59,8 +63,8 @@ pub struct ComparativeParams {
     #[schemars(extend("form" = "N"))]
     #[default(5)]
     pub max_tokens: usize,
-    /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer candidates.
-    /// Uses the comparisons that were made; needs `--pairs full`.
+    /// Also report Spearman against the number of comparisons, and how consistent the ranks are when there are fewer
+    /// candidates. Uses the comparisons that were made; needs `--pairs full`.
     pub analyses: bool,
     /// Draws that each point of the analyses is averaged over.
     #[schemars(extend("form" = "N"))]

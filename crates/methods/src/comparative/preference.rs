@@ -35,7 +35,8 @@ pub(super) struct PreferenceFigures {
     agreement: Option<f64>,
 }
 
-/// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is not wanted.
+/// One entry per attribute and template, and one more with debiasing; empty where no item has a preference or gold is
+/// not wanted.
 pub(super) fn figures(params: &ComparativeParams, samples: &[Sample], cells: &[Cell]) -> Vec<PreferenceFigures> {
     if params.subject.no_gold || samples.iter().all(|sample| sample.preference.is_none()) {
         return Vec::new();
@@ -114,7 +115,8 @@ impl PreferenceFigures {
 
 /// The table for people.
 pub(super) fn section(figures: &[PreferenceFigures], rank: RankMethod) -> Section {
-    let columns = ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
+    let columns =
+        ["attribute", "template", "decided", "order (1, 2)", "order (2, 1)", "both orders", "same verdict", "pairs"];
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let decided = if one.debiased { "debiased" } else { "as judged" };

@@ -2,7 +2,8 @@
 
 use probity_data::Sample;
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits, ScoreRequest, SinkError,
+    Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
+    ScoreRequest, SinkError,
 };
 
 use super::options::{JudgingOptions, Mode, VerdictMode};
@@ -22,7 +23,8 @@ pub(crate) const TEMPLATES: &[Builtin] = &[
 ];
 
 const REFERENCES: DataSlot = DataSlot::list("references");
-const PAIR: &[DataSlot] = &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1], REFERENCES];
+const PAIR: &[DataSlot] =
+    &[DataSlot::required("candidate_a"), DataSlot::required("candidate_b"), MATERIAL[0], MATERIAL[1], REFERENCES];
 const SINGLE: &[DataSlot] = &[DataSlot::required("candidate"), MATERIAL[0], MATERIAL[1], REFERENCES];
 
 /// A text that is judged, and what rows call it.
@@ -103,11 +105,18 @@ impl<'m> Judging<'m> {
     fn load(&mut self, words: &Words, attributes: usize) -> Result<(), MethodError> {
         let options = &self.options;
         let criteria = criteria(options.criteria.as_deref(), words, attributes)?;
-        let rubric = options.rubric.as_ref().map_or_else(|| Ok(options.default_rubric()), |rubric| text_or_file("--rubric", rubric))?;
+        let rubric = options
+            .rubric
+            .as_ref()
+            .map_or_else(|| Ok(options.default_rubric()), |rubric| text_or_file("--rubric", rubric))?;
         let rationale = if options.verdict == VerdictMode::Label { "" } else { "yes" };
         let mut settings = word_settings(words, &options.noun);
         let of_mode = if options.mode == Mode::Pairwise { &TEMPLATES[..1] } else { &TEMPLATES[1..] };
-        settings.extend([("criteria", criteria.clone()), ("rubric", rubric.clone()), ("rationale", rationale.to_owned())]);
+        settings.extend([
+            ("criteria", criteria.clone()),
+            ("rubric", rubric.clone()),
+            ("rationale", rationale.to_owned()),
+        ]);
         match options.mode {
             Mode::Pairwise => {
                 let name = |letter: &str| format!("{} {letter}", capitalised(&options.noun));
@@ -160,12 +169,19 @@ impl<'m> Judging<'m> {
         if options.cycles > 1 {
             signature = signature.with("temperature", &options.temperature);
         }
-        self.templates.iter().fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
+        self.templates
+            .iter()
+            .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
     }
 
-    /// Asks all questions and gives the verdicts in their order; `keep` gets each as it is had. A question with an empty text in it is not
-    /// asked. That each prompt can be made is found out before the first question is asked.
-    pub(crate) fn ask(&self, run: &mut Run<'_>, questions: &[Question<'_>], keep: &mut Keep<'_>) -> Result<Judged, MethodError> {
+    /// Asks all questions and gives the verdicts in their order; `keep` gets each as it is had. A question with an
+    /// empty text in it is not asked. That each prompt can be made is found out before the first question is asked.
+    pub(crate) fn ask(
+        &self,
+        run: &mut Run<'_>,
+        questions: &[Question<'_>],
+        keep: &mut Keep<'_>,
+    ) -> Result<Judged, MethodError> {
         let mut verdicts: Vec<Option<Verdict>> = vec![None; questions.len()];
         let mut quoted = Quoted::default();
         let mut asked = Vec::with_capacity(questions.len());
@@ -184,10 +200,13 @@ impl<'m> Judging<'m> {
         };
         if self.options.verdict == VerdictMode::Label {
             let requests = asked.iter().map(|index| self.label_request(&questions[*index]));
-            run.score_by(self.model, requests, |at, result, output| keep(at, Verdict::from_labels(&result, self.offered), output))?;
+            run.score_by(self.model, requests, |at, result, output| {
+                keep(at, Verdict::from_labels(&result, self.offered), output)
+            })?;
         } else {
             let cycles = usize::from(self.options.cycles);
-            let requests = (0..asked.len() * cycles).map(|at| self.text_request(&questions[asked[at / cycles]], at % cycles));
+            let requests =
+                (0..asked.len() * cycles).map(|at| self.text_request(&questions[asked[at / cycles]], at % cycles));
             let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; cycles]; asked.len()];
             run.generate_by(self.model, requests, |at, result, output| {
                 let of_question = &mut open[at / cycles];
@@ -196,7 +215,11 @@ impl<'m> Judging<'m> {
                     return Ok(());
                 }
                 let results: Vec<GenerateResult> = std::mem::take(of_question).into_iter().flatten().collect();
-                keep(at / cycles, Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels()), output)
+                keep(
+                    at / cycles,
+                    Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels()),
+                    output,
+                )
             })?;
         }
         Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted })
@@ -218,7 +241,11 @@ impl<'m> Judging<'m> {
         }
         let references = question.references.as_slice();
         if references.len() > MAX_LIST {
-            let why = format!("sample `{}` has {} references; at most {MAX_LIST} are shown together", question.sample.id, references.len());
+            let why = format!(
+                "sample `{}` has {} references; at most {MAX_LIST} are shown together",
+                question.sample.id,
+                references.len()
+            );
             return Err(MethodError::option("--reference", why, "ask about each by itself with --references each"));
         }
         Ok(self.templates[question.attribute].render_with(&question.sample.id, &data, &[("references", references)])?)
@@ -230,7 +257,11 @@ impl<'m> Judging<'m> {
     }
 
     fn label_request(&self, question: &Question<'_>) -> ScoreRequest {
-        ScoreRequest { id: self.id(question) + &self.voice, prompt: self.prompt(question), ask: Ask::Labels(self.labels.clone()) }
+        ScoreRequest {
+            id: self.id(question) + &self.voice,
+            prompt: self.prompt(question),
+            ask: Ask::Labels(self.labels.clone()),
+        }
     }
 
     fn text_request(&self, question: &Question<'_>, cycle: usize) -> GenerateRequest {

@@ -23,7 +23,8 @@ use crate::{Method, MethodError, Report, Run, Signature};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Orders {
-    /// In both: a pair has the verdict in which they agree, else a tie; where verdicts are probabilities, their mean decides.
+    /// In both: a pair has the verdict in which they agree, else a tie; where verdicts are probabilities, their mean
+    /// decides.
     #[default]
     Both,
     /// In that of the data alone.
@@ -67,8 +68,8 @@ pub struct JudgeParams {
     pub reference: ReferenceUse,
     /// How several references are shown.
     pub references: References,
-    /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the mean. May be given several
-    /// times. Only one model is in memory at a time.
+    /// A further model that judges the same: the panel of all models has the verdict of the majority, of ratings the
+    /// mean. May be given several times. Only one model is in memory at a time.
     #[schemars(extend("form" = "NAME|PATH"))]
     pub panel: Vec<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
@@ -81,33 +82,48 @@ pub struct Judge;
 impl Method for Judge {
     type Params = JudgeParams;
     const NAME: &'static str = "judge";
-    const ABOUT: &'static str = "Let a model, or a panel of models, say which candidate is better or how good each is, with reasons";
+    const ABOUT: &'static str =
+        "Let a model, or a panel of models, say which candidate is better or how good each is, with reasons";
     const LONG_ABOUT: &'static str = "\
 Let a model, or a panel of models, say which candidate is better or how good each is, with reasons.
 
-With --mode pairwise the judge sees two candidates and says [[A]], [[B]] or, with --ties, [[C]]; with --mode pointwise it sees one and gives \
-a rating on --scale: [[4]]. It may see references beside them (--reference given). How the verdict is had: `generate` reads the last [[…]] \
-of the text that the judge writes, and anything that was not offered is `unparsed`; `rationale-label` lets it write, and takes the \
-probabilities of all verdicts behind the last [[ of the text; `label` takes them without a text. A rating is then the expectation over the \
+With --mode pairwise the judge sees two candidates and says [[A]], [[B]] or, with --ties, [[C]]; with --mode pointwise \
+it sees one and gives \
+a rating on --scale: [[4]]. It may see references beside them (--reference given). How the verdict is had: `generate` \
+reads the last [[…]] \
+of the text that the judge writes, and anything that was not offered is `unparsed`; `rationale-label` lets it write, \
+and takes the \
+probabilities of all verdicts behind the last [[ of the text; `label` takes them without a text. A rating is then the \
+expectation over the \
 scale.
 
-A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else a tie; with \
-probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has none. `changed` is the share of pairs \
-whose verdict changes with the order; the order gap, of probabilities, is |p − (1 − p′)|: 0 for a judge who ignores the order, 1 for one who \
+A pair is shown in both orders unless --orders says otherwise. Its verdict is the one in which the orders agree, else \
+a tie; with \
+probabilities it is decided by their mean over the orders. Where one order has no verdict the pair has none. `changed` \
+is the share of pairs \
+whose verdict changes with the order; the order gap, of probabilities, is |p − (1 − p′)|: 0 for a judge who ignores \
+the order, 1 for one who \
 sees nothing else.
 
---cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each asks about each reference \
-by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and of ratings the mean counts. Voices without a \
+--cycles K asks each question K times, sampled: the majority counts, and a tie of votes is a tie. --references each \
+asks about each reference \
+by itself, --panel each model; there too the majority counts, a tie of votes is a tie, and of ratings the mean counts. \
+Voices without a \
 verdict have no part in a vote.
 
-What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or for a verdict of \
+What candidates, contexts and references say cannot pass for the prompt's own lines, which are quoted with `> `, or \
+for a verdict of \
 the kind that is asked for: of pairs [[A]] in them is shown as [ [A]]. The judge's text stays in the record as it is.
 
-Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, outcome), `pairs.jsonl` (what each \
-pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, candidate, share of pairs won or mean rating) and `summary.json`.
+Files: `verdicts.jsonl` (a row per question: candidates in the order shown, p or rating, texts, probabilities, \
+outcome), `pairs.jsonl` (what each \
+pair's verdicts come to, by judge and for the panel), `scores.jsonl` (item, candidate, share of pairs won or mean \
+rating) and `summary.json`.
 
-Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references (a list), candidate_a and \
-candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, and name_a, name_b, ties or min, max.";
+Templates: pairwise, pointwise. A file of your own is a Jinja template with the slots context, instruction, references \
+(a list), candidate_a and \
+candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rubric, rationale, and name_a, name_b, \
+ties or min, max.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
@@ -118,15 +134,23 @@ candidate_b or candidate, noun, attribute, adjective, comparative, criteria, rub
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;
-        let models: Vec<&dyn LanguageModel> = std::iter::once(run.model()).chain(run.other_models().iter().copied()).collect();
+        let models: Vec<&dyn LanguageModel> =
+            std::iter::once(run.model()).chain(run.other_models().iter().copied()).collect();
         let mut judges = Vec::with_capacity(models.len());
         for (number, model) in models.iter().enumerate() {
             let judge = Judging::new(&params.judging, *model)?;
             judges.push(if number == 0 { judge } else { judge.called(format!("@{}", number + 1)) });
         }
         let plan = Plan::new(params, samples);
-        let mut verdicts =
-            Verdicts { params, samples, plan, names: names(&models), settled: Vec::new(), panel: Vec::new(), told: Vec::new() };
+        let mut verdicts = Verdicts {
+            params,
+            samples,
+            plan,
+            names: names(&models),
+            settled: Vec::new(),
+            panel: Vec::new(),
+            told: Vec::new(),
+        };
         let quoted = ask(&judges, &mut verdicts, run)?;
         verdicts.panel = (0..verdicts.plan.units.len()).map(|unit| panel(&verdicts.settled, unit)).collect();
         rows::write_pairs(&verdicts, run)?;
@@ -152,7 +176,11 @@ fn check(params: &JudgeParams, samples: &[Sample]) -> Result<(), MethodError> {
     }
     if params.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() < 2) {
         let why = "no sample has two candidates";
-        return Err(MethodError::option("--mode pairwise", why, "give the samples a second candidate, or say --mode pointwise"));
+        return Err(MethodError::option(
+            "--mode pairwise",
+            why,
+            "give the samples a second candidate, or say --mode pointwise",
+        ));
     }
     Ok(())
 }

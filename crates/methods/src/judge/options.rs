@@ -27,7 +27,8 @@ pub enum VerdictMode {
     /// The judge writes its reasons and then its verdict, `[[A]]`; the last one in the text counts.
     #[default]
     Generate,
-    /// It writes its reasons, and the verdict is taken from the probabilities of all verdicts behind the last `[[` of the text.
+    /// It writes its reasons, and the verdict is taken from the probabilities of all verdicts behind the last `[[` of
+    /// the text.
     RationaleLabel,
     /// It writes nothing: the verdict is taken from the probabilities of all verdicts as its answer.
     Label,
@@ -55,8 +56,8 @@ impl VerdictMode {
 pub struct JudgingOptions {
     /// Whether candidates are compared in pairs, or each is rated by itself.
     pub mode: Mode,
-    /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is not a known one.
-    /// May be given several times; each attribute is judged by itself.
+    /// What to judge by: helpfulness, correctness, coherence … Any word will do, together with --criteria where it is
+    /// not a known one. May be given several times; each attribute is judged by itself.
     #[schemars(inner(length(min = 1)), extend("form" = "NAME"))]
     #[default(vec!["quality".to_owned()])]
     pub attribute: Vec<String>,
@@ -81,7 +82,8 @@ pub struct JudgingOptions {
     pub ties: bool,
     /// How a verdict is had.
     pub verdict: VerdictMode,
-    /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is decoded greedily.
+    /// Ask each question so many times, sampled at --temperature, and take the vote (of ratings the mean). One is
+    /// decoded greedily.
     #[schemars(range(min = 1), extend("form" = "K"))]
     #[default(1)]
     pub cycles: u16,
@@ -141,7 +143,11 @@ impl JudgingOptions {
             ));
         }
         if self.ties && self.mode == Mode::Pointwise {
-            return Err(MethodError::option("--ties", "one candidate has no tie", "leave --ties out, or say --mode pairwise"));
+            return Err(MethodError::option(
+                "--ties",
+                "one candidate has no tie",
+                "leave --ties out, or say --mode pairwise",
+            ));
         }
         Ok(())
     }
@@ -157,12 +163,14 @@ impl JudgingOptions {
                     "Choose one of them even where they are close."
                 };
                 format!(
-                    "Judge what each {noun} says and does. Which one is shown first, how long they are and how sure of themselves they sound \
+                    "Judge what each {noun} says and does. Which one is shown first, how long they are and how sure of \
+                     themselves they sound \
                      must not weigh. {even}"
                 )
             }
             Mode::Pointwise => format!(
-                "{} is for a {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the numbers between them lie \
+                "{} is for a {noun} that fails in this respect, {} for one that leaves nothing to wish for, and the \
+                 numbers between them lie \
                  evenly apart. How long the {noun} is and how sure of itself it sounds must not weigh.",
                 self.scale.min, self.scale.max
             ),

@@ -50,8 +50,9 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    /// The references' vote in each order, and of both orders what they agree in, else a tie; where verdicts are probabilities (`labels`) the
-    /// mean. Where one order has no verdict there is none. Every verdict is on the pair's first, whichever order it was shown in.
+    /// The references' vote in each order, and of both orders what they agree in, else a tie; where verdicts are
+    /// probabilities (`labels`) the mean. Where one order has no verdict there is none. Every verdict is on the pair's
+    /// first, whichever order it was shown in.
     pub(crate) fn of(orders: [Vec<Decided>; 2], labels: bool) -> Self {
         let orders = orders.map(one_of);
         let had: Vec<Decided> = orders.iter().flatten().cloned().collect();
@@ -98,7 +99,9 @@ impl Plan {
                     let unit = plan.units.len();
                     plan.units.push(Unit { item, attribute, first, second });
                     let orders = orders(params, sample, first, second);
-                    let of_reference = |&reference: &Option<usize>| orders.iter().map(move |&turned| Asked { unit, turned, reference });
+                    let of_reference = |&reference: &Option<usize>| {
+                        orders.iter().map(move |&turned| Asked { unit, turned, reference })
+                    };
                     plan.asked.extend(references.iter().flat_map(of_reference));
                 }
             }
@@ -128,7 +131,13 @@ impl Plan {
                 (ReferenceUse::Given, Some(k)) => texts.skip(k).take(1).collect(),
             };
             let tag = asked.reference.map(|k| format!("reference {k}")).unwrap_or_default();
-            Question { sample, attribute, shown: std::iter::once(first).chain(second).map(shown).collect(), references, tag }
+            Question {
+                sample,
+                attribute,
+                shown: std::iter::once(first).chain(second).map(shown).collect(),
+                references,
+                tag,
+            }
         };
         self.asked.iter().map(question).collect()
     }
@@ -143,14 +152,16 @@ impl Plan {
         by_unit.into_iter().map(|orders| Settled::of(orders, labels)).collect()
     }
 
-    /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as half, or its rating.
+    /// `scores[item][candidate]` of one attribute: the share of decided pairs that a candidate wins, a tie counting as
+    /// half, or its rating.
     pub(super) fn scores<'d>(
         &self,
         samples: &[Sample],
         attribute: usize,
         decided: impl Iterator<Item = Option<&'d Decided>>,
     ) -> Vec<Vec<Option<f64>>> {
-        let mut sums: Vec<Vec<(f64, u32)>> = samples.iter().map(|sample| vec![(0.0, 0); sample.candidates.len()]).collect();
+        let mut sums: Vec<Vec<(f64, u32)>> =
+            samples.iter().map(|sample| vec![(0.0, 0); sample.candidates.len()]).collect();
         for (unit, decided) in self.units.iter().zip(decided).filter(|(unit, _)| unit.attribute == attribute) {
             let mut add = |candidate: usize, value: f64| {
                 let (sum, count) = &mut sums[unit.item][candidate];

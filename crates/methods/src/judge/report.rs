@@ -3,7 +3,8 @@
 use probity_data::{Preference, Sample};
 use probity_lm::Outcome;
 use probity_stats::{
-    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha, mean_interval, order,
+    Estimate, Interval, KappaWeights, Level, NoInterval, Range, Resampling, cohen_kappa, krippendorff_alpha,
+    mean_interval, order,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -100,7 +101,8 @@ struct Share {
     share: Option<f64>,
 }
 
-/// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as half.
+/// Agreement with preferences: the preferred candidate has a better score than any other; equal with the best counts as
+/// half.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct PreferenceFigures {
     accuracy: Option<f64>,
@@ -108,7 +110,8 @@ struct PreferenceFigures {
     correct: usize,
     tied: usize,
     wrong: usize,
-    /// The share of all samples with a preferred candidate in which it has the best score alone: as papers count, ties and what was not judged as wrong.
+    /// The share of all samples with a preferred candidate in which it has the best score alone: as papers count, ties
+    /// and what was not judged as wrong.
     right_of_all: Option<f64>,
     /// Samples in which some candidate has no score.
     not_judged: usize,
@@ -140,7 +143,8 @@ impl PreferenceFigures {
                 figures.not_judged += 1;
                 continue;
             };
-            let best = all.iter().enumerate().filter(|(k, _)| *k != better).map(|(_, s)| *s).fold(f64::NEG_INFINITY, f64::max);
+            let best =
+                all.iter().enumerate().filter(|(k, _)| *k != better).map(|(_, s)| *s).fold(f64::NEG_INFINITY, f64::max);
             let (count, point) = match order(all[better], best) {
                 std::cmp::Ordering::Greater => (&mut figures.correct, 1.0),
                 std::cmp::Ordering::Equal => (&mut figures.tied, 0.5),
@@ -181,7 +185,8 @@ impl<'s> Verdicts<'s> {
     pub(super) fn outcome(&self, item: usize, attribute: usize, candidate: usize, scored: bool) -> Outcome {
         let units = &self.plan.units;
         // Those of an item stand together.
-        let (start, end) = (units.partition_point(|unit| unit.item < item), units.partition_point(|unit| unit.item <= item));
+        let (start, end) =
+            (units.partition_point(|unit| unit.item < item), units.partition_point(|unit| unit.item <= item));
         let concerns = |unit: &usize| {
             let unit = units[*unit];
             unit.attribute == attribute && (unit.first == candidate || unit.second == Some(candidate))
@@ -212,7 +217,8 @@ impl<'s> Verdicts<'s> {
         let mut preference = self.has_preferences().then(|| PreferenceFigures::of(self.samples, &scores));
         if let (Some(figures), Some(judge), true) = (&mut preference, judge, pairs) {
             let order = |k: usize| {
-                let scores = self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
+                let scores =
+                    self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|s| s.orders[k].as_ref()));
                 PreferenceFigures::of(self.samples, &scores).accuracy
             };
             (figures.given_order, figures.turned_order) = (order(0), order(1));
@@ -229,7 +235,9 @@ impl<'s> Verdicts<'s> {
             decided: units.iter().filter(|unit| decided(**unit).says.is_some()).count(),
             ties: pairs.then(|| units.iter().filter(|unit| decided(**unit).choice() == Some(Choice::Tie)).count()),
             mean_rating: mean(units.iter().filter_map(|unit| decided(*unit).rating())),
-            order: judge.filter(|_| pairs).map(|judge| self.order(judge, &units, mean(told().filter_map(|told| told.p)))),
+            order: judge
+                .filter(|_| pairs)
+                .map(|judge| self.order(judge, &units, mean(told().filter_map(|told| told.p)))),
             mass: (judge.is_some() && self.params.judging.verdict.has_labels()).then(|| Mass::of(masses)),
             unparsed_answers: judge.map(|_| told().map(|told| told.unparsed).sum()),
             preference,
@@ -239,7 +247,8 @@ impl<'s> Verdicts<'s> {
     fn order(&self, judge: usize, units: &[usize], first: Option<f64>) -> OrderFigures {
         let settled = || units.iter().map(|unit| &self.settled[judge][*unit]);
         let changed: Vec<f64> = settled().filter_map(Settled::turns).map(|turns| f64::from(u8::from(turns))).collect();
-        let gaps: Vec<f64> = settled().filter_map(Settled::gap).filter(|_| self.params.judging.verdict.has_labels()).collect();
+        let gaps: Vec<f64> =
+            settled().filter_map(Settled::gap).filter(|_| self.params.judging.verdict.has_labels()).collect();
         OrderFigures {
             first,
             both: changed.len(),
@@ -256,7 +265,8 @@ impl<'s> Verdicts<'s> {
             several => (0..several).map(Some).chain([None]).collect(),
         };
         let attributes = 0..self.params.judging.attribute.len();
-        let figures: Vec<Figures<'_>> = attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
+        let figures: Vec<Figures<'_>> =
+            attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
         outcomes.notes(&signature.model, &mut table);
@@ -274,7 +284,11 @@ impl<'s> Verdicts<'s> {
             }));
         }
         let (agreement, agreement_table) = self.agreement();
-        let mut systems = gold::systems_section(if self.params.judging.mode == Mode::Pairwise { "share of pairs won" } else { "rating" });
+        let mut systems = gold::systems_section(if self.params.judging.mode == Mode::Pairwise {
+            "share of pairs won"
+        } else {
+            "rating"
+        });
         for attribute in 0..self.params.judging.attribute.len() {
             gold::push_systems(self.samples, self.attribute(attribute), &self.panel_scores(attribute), &mut systems);
         }
@@ -293,7 +307,9 @@ impl<'s> Verdicts<'s> {
                     .iter()
                     .filter(|one| one.attribute == self.attribute(attribute))
                     .find(|one| one.judge == PANEL || self.names.len() == 1);
-                let turned = one.and_then(|one| one.order.as_ref()).and_then(|order| Some((order.changed.figure.share?, order.both)));
+                let turned = one
+                    .and_then(|one| one.order.as_ref())
+                    .and_then(|order| Some((order.changed.figure.share?, order.both)));
                 let case = Case {
                     about: (self.params.judging.attribute.len() > 1).then(|| self.attribute(attribute).to_owned()),
                     samples: self.samples,
@@ -326,33 +342,57 @@ impl<'s> Verdicts<'s> {
         if self.params.judging.mode == Mode::Pointwise {
             let mut table = Section::new("Ratings", ["attribute", "judge", "rated", "mean", "mass", "low mass"]);
             for one in figures {
-                let cells = [one.mean_rating, one.mass.and_then(|m| m.mean), one.mass.and_then(|m| m.low_share)].map(number);
-                let heads = [one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
+                let cells =
+                    [one.mean_rating, one.mass.and_then(|m| m.mean), one.mass.and_then(|m| m.low_share)].map(number);
+                let heads =
+                    [one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
                 table.push(heads.into_iter().chain(cells));
             }
             return table;
         }
-        let columns =
-            ["attribute", "judge", "decided", "ties", "P(first)", "both orders", "changed", "95 % interval", "order gap", "max", "mass"];
+        let columns = [
+            "attribute",
+            "judge",
+            "decided",
+            "ties",
+            "P(first)",
+            "both orders",
+            "changed",
+            "95 % interval",
+            "order gap",
+            "max",
+            "mass",
+        ];
         let mut table = Section::new("Verdicts on pairs", columns);
         for one in figures {
             let order = one.order.as_ref();
-            let mut cells = vec![one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
+            let mut cells =
+                vec![one.attribute.to_owned(), one.judge.to_owned(), format!("{} of {}", one.decided, one.units)];
             cells.push(one.ties.map_or_else(|| "–".to_owned(), |ties| ties.to_string()));
             cells.push(number(order.and_then(|o| o.first)));
             cells.push(order.map_or_else(|| "–".to_owned(), |o| o.both.to_string()));
             cells.push(number(order.and_then(|o| o.changed.figure.share)));
             cells.push(percent(order.and_then(|o| o.changed.interval)));
-            cells.extend([order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)].map(number));
+            cells.extend(
+                [order.and_then(|o| o.gap_mean), order.and_then(|o| o.gap_max), one.mass.and_then(|m| m.mean)]
+                    .map(number),
+            );
             table.push(cells);
         }
-        table.note("P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes with the order.");
+        table.note(
+            "P(first): what the text shown first wins on average. Changed: share of pairs whose verdict changes \
+                    with the order.",
+        );
         if labels {
-            table.note("Order gap: mean and max of |p − (1 − p′)| over pairs. Mass: probability of all verdicts together.");
+            table.note(
+                "Order gap: mean and max of |p − (1 − p′)| over pairs. Mass: probability of all verdicts together.",
+            );
         }
         for one in figures.iter().filter(|one| one.order.as_ref().is_some_and(|o| o.changed.figure.share > Some(0.5))) {
             let place = format!("{}, {}", one.attribute, one.judge);
-            table.note(format!("{place}: most verdicts change with the order, so the judge looks at places more than at texts."));
+            table.note(format!(
+                "{place}: most verdicts change with the order, so the judge looks at places more than at texts."
+            ));
         }
         let unparsed: usize = figures.iter().filter_map(|one| one.unparsed_answers).sum();
         if unparsed > 0 {
@@ -362,7 +402,10 @@ impl<'s> Verdicts<'s> {
     }
 
     /// Correlation of each judge's scores with gold; those of all together are the headline.
-    fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::Figures>>) {
+    fn against_gold(
+        &self,
+        gold: &[GoldUse<'_>],
+    ) -> (Vec<Value>, Section, Vec<Headline>, Vec<Option<probity_stats::Figures>>) {
         let mut table = gold::section();
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         let mut of_all = vec![None; gold.len()];
@@ -383,9 +426,11 @@ impl<'s> Verdicts<'s> {
         (values, table, headline, of_all)
     }
 
-    /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings by interval.
+    /// How far the judges agree: Cohen's κ of each two, and Krippendorff's α of all, nominal for pairs and for ratings
+    /// by interval.
     fn agreement(&self) -> (Vec<Value>, Section) {
-        let mut table = Section::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
+        let mut table =
+            Section::new("Agreement between judges", ["attribute", "judges", "measure", "value", "both decided"]);
         let mut values = Vec::new();
         for attribute in (0..self.params.judging.attribute.len()).filter(|_| self.names.len() > 1) {
             let name = self.attribute(attribute);
@@ -395,7 +440,9 @@ impl<'s> Verdicts<'s> {
                 values.push(json!({ "attribute": name, "judges": judges, "measure": measure, "value": value, "n": n }));
             };
             let pairs = self.params.judging.mode == Mode::Pairwise;
-            for (a, b) in (0..self.names.len()).flat_map(|a| (a + 1..self.names.len()).map(move |b| (a, b))).filter(|_| pairs) {
+            for (a, b) in
+                (0..self.names.len()).flat_map(|a| (a + 1..self.names.len()).map(move |b| (a, b))).filter(|_| pairs)
+            {
                 let both: Vec<(f64, f64)> = voices.iter().filter_map(|unit| Some((unit[a]?, unit[b]?))).collect();
                 let (first, second): (Vec<f64>, Vec<f64>) = both.iter().copied().unzip();
                 let kappa = cohen_kappa(&first, &second, KappaWeights::Plain);
@@ -437,7 +484,8 @@ fn preference_section(figures: &[Figures<'_>]) -> Section {
     let mut table = Section::new("Accuracy against preferences", columns);
     for one in figures {
         let Some(preference) = &one.preference else { continue };
-        let counts = [preference.correct, preference.tied, preference.wrong, preference.not_judged].map(|count| count.to_string());
+        let counts = [preference.correct, preference.tied, preference.wrong, preference.not_judged]
+            .map(|count| count.to_string());
         let heads = [
             one.attribute.to_owned(),
             one.judge.to_owned(),
@@ -445,10 +493,16 @@ fn preference_section(figures: &[Figures<'_>]) -> Section {
             percent(preference.interval),
             number(preference.right_of_all),
         ];
-        table.push(heads.into_iter().chain(counts).chain([preference.given_order, preference.turned_order].map(number)));
+        table
+            .push(heads.into_iter().chain(counts).chain([preference.given_order, preference.turned_order].map(number)));
     }
-    table.note("Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between two has 0.5.");
-    if let Some(none) = figures.first().and_then(|one| one.preference).map(|p| p.preferred_none).filter(|none| *none > 0) {
+    table.note(
+        "Tied: the preferred candidate is level with the best other one; it counts as half. Guessing between \
+                two has 0.5.",
+    );
+    if let Some(none) =
+        figures.first().and_then(|one| one.preference).map(|p| p.preferred_none).filter(|none| *none > 0)
+    {
         table.note(format!("left out: {none} items where people saw no difference"));
     }
     table

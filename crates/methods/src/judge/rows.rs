@@ -55,14 +55,22 @@ enum ShownRow<'a> {
     },
 }
 
-pub(super) fn row<'a>(verdicts: &'a Verdicts<'_>, judge: usize, index: usize, verdict: &'a Verdict, precision: Precision) -> Row<'a> {
+pub(super) fn row<'a>(
+    verdicts: &'a Verdicts<'_>,
+    judge: usize,
+    index: usize,
+    verdict: &'a Verdict,
+    precision: Precision,
+) -> Row<'a> {
     let asked = verdicts.plan.asked[index];
     let Unit { item, attribute, .. } = verdicts.plan.units[asked.unit];
     let sample = &verdicts.samples[item];
     let decided = &verdict.decided;
     let id = |k: usize| sample.candidates[k].id.as_str();
     let shown = match verdicts.plan.shown(asked) {
-        (i, Some(j)) => ShownRow::Pair { i, j, candidate_i: id(i), candidate_j: id(j), choice: decided.choice(), p: decided.p() },
+        (i, Some(j)) => {
+            ShownRow::Pair { i, j, candidate_i: id(i), candidate_j: id(j), choice: decided.choice(), p: decided.p() }
+        }
         (index, None) => ShownRow::Single { index, candidate: id(index), rating: decided.rating() },
     };
     Row {
@@ -181,14 +189,20 @@ pub(super) fn write_scores(verdicts: &Verdicts<'_>, run: &mut Run<'_>) -> Result
     run.table(SCORES, candidates * attributes.len())?;
     let precision = run.model().description().precision;
     let of_attribute = |attribute: usize| {
-        (verdicts.panel_scores(attribute), (0..verdicts.names.len()).map(|judge| verdicts.scores(judge, attribute)).collect::<Vec<_>>())
+        (
+            verdicts.panel_scores(attribute),
+            (0..verdicts.names.len()).map(|judge| verdicts.scores(judge, attribute)).collect::<Vec<_>>(),
+        )
     };
     let scores: Vec<_> = (0..attributes.len()).map(of_attribute).collect();
     let mut index = 0;
     for (item, sample) in samples.iter().enumerate() {
         for (attribute, (panel, judges)) in scores.iter().enumerate() {
             for (position, candidate) in sample.candidates.iter().enumerate() {
-                let each = judges.iter().zip(&verdicts.names).map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
+                let each = judges
+                    .iter()
+                    .zip(&verdicts.names)
+                    .map(|(scores, judge)| JudgeScore { judge, score: scores[item][position] });
                 let row = ScoreRow {
                     item: &sample.id,
                     attribute: &attributes[attribute],

@@ -27,7 +27,9 @@ impl Offered {
     /// What may stand in the brackets.
     pub(crate) fn names(self) -> Vec<String> {
         match self {
-            Self::Pair { ties } => ["A", "B", "C"][..if ties { 3 } else { 2 }].iter().map(|name| (*name).to_owned()).collect(),
+            Self::Pair { ties } => {
+                ["A", "B", "C"][..if ties { 3 } else { 2 }].iter().map(|name| (*name).to_owned()).collect()
+            }
             Self::Ratings(scale) => (scale.min..=scale.max).map(|k| k.to_string()).collect(),
         }
     }
@@ -35,8 +37,10 @@ impl Offered {
     /// The labels that follow [`MARKER`]. Where one begins another (1 and 10) each includes its closing bracket.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
         let names = self.names();
-        let ambiguous = names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
-        let variants = |name: &String| if ambiguous { vec![format!("{name}]]"), format!("{name}]")] } else { vec![name.clone()] };
+        let ambiguous =
+            names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
+        let variants =
+            |name: &String| if ambiguous { vec![format!("{name}]]"), format!("{name}]")] } else { vec![name.clone()] };
         Ok(LabelSet::new(names.iter().map(|name| Label { name: name.clone(), variants: variants(name) }).collect())?)
     }
 
@@ -44,7 +48,9 @@ impl Offered {
     fn says(self, weights: &[f64]) -> Says {
         match self {
             Self::Pair { .. } => Says::Pair([weights[0], weights[1], weights.get(2).copied().unwrap_or(0.0)]),
-            Self::Ratings(scale) => Says::Rating(weights.iter().zip(0_u32..).map(|(w, k)| w * f64::from(scale.min + k)).sum()),
+            Self::Ratings(scale) => {
+                Says::Rating(weights.iter().zip(0_u32..).map(|(w, k)| w * f64::from(scale.min + k)).sum())
+            }
         }
     }
 }
@@ -100,7 +106,8 @@ impl Decided {
 
     fn of(says: Says, low_mass: bool) -> Self {
         let tied = matches!(says, Says::Pair(weights) if heaviest(weights).is_none());
-        let outcome = if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
+        let outcome =
+            if low_mass { Outcome::LowMass } else { [Outcome::Scored, Outcome::Tie][usize::from(tied)].clone() };
         Self { says: Some(says), outcome }
     }
 
@@ -136,8 +143,8 @@ impl Decided {
         Self { says, outcome: self.outcome.clone() }
     }
 
-    /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing have no part in it; where
-    /// none says anything, the outcome is that of the first.
+    /// Majority of the choices, a tie where two are chosen equally often; of ratings the mean. Those that say nothing
+    /// have no part in it; where none says anything, the outcome is that of the first.
     pub(crate) fn vote(all: &[Self]) -> Self {
         let voice = |one: &Self| Some(one.choice().map_or(one.says?, |choice| Says::Pair(choice.weights())));
         Self::merged(all, voice)
@@ -151,9 +158,13 @@ impl Decided {
     fn merged(all: &[Self], voice: impl Fn(&Self) -> Option<Says>) -> Self {
         let voices: Vec<Says> = all.iter().filter_map(voice).collect();
         let low_mass = all.iter().any(|one| one.outcome == Outcome::LowMass);
-        let rating = mean(voices.iter().filter_map(|voice| if let Says::Rating(rating) = voice { Some(*rating) } else { None }));
-        let weight =
-            |k: usize| mean(voices.iter().filter_map(|voice| if let Says::Pair(weights) = voice { Some(weights[k]) } else { None }));
+        let rating =
+            mean(voices.iter().filter_map(|voice| if let Says::Rating(rating) = voice { Some(*rating) } else { None }));
+        let weight = |k: usize| {
+            mean(
+                voices.iter().filter_map(|voice| if let Says::Pair(weights) = voice { Some(weights[k]) } else { None }),
+            )
+        };
         let pair = || Some(Says::Pair([weight(0)?, weight(1)?, weight(2)?]));
         match rating.map(Says::Rating).or_else(pair) {
             Some(says) => Self::of(says, low_mass),
@@ -165,7 +176,8 @@ impl Decided {
 /// The choice that outweighs both others.
 fn heaviest(weights: [f64; 3]) -> Option<Choice> {
     let most = weights.into_iter().fold(f64::NEG_INFINITY, f64::max);
-    let mut at_most = [Choice::First, Choice::Second, Choice::Tie].into_iter().zip(weights).filter(|(_, weight)| *weight == most);
+    let mut at_most =
+        [Choice::First, Choice::Second, Choice::Tie].into_iter().zip(weights).filter(|(_, weight)| *weight == most);
     at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
 }
 
@@ -214,9 +226,12 @@ impl Verdict {
         Self { decided: answer.decided.clone(), answers: vec![answer], prompt_tokens: Some(result.prompt_tokens) }
     }
 
-    /// Generated texts, one a cycle: by the vote of those that can be read, or where labels were asked for by their mean probabilities.
+    /// Generated texts, one a cycle: by the vote of those that can be read, or where labels were asked for by their
+    /// mean probabilities.
     pub(crate) fn from_texts(results: &[GenerateResult], offered: Offered, labels: bool) -> Self {
-        let read = |result: &GenerateResult| if labels { Answer::at_marker(result, offered) } else { Answer::written(result, offered) };
+        let read = |result: &GenerateResult| {
+            if labels { Answer::at_marker(result, offered) } else { Answer::written(result, offered) }
+        };
         let answers: Vec<Answer> = results.iter().map(read).collect();
         let each: Vec<Decided> = answers.iter().map(|answer| answer.decided.clone()).collect();
         let decided = if labels { Decided::mean(&each) } else { Decided::vote(&each) };
@@ -242,7 +257,15 @@ impl Verdict {
 
 impl Answer {
     fn new(decided: Decided) -> Self {
-        Self { text: None, tokens: None, written: None, probabilities: None, mass: None, outcome: decided.outcome.clone(), decided }
+        Self {
+            text: None,
+            tokens: None,
+            written: None,
+            probabilities: None,
+            mass: None,
+            outcome: decided.outcome.clone(),
+            decided,
+        }
     }
 
     fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
@@ -259,7 +282,11 @@ impl Answer {
             return written;
         }
         let answer = result.verdict.as_ref().map_or_else(
-            || Self::new(Decided::none(unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand")))),
+            || {
+                Self::new(Decided::none(unparsed(format!(
+                    "the text has no `{MARKER}`, behind which the verdict would stand"
+                ))))
+            },
             |verdict| Self::from_labels(verdict, offered),
         );
         Self { text: written.text, tokens: written.tokens, written: written.written, ..answer }
@@ -297,8 +324,8 @@ fn probabilities(labels: &LabelAnswer) -> Map<String, Value> {
     labels.labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect()
 }
 
-/// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is no verdict, and neither
-/// is an earlier one: whoever says something else last has taken it back.
+/// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is
+/// no verdict, and neither is an earlier one: whoever says something else last has taken it back.
 pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, String> {
     if text.trim().is_empty() {
         return Err("nothing was generated".to_owned());
@@ -349,7 +376,11 @@ mod tests {
         assert!(last_verdict("[[C]]", &PAIR.names()).is_err(), "no tie was offered");
         let ratings = Offered::Ratings("1..10".parse().expect("valid")).names();
         assert_eq!((last_verdict("[[10]]", &ratings), last_verdict("[[1]]", &ratings)), (Ok(9), Ok(0)));
-        assert!(["[[11]]", "[[7.5]]", "[[07]]", "[[-1]]", "[[7/10]]"].iter().all(|text| last_verdict(text, &ratings).is_err()));
+        assert!(
+            ["[[11]]", "[[7.5]]", "[[07]]", "[[-1]]", "[[7/10]]"]
+                .iter()
+                .all(|text| last_verdict(text, &ratings).is_err())
+        );
     }
 
     #[test]
@@ -386,7 +417,8 @@ mod tests {
     #[test]
     fn two_orders_agree_or_are_a_tie() {
         let decided = |choice: Choice| Decided::of(Says::Pair(choice.weights()), false);
-        let orders = |first: Choice, second: Choice| Decided::vote(&[decided(first), decided(second).turned()]).choice();
+        let orders =
+            |first: Choice, second: Choice| Decided::vote(&[decided(first), decided(second).turned()]).choice();
         assert_eq!(orders(Choice::First, Choice::Second), Some(Choice::First));
         assert_eq!(orders(Choice::First, Choice::First), Some(Choice::Tie));
         assert_eq!(orders(Choice::First, Choice::Tie), Some(Choice::Tie));

@@ -69,7 +69,8 @@ impl FromStr for Aspect {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, meaning) = text.split_once('=').map_or((text, None), |(name, meaning)| (name, Some(meaning.trim().to_owned())));
+        let (name, meaning) =
+            text.split_once('=').map_or((text, None), |(name, meaning)| (name, Some(meaning.trim().to_owned())));
         if name.trim().is_empty() || meaning.as_ref().is_some_and(String::is_empty) {
             return Err("expected NAME or NAME=MEANING".to_owned());
         }
@@ -88,7 +89,11 @@ written_as_text!(Aspect);
 
 /// The aspects of the paper's appendix L, for answers to instructions.
 const ASPECTS: [(&str, &str, &str); 5] = [
-    ("helpfulness", "more helpful", "Whether it gives the one who asked what they need, all of it, and in a form that they can use."),
+    (
+        "helpfulness",
+        "more helpful",
+        "Whether it gives the one who asked what they need, all of it, and in a form that they can use.",
+    ),
     ("relevance", "more relevant", "Whether it answers what was asked and does not stray from it."),
     ("accuracy", "more accurate", "Whether what it says is true, and its reasoning, figures and code are right."),
     ("depth", "more thorough", "Whether it goes to the bottom of the matter, or stays on its surface."),
@@ -96,7 +101,8 @@ const ASPECTS: [(&str, &str, &str); 5] = [
 ];
 
 /// What revisions are to look at where nothing else is said.
-const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps to the task, whether it is correct, how deep it goes, how \
+const CRITERIA: &str = "how helpful it is to the one who asked, how far it keeps to the task, whether it is correct, \
+                        how deep it goes, how \
                         original it is, and whether it is as detailed as it should be.";
 
 /// What a revision is to improve.
@@ -130,8 +136,12 @@ impl Focus {
         let comparative = known.map_or(of_list.comparative, |(_, comparative, _)| (*comparative).to_owned());
         let built_in = known.map(|(.., text)| *text).or_else(|| attributes::lookup(name).map(|known| known.definition));
         let Some(criteria) = meaning.clone().or_else(|| built_in.map(str::to_owned)) else {
-            let known =
-                ASPECTS.iter().map(|(name, ..)| *name).chain(attributes::KNOWN.iter().map(|k| k.name)).collect::<Vec<_>>().join(", ");
+            let known = ASPECTS
+                .iter()
+                .map(|(name, ..)| *name)
+                .chain(attributes::KNOWN.iter().map(|k| k.name))
+                .collect::<Vec<_>>()
+                .join(", ");
             let why = format!("no meaning of `{name}` is built in");
             return Err(MethodError::option(
                 format!("--aspect {name}"),
@@ -200,21 +210,22 @@ impl GoodDraft {
 #[derive(Debug, Clone, SmartDefault, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReviserOptions {
-    /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out: helpfulness, relevance,
-    /// accuracy, depth and creativity.
+    /// An aspect of kind `aspects`, with its meaning where it is not built in. May be given several times. Left out:
+    /// helpfulness, relevance, accuracy, depth and creativity.
     #[schemars(extend("form" = "NAME[=MEANING]"))]
     pub aspect: Vec<Aspect>,
     /// How many paraphrases of each given reference kind `diversified` has, sampled at temperature 1.
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(10)]
     pub diversify: u16,
-    /// What becomes of a draft that is good already: `improve` asks for another text all the same, `keep` lets the draft be given back, as the
-    /// paper's prompts do.
+    /// What becomes of a draft that is good already: `improve` asks for another text all the same, `keep` lets the
+    /// draft be given back, as the paper's prompts do.
     pub good_draft: GoodDraft,
     /// A template of your own for a kind of reference. May be given for several kinds.
     #[schemars(extend("form" = "KIND=FILE"))]
     pub reviser_template: Vec<OwnTemplate>,
-    /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not references.
+    /// Use references that the limit of tokens cut off; otherwise they are kept in the table of revisions and are not
+    /// references.
     pub use_truncated: bool,
     /// Write chats to train a model on into the run's folder: the prompts, and what was answered.
     pub export_sets: bool,
@@ -223,10 +234,17 @@ pub struct ReviserOptions {
 impl ReviserOptions {
     /// The aspects, each once.
     pub(crate) fn aspects(&self) -> Result<Vec<Focus>, MethodError> {
-        if let Some(twice) =
-            self.aspect.iter().enumerate().find_map(|(i, a)| self.aspect[..i].iter().any(|b| b.name == a.name).then_some(a))
+        if let Some(twice) = self
+            .aspect
+            .iter()
+            .enumerate()
+            .find_map(|(i, a)| self.aspect[..i].iter().any(|b| b.name == a.name).then_some(a))
         {
-            return Err(MethodError::option(format!("--aspect {}", twice.name), "given twice", "name each aspect once"));
+            return Err(MethodError::option(
+                format!("--aspect {}", twice.name),
+                "given twice",
+                "name each aspect once",
+            ));
         }
         let built_in = || ASPECTS.iter().map(|(name, ..)| Aspect { name: (*name).to_owned(), meaning: None }).collect();
         let aspects: Vec<Aspect> = if self.aspect.is_empty() { built_in() } else { self.aspect.clone() };
@@ -283,8 +301,8 @@ pub struct ReviseParams {
     #[schemars(length(min = 1), extend("form" = "WORD"))]
     #[default("response".to_owned())]
     pub noun: String,
-    /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail; with an attribute, its
-    /// built-in meaning.
+    /// What the revision should look at, or @FILE. Left out: help, relevance, truth, depth, originality and detail;
+    /// with an attribute, its built-in meaning.
     #[schemars(extend("form" = "TEXT|@FILE"))]
     pub criteria: Option<String>,
     /// How references are made in particular.

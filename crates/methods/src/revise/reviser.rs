@@ -20,7 +20,8 @@ use crate::{MethodError, Output, Run, Signature};
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
 
-/// The prompts, by what is shown: a text with another as guidance, a text by itself, both texts, none, a given reference.
+/// The prompts, by what is shown: a text with another as guidance, a text by itself, both texts, none, a given
+/// reference.
 pub(super) const TEMPLATES: &[Builtin] = &[
     Builtin { name: "adapted", source: include_str!("../prompts/revise_adapted.j2"), data: GUIDED },
     Builtin { name: "alone", source: include_str!("../prompts/revise_alone.j2"), data: ALONE },
@@ -141,12 +142,20 @@ pub(crate) struct Reviser<'a> {
 }
 
 impl<'a> Reviser<'a> {
-    /// References of these kinds. Those that do not depend on `foci` are made once: answers, paraphrases, and revisions by aspect.
-    pub(crate) fn new(how: Revising<'a>, kinds: &[Kind], foci: &[Focus], samples: &'a [Sample]) -> Result<Self, MethodError> {
+    /// References of these kinds. Those that do not depend on `foci` are made once: answers, paraphrases, and revisions
+    /// by aspect.
+    pub(crate) fn new(
+        how: Revising<'a>,
+        kinds: &[Kind],
+        foci: &[Focus],
+        samples: &'a [Sample],
+    ) -> Result<Self, MethodError> {
         let mut sets = Vec::new();
         for &kind in kinds {
             let foci = match kind {
-                Kind::Direct | Kind::Diversified => vec![Focus { name: None, comparative: "better".into(), criteria: "–".into() }],
+                Kind::Direct | Kind::Diversified => {
+                    vec![Focus { name: None, comparative: "better".into(), criteria: "–".into() }]
+                }
                 Kind::Aspects => how.options.aspects()?,
                 Kind::Adapted | Kind::Both | Kind::Each => foci.to_vec(),
             };
@@ -173,7 +182,9 @@ impl<'a> Reviser<'a> {
         if self.sets.iter().any(|set| set.kind == Kind::Diversified) {
             signature = signature.with("diversify", &options.diversify);
         }
-        self.sets.iter().fold(signature, |signature, set| signature.with_template(set.template.name(), set.template.sha256()))
+        self.sets
+            .iter()
+            .fold(signature, |signature, set| signature.with_template(set.template.name(), set.template.sha256()))
     }
 
     /// All references to be made, sample by sample.
@@ -187,7 +198,8 @@ impl<'a> Reviser<'a> {
         let job = |primary, guidance| Job { item, set, primary, guidance, paraphrase: None };
         match (self.sets[set].kind, self.how.mode) {
             (Kind::Diversified, _) => {
-                let numbers = (0..sample.references.len()).flat_map(|k| (0..usize::from(self.how.options.diversify)).map(move |n| (k, n)));
+                let numbers = (0..sample.references.len())
+                    .flat_map(|k| (0..usize::from(self.how.options.diversify)).map(move |n| (k, n)));
                 numbers.map(|number| Job { paraphrase: Some(number), ..job(None, None) }).collect()
             }
             (_, Mode::Pairwise) if sample.candidates.len() != 2 => Vec::new(),
@@ -276,8 +288,10 @@ impl<'a> Reviser<'a> {
         }
         let rendered = self.render(job).expect("it could be rendered before");
         let stop = rendered.stop().into_iter().collect();
-        let request =
-            GenerateRequest { stop, ..GenerateRequest::greedy(id, rendered.prompt(&self.how.layout), self.how.max_tokens as usize) };
+        let request = GenerateRequest {
+            stop,
+            ..GenerateRequest::greedy(id, rendered.prompt(&self.how.layout), self.how.max_tokens as usize)
+        };
         match job.paraphrase {
             None => request,
             Some((reference, number)) => {
@@ -302,7 +316,15 @@ impl<'a> Reviser<'a> {
         let others: Vec<&str> = compared.iter().map(|candidate| sample.candidates[*candidate].text.as_str()).collect();
         let similarity = compared.iter().copied().zip(measures.of(&text, &others)).collect();
         let (ended, tokens) = (Ended::of(result), result.token_ids.len());
-        Revision { job, text, ended, finish: result.finish, prompt_tokens: Some(result.prompt_tokens), tokens, similarity }
+        Revision {
+            job,
+            text,
+            ended,
+            finish: result.finish,
+            prompt_tokens: Some(result.prompt_tokens),
+            tokens,
+            similarity,
+        }
     }
 }
 

@@ -61,7 +61,11 @@ pub(crate) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'
         prompt_tokens: revision.prompt_tokens,
         tokens: revision.tokens,
         unchanged: is_unchanged(reviser, revision),
-        similarity: revision.similarity.iter().map(|(of, similarity)| To { candidate: id(*of), similarity: *similarity }).collect(),
+        similarity: revision
+            .similarity
+            .iter()
+            .map(|(of, similarity)| To { candidate: id(*of), similarity: *similarity })
+            .collect(),
     }
 }
 
@@ -117,9 +121,14 @@ impl Tally {
     fn of(reviser: &Reviser<'_>, set: usize, revisions: &[&Revision]) -> Self {
         let count = |is: &dyn Fn(&Revision) -> bool| revisions.iter().filter(|revision| is(revision)).count();
         let unchanged: Vec<bool> = revisions.iter().filter_map(|revision| is_unchanged(reviser, revision)).collect();
-        let coins = revisions.iter().filter(|r| r.job.guidance.is_some()).map(|r| f64::from(u8::from(r.job.primary == Some(0))));
+        let coins = revisions
+            .iter()
+            .filter(|r| r.job.guidance.is_some())
+            .map(|r| f64::from(u8::from(r.job.primary == Some(0))));
         let likeness = |of: &dyn Fn(&Revision, usize) -> bool| {
-            let all = revisions.iter().flat_map(|r| r.similarity.iter().filter(|(candidate, _)| of(r, *candidate)).map(|(_, s)| *s));
+            let all = revisions
+                .iter()
+                .flat_map(|r| r.similarity.iter().filter(|(candidate, _)| of(r, *candidate)).map(|(_, s)| *s));
             Likeness::of(&all.collect::<Vec<_>>())
         };
         Self {
@@ -171,7 +180,8 @@ pub(crate) fn revisions_section(tallies: &[Tally]) -> Section {
         section.push(names.into_iter().chain(counts).chain([unchanged, tokens]).chain(numbers));
     }
     section.note(
-        "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; tokens: mean length.",
+        "Similarity to the text that was revised (of answers and paraphrases: to the candidates), mean from 0 to 1; \
+         tokens: mean length.",
     );
     section
 }

@@ -3,7 +3,8 @@
 use probity_metrics::{Item, Metric, MetricError, Models, Score, choose};
 use serde::Serialize;
 
-/// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is counted.
+/// How alike two texts are, each from 0 (nothing in common) to 1 (the same); absent where neither text has what is
+/// counted.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub(crate) struct Similarity {
     /// 1 − Levenshtein's distance in characters / the longer text's length.
@@ -19,7 +20,9 @@ pub(crate) struct Measures([Box<dyn Metric>; 3]);
 
 impl Measures {
     pub(crate) fn new() -> Self {
-        let metric = |name: &str| choose(name).and_then(|choices| choices[0].build(&Models::default())).expect("a metric of text alone");
+        let metric = |name: &str| {
+            choose(name).and_then(|choices| choices[0].build(&Models::default())).expect("a metric of text alone")
+        };
         Self([metric("levenshtein"), metric("levenshtein:unit=word"), metric("rouge-l")])
     }
 
@@ -28,11 +31,17 @@ impl Measures {
         if others.is_empty() {
             return Vec::new();
         }
-        let items: Vec<Item<'_>> = others.iter().map(|other| Item { candidate: text, references: vec![other], source: None }).collect();
+        let items: Vec<Item<'_>> =
+            others.iter().map(|other| Item { candidate: text, references: vec![other], source: None }).collect();
         let scores = self.0.each_ref().map(|metric| metric.score(&items, &|_| Ok(())).map(|scores| scores.items));
-        let [chars, words, common] = scores.map(|scores: Result<Vec<Vec<Score>>, MetricError>| scores.expect("nobody stops it"));
+        let [chars, words, common] =
+            scores.map(|scores: Result<Vec<Vec<Score>>, MetricError>| scores.expect("nobody stops it"));
         let likeness = |row: &[Score]| row[1].value().map(|distance| 1.0 - distance);
-        let of = |k: usize| Similarity { char: likeness(&chars[k]), word: likeness(&words[k]), rouge_l: common[k][0].value() };
+        let of = |k: usize| Similarity {
+            char: likeness(&chars[k]),
+            word: likeness(&words[k]),
+            rouge_l: common[k][0].value(),
+        };
         (0..others.len()).map(of).collect()
     }
 }
@@ -48,7 +57,10 @@ mod tests {
         assert_eq!(found[0], Similarity { char: Some(1.0), word: Some(1.0), rouge_l: Some(1.0) });
         // Three characters of nine; one word of three; two common words of three and three.
         let near = |value: Option<f64>, expected: f64| value.is_some_and(|value| (value - expected).abs() < 1e-12);
-        assert!(near(found[1].char, 6.0 / 9.0) && near(found[1].word, 2.0 / 3.0) && near(found[1].rouge_l, 2.0 / 3.0), "{found:?}");
+        assert!(
+            near(found[1].char, 6.0 / 9.0) && near(found[1].word, 2.0 / 3.0) && near(found[1].rouge_l, 2.0 / 3.0),
+            "{found:?}"
+        );
         assert_eq!((found[2].char, found[2].word), (Some(0.0), Some(0.0)));
         assert_eq!(measures.of("", &[""])[0].char, None);
     }

@@ -22,12 +22,14 @@ fn pairs(count: usize) -> Vec<probity_data::Sample> {
 
 #[test]
 fn a_seeded_fair_coin_chooses_the_text_to_revise_and_the_other_is_guidance() {
-    let model = writer(|prompt| generated(&format!("{} | {}", block(prompt, "Draft"), block(prompt, "Other response"))));
+    let model =
+        writer(|prompt| generated(&format!("{} | {}", block(prompt, "Draft"), block(prompt, "Other response"))));
     let primaries = |args: &str| {
         let (result, output) = run(args, &pairs(200), &model);
         result.expect("runs");
         let row = |row: &&Value| {
-            let (primary, guidance) = (row["primary"].as_str().expect("one"), row["guidance"].as_str().expect("the other"));
+            let (primary, guidance) =
+                (row["primary"].as_str().expect("one"), row["guidance"].as_str().expect("the other"));
             assert_ne!(primary, guidance);
             let shown = |id: &str| format!("is the quality of text {id}");
             let text = row["text"].as_str().expect("text");
@@ -76,7 +78,10 @@ fn each_kind_asks_for_its_references() {
         let rows = output.rows("revisions");
         assert_eq!(rows.len(), made, "{args}");
         let blind = args.contains("direct") || args.contains("diversified");
-        assert!(!blind || rows.iter().all(|row| row["text"].as_str().is_some_and(|text| text.ends_with("false"))), "{args}: {rows:?}");
+        assert!(
+            !blind || rows.iter().all(|row| row["text"].as_str().is_some_and(|text| text.ends_with("false"))),
+            "{args}: {rows:?}"
+        );
         let revised = output.rows("revised");
         let by_candidate = args.contains("pointwise") && !args.contains("direct");
         assert_eq!(revised.len(), if by_candidate { 2 } else { 1 }, "{args}");
@@ -92,7 +97,8 @@ fn each_kind_asks_for_its_references() {
 fn paraphrases_are_sampled_with_seeds_of_their_own_and_all_else_is_greedy() {
     let mut one = sample("a", &[1.0, 2.0]);
     one.references = vec!["given".into()];
-    let model = ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(|request| generated(&format!("{:?}", request.sampling)));
+    let model = ScriptedModel::from_probabilities(|_| vec![1.0])
+        .with_generation(|request| generated(&format!("{:?}", request.sampling)));
     let texts = |args: &str| {
         let output = run(args, std::slice::from_ref(&one), &model).1;
         output.rows("revisions").iter().map(|row| row["text"].to_string()).collect::<BTreeSet<_>>()
@@ -125,7 +131,10 @@ fn what_is_cut_off_or_empty_is_told_and_is_no_reference() {
         assert_eq!(output.rows("revised").len(), usable);
         assert_eq!(summary.values["left_out"], 6 - usable);
         assert_eq!(
-            (summary.outcomes.get("not_a_pair"), summary.outcomes.get("truncated") + summary.outcomes.get("truncated_used")),
+            (
+                summary.outcomes.get("not_a_pair"),
+                summary.outcomes.get("truncated") + summary.outcomes.get("truncated_used")
+            ),
             (1, 1)
         );
     }
@@ -139,7 +148,10 @@ fn unchanged_texts_and_similarities_are_counted() {
     assert_eq!((&tally["unchanged"], &tally["to_primary"]["word"]), (&json!(4), &json!(1.0)));
     // Two of seven words differ, and two of thirty-four characters.
     let near = |value: &Value, expected: f64| (value.as_f64().expect("a number") - expected).abs() < 1e-12;
-    assert!(near(&tally["to_guidance"]["word"], 5.0 / 7.0) && near(&tally["to_guidance"]["char"], 32.0 / 34.0), "{tally}");
+    assert!(
+        near(&tally["to_guidance"]["word"], 5.0 / 7.0) && near(&tally["to_guidance"]["char"], 32.0 / 34.0),
+        "{tally}"
+    );
     assert_eq!(output.rows("revisions")[0]["unchanged"], true);
 }
 

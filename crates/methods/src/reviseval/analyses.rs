@@ -47,7 +47,8 @@ impl Effect {
             if pairs {
                 return mean(known.iter().map(said));
             }
-            // Ratings by one attribute are not held against gold of another: the mean of the attributes' correlations (appendix G).
+            // Ratings by one attribute are not held against gold of another: the mean of the attributes' correlations
+            // (appendix G).
             let attributes: BTreeSet<usize> = known.iter().map(|one| one.attribute).collect();
             let of_attribute = |attribute: usize| {
                 let (said, gold): (Vec<f64>, Vec<f64>) =
@@ -57,13 +58,15 @@ impl Effect {
             mean(attributes.into_iter().map(of_attribute).collect::<Option<Vec<f64>>>()?)
         };
         let (with_reference, without) = (performance(|one| one.with), performance(|one| one.without));
-        let effectiveness = with_reference.zip(without).filter(|(_, without)| *without > 0.0).map(|(with, without)| with / without);
+        let effectiveness =
+            with_reference.zip(without).filter(|(_, without)| *without > 0.0).map(|(with, without)| with / without);
         let similarity = mean(known.iter().map(|one| one.similarity));
         Self { reference, group, units: known.len(), similarity, with_reference, without, effectiveness }
     }
 }
 
-/// Of every kind of reference by the judge; of pairs also by thirds of similarity. `alike` has the similarities under each kind.
+/// Of every kind of reference by the judge; of pairs also by thirds of similarity. `alike` has the similarities under
+/// each kind.
 pub(super) fn effects(
     samples: &[Sample],
     units: &[Unit],
@@ -71,7 +74,8 @@ pub(super) fn effects(
     voices: &[Voice],
     alike: &[(Reference, Scored)],
 ) -> Vec<Effect> {
-    let by_judge = |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge);
+    let by_judge =
+        |reference: Reference| voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge);
     let Some(free) = by_judge(Reference::None) else { return Vec::new() };
     let mut effects = Vec::new();
     for (reference, similarity) in alike {
@@ -81,14 +85,23 @@ pub(super) fn effects(
         let pairs = units.iter().any(|unit| unit.second.is_some());
         effects.push(Effect::of(*reference, "all", &known, pairs));
         known.sort_by(|a, b| a.similarity.total_cmp(&b.similarity));
-        let thirds = ["least alike", "between", "most alike"].into_iter().enumerate().filter(|_| pairs && known.len() >= 6);
-        effects
-            .extend(thirds.map(|(k, group)| Effect::of(*reference, group, &known[k * known.len() / 3..(k + 1) * known.len() / 3], true)));
+        let thirds =
+            ["least alike", "between", "most alike"].into_iter().enumerate().filter(|_| pairs && known.len() >= 6);
+        effects.extend(thirds.map(|(k, group)| {
+            Effect::of(*reference, group, &known[k * known.len() / 3..(k + 1) * known.len() / 3], true)
+        }));
     }
     effects
 }
 
-fn known(samples: &[Sample], unit: Unit, attributes: &[String], number: usize, voices: [&Voice; 2], alike: &Scored) -> Option<Known> {
+fn known(
+    samples: &[Sample],
+    unit: Unit,
+    attributes: &[String],
+    number: usize,
+    voices: [&Voice; 2],
+    alike: &Scored,
+) -> Option<Known> {
     let similarity = alike.overall(number)?;
     if unit.second.is_some() {
         let gold = preferred(samples, unit)?;
@@ -109,7 +122,8 @@ pub(super) fn effects_section(effects: &[Effect], similarity: &str, pairs: bool)
     }
     let what = if pairs { "accuracy" } else { "Spearman over all candidates, averaged over attributes," };
     section.note(format!(
-        "P: {what} of the judge, over units decided both ways; effectiveness: P with / P without; similarity by {similarity}."
+        "P: {what} of the judge, over units decided both ways; effectiveness: P with / P without; similarity by \
+         {similarity}."
     ));
     section
 }
@@ -155,7 +169,12 @@ pub(super) struct Tokens {
 }
 
 /// Of each kind of reference. Tokens of references that serve several units are counted once.
-pub(super) fn tokens(asking: &Asking<'_>, verdicts: &[Verdict], references: &[Reference], shelf: &Shelf<'_>) -> Vec<Tokens> {
+pub(super) fn tokens(
+    asking: &Asking<'_>,
+    verdicts: &[Verdict],
+    references: &[Reference],
+    shelf: &Shelf<'_>,
+) -> Vec<Tokens> {
     let units = asking.units.len().max(1) as f64;
     let of = |&reference: &Reference| Tokens {
         reference,
@@ -194,7 +213,13 @@ pub(super) struct Spent {
 }
 
 /// One cycle without reference, three, and one revision with one judgement.
-pub(super) fn spent(samples: &[Sample], asking: &Asking<'_>, verdicts: &[Verdict], voices: &[Voice], tokens: &[Tokens]) -> Vec<Spent> {
+pub(super) fn spent(
+    samples: &[Sample],
+    asking: &Asking<'_>,
+    verdicts: &[Verdict],
+    voices: &[Voice],
+    tokens: &[Tokens],
+) -> Vec<Spent> {
     let points = |says: &[Option<Settled>]| -> Vec<f64> {
         let one = |(number, settled): (usize, &Option<Settled>)| {
             Some(point(settled.as_ref()?.decided.choice()?, preferred(samples, asking.units[number])?))
@@ -202,7 +227,10 @@ pub(super) fn spent(samples: &[Sample], asking: &Asking<'_>, verdicts: &[Verdict
         says.iter().enumerate().filter_map(one).collect()
     };
     let of_judge = |reference: Reference| {
-        let voice = voices.iter().find(|voice| voice.reference == reference && voice.by == By::Judge).expect("it was asked for");
+        let voice = voices
+            .iter()
+            .find(|voice| voice.reference == reference && voice.by == By::Judge)
+            .expect("it was asked for");
         let tokens = tokens.iter().find(|tokens| tokens.reference == reference).expect("counted for each reference");
         (Agreement::of(&points(&voice.says)), tokens.revising + tokens.judging)
     };
@@ -233,12 +261,25 @@ mod tests {
 
     #[test]
     fn effectiveness_of_ratings_is_the_mean_of_the_attributes_and_not_one_correlation_of_all() {
-        // By each attribute the ratings are in gold's order; one attribute's gold lies above the other's, and its ratings below.
-        let one = |attribute: usize, with: f64, gold: f64| Known { similarity: 0.5, with, without: with, gold, attribute };
-        let known = [one(0, 1.0, 11.0), one(0, 2.0, 12.0), one(0, 3.0, 13.0), one(1, 7.0, 1.0), one(1, 8.0, 2.0), one(1, 9.0, 3.0)];
+        // By each attribute the ratings are in gold's order; one attribute's gold lies above the other's, and its
+        // ratings below.
+        let one =
+            |attribute: usize, with: f64, gold: f64| Known { similarity: 0.5, with, without: with, gold, attribute };
+        let known = [
+            one(0, 1.0, 11.0),
+            one(0, 2.0, 12.0),
+            one(0, 3.0, 13.0),
+            one(1, 7.0, 1.0),
+            one(1, 8.0, 2.0),
+            one(1, 9.0, 3.0),
+        ];
         let effect = Effect::of(Reference::Adapted, "all", &known, false);
         assert_eq!((effect.with_reference, effect.without, effect.effectiveness), (Some(1.0), Some(1.0), Some(1.0)));
         let constant = [known[0], known[1], one(1, 7.0, 1.0), one(1, 7.0, 2.0)];
-        assert_eq!(Effect::of(Reference::Adapted, "all", &constant, false).with_reference, None, "an attribute without a correlation");
+        assert_eq!(
+            Effect::of(Reference::Adapted, "all", &constant, false).with_reference,
+            None,
+            "an attribute without a correlation"
+        );
     }
 }

@@ -38,7 +38,8 @@ pub(super) struct Asking<'a> {
 pub(super) const TEMPERATURES: [f64; 2] = [0.3, 0.7];
 
 impl<'a> Asking<'a> {
-    /// Every unit under every reference, pairs in both orders; with the further cycles without reference where they are asked for.
+    /// Every unit under every reference, pairs in both orders; with the further cycles without reference where they are
+    /// asked for.
     pub(super) fn new(
         samples: &'a [Sample],
         units: &'a [Unit],
@@ -52,7 +53,13 @@ impl<'a> Asking<'a> {
             for (number, unit) in units.iter().enumerate() {
                 let orders: &[bool] = if unit.second.is_some() { &[false, true] } else { &[false] };
                 for together in shelf.references(reference, *unit) {
-                    let of_order = |&turned: &bool| Asked { reference, unit: number, turned, together: together.clone(), temperature };
+                    let of_order = |&turned: &bool| Asked {
+                        reference,
+                        unit: number,
+                        turned,
+                        together: together.clone(),
+                        temperature,
+                    };
                     asked.extend(orders.iter().map(of_order));
                 }
             }
@@ -75,9 +82,17 @@ impl<'a> Asking<'a> {
         references: &[Reference],
     ) -> Result<(), MethodError> {
         let asking = Self { samples, units, attributes, asked: Vec::new() };
-        for (unit, reference) in (0..units.len()).flat_map(|unit| references.iter().map(move |reference| (unit, *reference))) {
+        for (unit, reference) in
+            (0..units.len()).flat_map(|unit| references.iter().map(move |reference| (unit, *reference)))
+        {
             let texts = if reference == Reference::None { Vec::new() } else { vec!["a reference"] };
-            let asked = Asked { reference, unit, turned: false, together: Together { tag: String::new(), texts }, temperature: None };
+            let asked = Asked {
+                reference,
+                unit,
+                turned: false,
+                together: Together { tag: String::new(), texts },
+                temperature: None,
+            };
             let question = asking.question(&asked);
             if question.shown.iter().all(|shown| !shown.text.trim().is_empty()) {
                 judge.check(&question)?;
@@ -89,19 +104,28 @@ impl<'a> Asking<'a> {
     pub(super) fn question(&self, asked: &Asked<'a>) -> Question<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];
-        let mut shown: Vec<Shown<'a>> =
-            unit.candidates().map(|k| Shown { name: &sample.candidates[k].id, text: &sample.candidates[k].text }).collect();
+        let mut shown: Vec<Shown<'a>> = unit
+            .candidates()
+            .map(|k| Shown { name: &sample.candidates[k].id, text: &sample.candidates[k].text })
+            .collect();
         if asked.turned {
             shown.reverse();
         }
-        let tag =
-            if asked.together.tag.is_empty() { asked.reference.to_string() } else { format!("{}/{}", asked.reference, asked.together.tag) };
+        let tag = if asked.together.tag.is_empty() {
+            asked.reference.to_string()
+        } else {
+            format!("{}/{}", asked.reference, asked.together.tag)
+        };
         Question { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
     }
 
-    /// Puts all questions to the judge, who is given with its temperature for each cycle, and writes the verdicts. What was quoted comes with
-    /// them.
-    pub(super) fn ask(&self, judges: &[(Option<f64>, Judging<'_>)], run: &mut Run<'_>) -> Result<(Vec<Verdict>, Quoted), MethodError> {
+    /// Puts all questions to the judge, who is given with its temperature for each cycle, and writes the verdicts. What
+    /// was quoted comes with them.
+    pub(super) fn ask(
+        &self,
+        judges: &[(Option<f64>, Judging<'_>)],
+        run: &mut Run<'_>,
+    ) -> Result<(Vec<Verdict>, Quoted), MethodError> {
         run.table(VERDICTS, self.asked.len())?;
         let (mut verdicts, mut quoted) = (Vec::with_capacity(self.asked.len()), Quoted::default());
         for (temperature, judge) in judges {
@@ -144,9 +168,15 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there was no reference.
-    /// `cycles` takes the further cycles into the vote.
-    pub(super) fn settle(&self, verdicts: &[Verdict], reference: Reference, labels: bool, cycles: bool) -> Vec<Option<Settled>> {
+    /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there
+    /// was no reference. `cycles` takes the further cycles into the vote.
+    pub(super) fn settle(
+        &self,
+        verdicts: &[Verdict],
+        reference: Reference,
+        labels: bool,
+        cycles: bool,
+    ) -> Vec<Option<Settled>> {
         let mut by_unit: Vec<[Vec<Decided>; 2]> = vec![Default::default(); self.units.len()];
         for (asked, verdict) in self.asked.iter().zip(verdicts) {
             if asked.reference == reference && (cycles || asked.temperature.is_none()) {
@@ -160,8 +190,11 @@ impl<'a> Asking<'a> {
 
     /// Tokens of the prompts and answers under a reference, with or without the further cycles.
     pub(super) fn tokens(&self, verdicts: &[Verdict], reference: Reference, cycles: bool) -> usize {
-        let of =
-            self.asked.iter().zip(verdicts).filter(|(asked, _)| asked.reference == reference && (cycles || asked.temperature.is_none()));
+        let of = self
+            .asked
+            .iter()
+            .zip(verdicts)
+            .filter(|(asked, _)| asked.reference == reference && (cycles || asked.temperature.is_none()));
         of.map(|(_, verdict)| verdict.tokens()).sum()
     }
 }

@@ -29,7 +29,8 @@ pub enum Reference {
     Aspects,
     /// One revision of both texts of a pair at once.
     Both,
-    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts; of metrics the mean of the scores.
+    /// Two revisions, of each text of a pair without the other, and the vote of the verdicts; of metrics the mean of
+    /// the scores.
     Each,
     /// Paraphrases of the references that the data have, and the mean of the scores.
     Diversified,
@@ -81,8 +82,8 @@ pub struct RevisEvalParams {
     /// Ask no judge: metrics alone hold candidates against the references.
     #[schemars(extend("conflicts" = ["judge_model", "rate"]))]
     pub no_judge: bool,
-    /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair the better score is
-    /// preferred; several metrics vote.
+    /// Metrics that hold candidates against the references, as in `probity metrics`: bleu,rouge-l:stem=yes. Of a pair
+    /// the better score is preferred; several metrics vote.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub metric: Vec<String>,
     /// The encoder of bert-score, mover-score and blanc.
@@ -98,15 +99,16 @@ pub struct RevisEvalParams {
     #[schemars(range(min = 1), extend("form" = "N"))]
     #[default(1024)]
     pub revision_tokens: u32,
-    /// The metric by which references and candidates are alike, for the table of effectiveness. Left out: bert-score, the paper's, where there
-    /// is an --encoder, else rouge-l.
+    /// The metric by which references and candidates are alike, for the table of effectiveness. Left out: bert-score,
+    /// the paper's, where there is an --encoder, else rouge-l.
     #[schemars(extend("form" = "NAME[:KEY=VALUE,…]"))]
     pub similarity: Option<String>,
-    /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three: what a revision costs, spent
-    /// on the judge.
+    /// Judge without reference two times more, sampled at temperatures 0.3 and 0.7, and take the vote of all three:
+    /// what a revision costs, spent on the judge.
     #[schemars(extend("conflicts" = ["no_judge"]))]
     pub cost_match: bool,
-    /// Let the judge also rate each candidate and each reference by itself, without reference, by this attribute (correctness, say).
+    /// Let the judge also rate each candidate and each reference by itself, without reference, by this attribute
+    /// (correctness, say).
     #[schemars(length(min = 1), extend("form" = "NAME"))]
     pub rate: Option<String>,
     /// Do not compare the result with the gold scores or preferences in the data.
@@ -137,11 +139,19 @@ impl RevisEvalParams {
         let given = references.iter().find(|r| matches!(r, Reference::Given | Reference::Diversified));
         if let Some(given) = given.filter(|_| !samples.iter().any(has_reference)) {
             let why = "no sample has references";
-            return Err(MethodError::option(format!("--reference {given}"), why, "give the samples \"references\", or leave it out"));
+            return Err(MethodError::option(
+                format!("--reference {given}"),
+                why,
+                "give the samples \"references\", or leave it out",
+            ));
         }
         if self.judging.mode == Mode::Pairwise && samples.iter().all(|sample| sample.candidates.len() != 2) {
             let why = "no sample has two candidates";
-            return Err(MethodError::option("--mode pairwise", why, "give the samples two candidates, or say --mode pointwise"));
+            return Err(MethodError::option(
+                "--mode pairwise",
+                why,
+                "give the samples two candidates, or say --mode pointwise",
+            ));
         }
         self.check_judge()?;
         let chosen = self.choices()?;
@@ -161,7 +171,11 @@ impl RevisEvalParams {
         }
         if self.reviser.export_sets && (self.no_judge || self.judging.verdict == VerdictMode::Label) {
             let why = "the sets are of verdicts that are written";
-            return Err(MethodError::option("--export-sets", why, "let a judge write; `probity revise --export-sets` has revisions alone"));
+            return Err(MethodError::option(
+                "--export-sets",
+                why,
+                "let a judge write; `probity revise --export-sets` has revisions alone",
+            ));
         }
         let paper = [Reference::None, Reference::Adapted].iter().all(|one| references.contains(one));
         if self.reviser.export_sets && !paper {
@@ -173,7 +187,11 @@ impl RevisEvalParams {
             return Err(MethodError::option("--cost-match", why, "say --mode pairwise --reference none,adapted"));
         }
         if self.cost_match && (self.judging.verdict != VerdictMode::Generate || self.judging.cycles > 1) {
-            return Err(MethodError::option("--cost-match", "its cycles are texts", "say --verdict generate, and leave --cycles out"));
+            return Err(MethodError::option(
+                "--cost-match",
+                "its cycles are texts",
+                "say --verdict generate, and leave --cycles out",
+            ));
         }
         Ok(())
     }
@@ -196,7 +214,11 @@ impl RevisEvalParams {
         let metrics = if self.metric.is_empty() { Vec::new() } else { choose(&self.metric.join(","))? };
         let mut similarity = choose(self.similarity())?;
         if similarity.len() > 1 {
-            return Err(MethodError::option("--similarity", "one metric is enough", "leave it out for bert-score or rouge-l"));
+            return Err(MethodError::option(
+                "--similarity",
+                "one metric is enough",
+                "leave it out for bert-score or rouge-l",
+            ));
         }
         let similarity = similarity.remove(0);
         for choice in metrics.iter().chain([&similarity]) {
@@ -218,7 +240,8 @@ impl RevisEvalParams {
                     Need::Source if bare.is_some() => need.hint(),
                     _ => continue,
                 };
-                let of = bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
+                let of =
+                    bare.map(|sample| format!("; sample `{}` has none", sample.id.escape_debug())).unwrap_or_default();
                 let why = format!("it needs {}{of}", need.what());
                 return Err(MethodError::option(format!("--metric {}", choice.label()), why, hint));
             }

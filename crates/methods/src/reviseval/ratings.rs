@@ -35,7 +35,16 @@ pub(super) struct Rating {
 pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptions {
     let own = judging.clone();
     let attribute = vec![attribute.to_owned()];
-    JudgingOptions { mode: Mode::Pointwise, attribute, adjective: None, criteria: None, rubric: None, ties: false, template: None, ..own }
+    JudgingOptions {
+        mode: Mode::Pointwise,
+        attribute,
+        adjective: None,
+        criteria: None,
+        rubric: None,
+        ties: false,
+        template: None,
+        ..own
+    }
 }
 
 /// Rates every candidate of every unit and every usable reference once.
@@ -50,8 +59,9 @@ pub(super) fn rate(
     let rated = all(samples, units, references, shelf);
     let questions: Vec<Question<'_>> = rated.iter().map(|one| one.question.clone()).collect();
     run.table(RATINGS, rated.len())?;
-    let judged = judge
-        .ask(run, &questions, &mut |index, verdict, output| write_row(output, RATINGS, index, &row(samples, &rated[index], verdict)))?;
+    let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
+        write_row(output, RATINGS, index, &row(samples, &rated[index], verdict))
+    })?;
     let mut kinds: Vec<&str> = Vec::new();
     for one in &rated {
         if !kinds.contains(&one.of.as_str()) {
@@ -61,7 +71,12 @@ pub(super) fn rate(
     let of = |kind: &str| {
         let verdicts = || rated.iter().zip(&judged.verdicts).filter(|(one, _)| one.of == kind);
         let ratings: Vec<f64> = verdicts().filter_map(|(_, verdict)| verdict.decided.rating()).collect();
-        Rating { of: kind.to_owned(), mean: mean(ratings.iter().copied()), rated: ratings.len(), texts: verdicts().count() }
+        Rating {
+            of: kind.to_owned(),
+            mean: mean(ratings.iter().copied()),
+            rated: ratings.len(),
+            texts: verdicts().count(),
+        }
     };
     Ok(kinds.into_iter().map(of).collect())
 }
@@ -69,17 +84,20 @@ pub(super) fn rate(
 fn all<'a>(samples: &'a [Sample], units: &[Unit], references: &[Reference], shelf: &Shelf<'a>) -> Vec<Rated<'a>> {
     let mut rated: Vec<Rated<'a>> = Vec::new();
     let mut add = |unit: Unit, of: String, name: &'a str, text: &'a str, tag: String| {
-        let same =
-            |one: &&Rated<'_>| one.item == unit.item && one.of == of && one.question.shown[0].text == text && one.question.tag == tag;
+        let same = |one: &&Rated<'_>| {
+            one.item == unit.item && one.of == of && one.question.shown[0].text == text && one.question.tag == tag
+        };
         if rated.iter().rev().take_while(|one| one.item == unit.item).find(same).is_none() {
             let sample = &samples[unit.item];
-            let question = Question { sample, attribute: 0, shown: vec![Shown { name, text }], references: Vec::new(), tag };
+            let question =
+                Question { sample, attribute: 0, shown: vec![Shown { name, text }], references: Vec::new(), tag };
             rated.push(Rated { item: unit.item, of, question });
         }
     };
     for &unit in units {
         for candidate in unit.candidates() {
-            let of = if unit.second.is_some() { format!("candidate {}", candidate + 1) } else { "candidate".to_owned() };
+            let of =
+                if unit.second.is_some() { format!("candidate {}", candidate + 1) } else { "candidate".to_owned() };
             let shown = &samples[unit.item].candidates[candidate];
             add(unit, of, &shown.id, &shown.text, String::new());
         }

@@ -30,9 +30,9 @@ pub(super) fn units(samples: &[Sample], mode: Mode, attributes: usize) -> Vec<Un
     let of_item = |item: usize, attribute: usize| match mode {
         Mode::Pairwise if samples[item].candidates.len() != 2 => Vec::new(),
         Mode::Pairwise => vec![Unit { item, attribute, first: 0, second: Some(1) }],
-        Mode::Pointwise => {
-            (0..samples[item].candidates.len()).map(|first| Unit { item, attribute, first, second: None }).collect::<Vec<_>>()
-        }
+        Mode::Pointwise => (0..samples[item].candidates.len())
+            .map(|first| Unit { item, attribute, first, second: None })
+            .collect::<Vec<_>>(),
     };
     (0..samples.len()).flat_map(|item| (0..attributes).flat_map(move |attribute| of_item(item, attribute))).collect()
 }
@@ -63,8 +63,8 @@ impl<'a> Shelf<'a> {
         Self { samples: reviser.samples, reviser, made, of }
     }
 
-    /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference there is one that
-    /// holds none.
+    /// What a unit is held against, one after the other; nothing where there is no usable reference. Without reference
+    /// there is one that holds none.
     pub(super) fn references(&self, reference: Reference, unit: Unit) -> Vec<Together<'a>> {
         let one = |tag: String, texts: Vec<&'a str>| Together { tag, texts };
         match reference {
@@ -75,7 +75,9 @@ impl<'a> Shelf<'a> {
                 if texts.is_empty() { Vec::new() } else { vec![one(String::new(), texts)] }
             }
             _ => {
-                let usable = self.revisions(reference, unit).filter(|revision| revision.is_usable(self.reviser.how.options.use_truncated));
+                let usable = self
+                    .revisions(reference, unit)
+                    .filter(|revision| revision.is_usable(self.reviser.how.options.use_truncated));
                 usable.map(|revision| one(self.tag(&revision.job), vec![revision.text.as_str()])).collect()
             }
         }
@@ -84,11 +86,14 @@ impl<'a> Shelf<'a> {
     /// All revisions of a kind for a unit, usable or not.
     pub(super) fn revisions(&self, reference: Reference, unit: Unit) -> impl Iterator<Item = &'a Revision> {
         let kind = reference.kind();
-        let sets: Vec<usize> = (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();
+        let sets: Vec<usize> =
+            (0..self.reviser.sets.len()).filter(|set| Some(self.reviser.sets[*set].kind) == kind).collect();
         // Revisions for an attribute are in its place among those of their kind; all others serve every attribute.
-        let by_attribute = matches!(reference, Reference::Adapted | Reference::Both | Reference::Each) && sets.len() > 1;
+        let by_attribute =
+            matches!(reference, Reference::Adapted | Reference::Both | Reference::Each) && sets.len() > 1;
         let sets = if by_attribute { vec![sets[unit.attribute]] } else { sets };
-        let of_sets: Vec<usize> = sets.iter().flat_map(|set| self.of.get(&(*set, unit.item)).into_iter().flatten().copied()).collect();
+        let of_sets: Vec<usize> =
+            sets.iter().flat_map(|set| self.of.get(&(*set, unit.item)).into_iter().flatten().copied()).collect();
         let pair = unit.second.is_some();
         let revisions = of_sets.into_iter().map(|index| &self.made.revisions[index]);
         revisions.filter(move |revision| pair || revision.job.primary.is_none_or(|primary| primary == unit.first))
@@ -96,7 +101,8 @@ impl<'a> Shelf<'a> {
 
     fn tag(&self, job: &Job) -> String {
         let aspect = self.reviser.sets[job.set].focus.name.clone();
-        let candidate = job.primary.filter(|_| job.guidance.is_none()).map(|k| self.samples[job.item].candidates[k].id.clone());
+        let candidate =
+            job.primary.filter(|_| job.guidance.is_none()).map(|k| self.samples[job.item].candidates[k].id.clone());
         let paraphrase = job.paraphrase.map(|(reference, number)| format!("{reference}#{number}"));
         aspect.into_iter().chain(candidate).chain(paraphrase).collect::<Vec<_>>().join("/")
     }

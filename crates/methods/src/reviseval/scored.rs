@@ -29,7 +29,8 @@ struct Place {
 /// Scores of one metric under one kind of reference.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scored {
-    /// By unit and reference, of each of the unit's candidates, a higher score being better; empty where a unit has no reference.
+    /// By unit and reference, of each of the unit's candidates, a higher score being better; empty where a unit has no
+    /// reference.
     by_unit: Vec<Vec<Vec<Option<f64>>>>,
     lower_is_better: bool,
 }
@@ -46,7 +47,13 @@ impl Ready {
     }
 
     /// Scores each candidate of each unit against each of its references.
-    pub(super) fn score(&self, samples: &[Sample], units: &[Unit], shelf: &Shelf<'_>, reference: Reference) -> Result<Scored, MethodError> {
+    pub(super) fn score(
+        &self,
+        samples: &[Sample],
+        units: &[Unit],
+        shelf: &Shelf<'_>,
+        reference: Reference,
+    ) -> Result<Scored, MethodError> {
         let held: Vec<Vec<Together<'_>>> = units.iter().map(|unit| shelf.references(reference, *unit)).collect();
         let (mut places, mut items) = (Vec::new(), Vec::new());
         for (number, (unit, held)) in units.iter().zip(&held).enumerate() {
@@ -84,8 +91,8 @@ impl Scored {
         crate::summary::mean(self.mean(unit).into_iter().flatten())
     }
 
-    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a voice, or (`averaged`) by the mean
-    /// over references; of a single text its mean score. `None` where there is no reference.
+    /// What it says of a unit: of a pair, that the better score is the better text, each reference having a voice, or
+    /// (`averaged`) by the mean over references; of a single text its mean score. `None` where there is no reference.
     pub(super) fn decided(&self, unit: usize, pair: bool, averaged: bool) -> Option<Decided> {
         let references = &self.by_unit[unit];
         if references.is_empty() {

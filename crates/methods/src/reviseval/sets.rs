@@ -21,7 +21,8 @@ pub(super) struct Sets<'s, 'a> {
 }
 
 impl Sets<'_, '_> {
-    /// Writes three sets of the same units: revisions, verdicts without reference, and verdicts with a revision as reference; their sizes.
+    /// Writes three sets of the same units: revisions, verdicts without reference, and verdicts with a revision as
+    /// reference; their sizes.
     pub(super) fn write(
         &self,
         judge: &Judging<'_>,
@@ -40,14 +41,16 @@ impl Sets<'_, '_> {
         }
         let units: Vec<usize> = (0..right.len()).filter(|unit| right[*unit] && seen[*unit] == [true, true]).collect();
         let revisions = units.iter().flat_map(|unit| shelf.revisions(Reference::Adapted, asking.units[*unit]));
-        let revised = chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.text.clone())), run)?;
+        let revised =
+            chats::write("set_reviser", revisions.map(|one| (reviser.prompt(&one.job), one.text.clone())), run)?;
         let mut written = vec![("set_reviser.jsonl", revised)];
         for (table, file, reference) in [
             ("set_judge", "set_judge.jsonl", Reference::None),
             ("set_judge_with_reference", "set_judge_with_reference.jsonl", Reference::Adapted),
         ] {
-            let of_set =
-                chosen.iter().filter(|index| asking.asked[**index].reference == reference && units.contains(&asking.asked[**index].unit));
+            let of_set = chosen.iter().filter(|index| {
+                asking.asked[**index].reference == reference && units.contains(&asking.asked[**index].unit)
+            });
             let chat = |index: &usize| {
                 let text = self.verdicts[*index].answers.first()?.text.clone()?;
                 Some((judge.prompt(&asking.question(&asking.asked[*index])), text))

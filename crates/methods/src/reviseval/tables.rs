@@ -129,7 +129,10 @@ impl<'a> Tables<'a> {
     pub(super) fn pairs(&self) -> Vec<PairFigures> {
         let of = |(attribute, name): (usize, &String)| {
             let units: Vec<usize> = (0..self.units.len()).filter(|unit| self.is_of(*unit, attribute)).collect();
-            self.voices.iter().map(|voice| PairFigures::of(voice, self.samples, self.units, &units, name)).collect::<Vec<_>>()
+            self.voices
+                .iter()
+                .map(|voice| PairFigures::of(voice, self.samples, self.units, &units, name))
+                .collect::<Vec<_>>()
         };
         self.attributes.iter().enumerate().flat_map(of).collect()
     }
@@ -149,8 +152,11 @@ impl<'a> Tables<'a> {
                 for subset in &subsets {
                     let point = |unit: usize| {
                         let sample = &self.samples[self.units[unit].item];
-                        let inside = self.is_of(unit, attribute) && sample.id.split_once('/').is_some_and(|(of, _)| of == *subset);
-                        inside.then(|| Some(point(voice.choice(unit)?, preferred(self.samples, self.units[unit])?))).flatten()
+                        let inside = self.is_of(unit, attribute)
+                            && sample.id.split_once('/').is_some_and(|(of, _)| of == *subset);
+                        inside
+                            .then(|| Some(point(voice.choice(unit)?, preferred(self.samples, self.units[unit])?)))
+                            .flatten()
                     };
                     let points: Vec<f64> = (0..self.units.len()).filter_map(point).collect();
                     let agreement = Agreement::of(&points);
@@ -169,8 +175,10 @@ impl<'a> Tables<'a> {
     /// Correlation of every voice's scores with gold, by attribute.
     pub(super) fn against_gold(&self, gold: &[GoldUse<'_>]) -> (Vec<Value>, Vec<Section>, Vec<Headline>) {
         let mut per_context = gold::section();
-        let mut pooled =
-            Section::new("Against gold, over all candidates", ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"]);
+        let mut pooled = Section::new(
+            "Against gold, over all candidates",
+            ["attribute", "scores", "Kendall", "Spearman", "Pearson", "candidates"],
+        );
         let (mut values, mut headline) = (Vec::new(), Vec::new());
         for (attribute, one) in gold.iter().enumerate().filter(|(_, one)| one.present) {
             for voice in self.voices {
@@ -225,7 +233,8 @@ impl<'a> Tables<'a> {
 
     /// A voice's ratings by sample and candidate; of pairs 1 for the preferred text, ½ each for a tie.
     fn scores(&self, attribute: usize, voice: &Voice) -> Vec<Vec<Option<f64>>> {
-        let mut scores: Vec<Vec<Option<f64>>> = self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
+        let mut scores: Vec<Vec<Option<f64>>> =
+            self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
         for (number, unit) in self.units.iter().enumerate().filter(|(number, _)| self.is_of(*number, attribute)) {
             match unit.second {
                 None => scores[unit.item][unit.first] = voice.decided(number).and_then(Decided::rating),
@@ -239,10 +248,13 @@ impl<'a> Tables<'a> {
         scores
     }
 
-    /// Each voice's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12 and 17); nothing of a
-    /// single attribute.
+    /// Each voice's correlations over all candidates, averaged over attributes (appendix G; the paper's Tables 1, 12
+    /// and 17); nothing of a single attribute.
     pub(super) fn averages(values: &[Value]) -> (Vec<Value>, Section) {
-        let mut section = Section::new("Against gold, averaged over attributes", ["score", "Kendall", "Spearman", "Pearson", "attributes"]);
+        let mut section = Section::new(
+            "Against gold, averaged over attributes",
+            ["score", "Kendall", "Spearman", "Pearson", "attributes"],
+        );
         let mut averages = Vec::new();
         let mut voices: Vec<(&Value, &Value)> = Vec::new();
         for one in values {
@@ -252,7 +264,8 @@ impl<'a> Tables<'a> {
             }
         }
         for (reference, by) in voices {
-            let of_voice: Vec<&Value> = values.iter().filter(|one| (&one["reference"], &one["by"]) == (reference, by)).collect();
+            let of_voice: Vec<&Value> =
+                values.iter().filter(|one| (&one["reference"], &one["by"]) == (reference, by)).collect();
             if of_voice.len() < 2 {
                 continue;
             }
@@ -268,7 +281,9 @@ impl<'a> Tables<'a> {
                 "reference": reference, "by": by, "attributes": count, "kendall": kendall, "spearman": spearman, "pearson": pearson,
             }));
         }
-        section.note("The mean of the attributes' correlations over all candidates; none where one of them is not defined.");
+        section.note(
+            "The mean of the attributes' correlations over all candidates; none where one of them is not defined.",
+        );
         (averages, section)
     }
 }
@@ -297,16 +312,25 @@ pub(super) fn pairs_section(figures: &[PairFigures]) -> Section {
         let heads = [one.reference.to_string(), one.by.to_string(), one.attribute.clone()];
         let changed = [number(one.changed.and_then(|c| c.figure.share)), percent(one.changed.and_then(|c| c.interval))];
         let agreement = [number(one.agreement.accuracy), percent(one.agreement.interval)];
-        let accuracy = agreement.into_iter().chain([one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number));
+        let accuracy = agreement
+            .into_iter()
+            .chain([one.over_all, one.right_of_all, one.given_order, one.turned_order].map(number));
         let counts = [one.ties, one.undecided, one.no_reference, one.pairs].map(|count| count.to_string());
         section.push(heads.into_iter().chain(accuracy).chain(changed).chain(counts));
     }
     section.note("Accuracy against preferences: a tie counts as half, undecided pairs do not count.");
     section.note(
-        "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, their mean decides.",
+        "The judge sees both orders: its verdict is what they agree in, else a tie; where verdicts are probabilities, \
+         their mean decides.",
     );
-    section.note("Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave out different pairs can be compared.");
-    section.note("Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict are not right.");
+    section.note(
+        "Of all pairs: the same with half a point for each pair without a verdict, so that kinds that leave \
+                  out different pairs can be compared.",
+    );
+    section.note(
+        "Right of all: the paper's accuracy, right verdicts over all pairs; ties and pairs without a verdict \
+                  are not right.",
+    );
     section.note("Changed: pairs whose verdict changes with the order. Guessing has an accuracy of 0.5.");
     section.note("Vote: what most of the metrics say; where two of first, second and tie are level, it is a tie.");
     section

@@ -29,8 +29,8 @@ fn quality(text: &str) -> f64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
 }
 
-/// Of a pair the reviser writes the better text; answers have nothing of either. The judge says the first without reference unless its answer
-/// is sampled, and the better one with a reference; it rates a text by its quality.
+/// Of a pair the reviser writes the better text; answers have nothing of either. The judge says the first without
+/// reference unless its answer is sampled, and the better one with a reference; it rates a text by its quality.
 fn answer(request: &GenerateRequest) -> GenerateResult {
     let prompt = request.prompt.text();
     let is_judge = prompt.contains("careful judge");
@@ -62,7 +62,9 @@ fn summary(args: &str, samples: &[Sample]) -> (Summary, MemoryOutput) {
 /// The figures of one voice.
 fn voice<'v>(summary: &'v Summary, reference: &str, by: &str) -> &'v Value {
     let all = summary.values["pairs"].as_array().expect("a list");
-    all.iter().find(|one| one["reference"] == reference && one["by"] == by).unwrap_or_else(|| panic!("{reference}/{by} in {all:?}"))
+    all.iter()
+        .find(|one| one["reference"] == reference && one["by"] == by)
+        .unwrap_or_else(|| panic!("{reference}/{by} in {all:?}"))
 }
 
 fn near(value: &Value, expected: f64) -> bool {
@@ -77,11 +79,18 @@ fn a_judge_who_looks_at_places_alone_is_told_from_one_who_has_a_reference() {
     assert_eq!((&free["ties"], &free["accuracy"], &free["given_order"]), (&json!(4), &json!(0.5), &json!(0.5)));
     assert!(near(&free["changed"]["share"], 1.0), "{free:#}");
     let adapted = voice(&summary, "adapted", "judge");
-    assert_eq!((&adapted["accuracy"], &adapted["ties"], &adapted["turned_order"]), (&json!(1.0), &json!(0), &json!(1.0)));
+    assert_eq!(
+        (&adapted["accuracy"], &adapted["ties"], &adapted["turned_order"]),
+        (&json!(1.0), &json!(0), &json!(1.0))
+    );
     assert!(near(&adapted["changed"]["share"], 0.0));
     for by in ["rouge-l", "bleu", "ter", "vote"] {
         let metric = voice(&summary, "adapted", by);
-        assert_eq!((&metric["accuracy"], &metric["changed"]), (&json!(1.0), &Value::Null), "{by}: the better text is the reference");
+        assert_eq!(
+            (&metric["accuracy"], &metric["changed"]),
+            (&json!(1.0), &Value::Null),
+            "{by}: the better text is the reference"
+        );
     }
     let unlike = voice(&summary, "direct", "rouge-l");
     assert_eq!((&unlike["accuracy"], &unlike["ties"]), (&json!(0.5), &json!(4)), "no word in common with either");
@@ -102,7 +111,10 @@ fn disagreement_effectiveness_and_tokens_are_as_worked_out() {
     let effects = summary.values["effectiveness"].as_array().expect("a list");
     let adapted = effects.iter().find(|one| one["reference"] == "adapted" && one["group"] == "all").expect("adapted");
     // One candidate is the reference; the other shares six of eight tokens with it.
-    assert!(near(&adapted["similarity"], f64::midpoint(1.0, 0.75)) && near(&adapted["effectiveness"], 2.0), "{adapted:#}");
+    assert!(
+        near(&adapted["similarity"], f64::midpoint(1.0, 0.75)) && near(&adapted["effectiveness"], 2.0),
+        "{adapted:#}"
+    );
     assert_eq!(effects.len(), 2, "four pairs are too few for thirds");
     // A prompt has 7 tokens and an answer one: one revision, two orders.
     assert_eq!(summary.values["tokens"][2], json!({"reference": "adapted", "revising": 8.0, "judging": 16.0}));
@@ -112,8 +124,12 @@ fn disagreement_effectiveness_and_tokens_are_as_worked_out() {
 fn thirds_by_similarity_partition_the_pairs() {
     let six: Vec<[f64; 2]> = (0..7).map(|k| [f64::from(k), f64::from(k) + 1.0]).collect();
     let (summary, _) = summary("reviseval --reference none,adapted", &pairs(&six));
-    let units: Vec<u64> =
-        summary.values["effectiveness"].as_array().expect("a list").iter().filter_map(|one| one["units"].as_u64()).collect();
+    let units: Vec<u64> = summary.values["effectiveness"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["units"].as_u64())
+        .collect();
     assert_eq!(units, [7, 2, 2, 3]);
 }
 
@@ -121,8 +137,10 @@ fn thirds_by_similarity_partition_the_pairs() {
 fn three_cycles_are_voted_on_and_cost_three_times_as_much() {
     let (summary, output) = summary("reviseval --reference none,adapted --cost-match", &pairs(&FOUR));
     let spent = summary.values["cost_match"].as_array().expect("a list");
-    let told: Vec<(f64, f64)> =
-        spent.iter().map(|one| (one["accuracy"].as_f64().expect("some"), one["tokens"].as_f64().expect("some"))).collect();
+    let told: Vec<(f64, f64)> = spent
+        .iter()
+        .map(|one| (one["accuracy"].as_f64().expect("some"), one["tokens"].as_f64().expect("some")))
+        .collect();
     // Greedy it says the first; both sampled cycles know better.
     assert_eq!(told, [(0.5, 16.0), (1.0, 48.0), (1.0, 24.0)]);
     assert_eq!(voice(&summary, "none", "judge")["accuracy"], 0.5, "further cycles are no part of the first");
@@ -172,7 +190,8 @@ fn several_references_vote_and_paraphrases_are_averaged() {
         Sampling::Greedy => answer(request),
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(paraphrase);
-    let (result, _) = run("reviseval --reference diversified --diversify 3 --metric rouge-l --no-judge", &given, &model);
+    let (result, _) =
+        run("reviseval --reference diversified --diversify 3 --metric rouge-l --no-judge", &given, &model);
     // Candidate 0: (2/9 + 2/9 + 3/4) / 3; candidate 1: (0 + 0 + 1) / 3.
     assert_eq!(voice(&result.expect("runs"), "diversified", "rouge-l")["correct"], 1);
 }
@@ -182,7 +201,11 @@ fn what_has_no_usable_reference_has_no_verdict_under_it() {
     let cut = |request: &GenerateRequest| {
         let prompt = request.prompt.text();
         let revision = prompt.contains("[Start of Draft]") && prompt.contains("context of s0");
-        if revision { GenerateResult { finish: Some(Finish::Length), ..generated("quality=2 is") } } else { answer(request) }
+        if revision {
+            GenerateResult { finish: Some(Finish::Length), ..generated("quality=2 is") }
+        } else {
+            answer(request)
+        }
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(cut);
     let mut samples = pairs(&FOUR);
@@ -192,9 +215,17 @@ fn what_has_no_usable_reference_has_no_verdict_under_it() {
     let summary = result.expect("runs");
     for by in ["judge", "bleu"] {
         let adapted = voice(&summary, "adapted", by);
-        assert_eq!((&adapted["pairs"], &adapted["decided"], &adapted["no_reference"]), (&json!(3), &json!(2), &json!(1)), "{by}");
+        assert_eq!(
+            (&adapted["pairs"], &adapted["decided"], &adapted["no_reference"]),
+            (&json!(3), &json!(2), &json!(1)),
+            "{by}"
+        );
     }
-    let row = output.rows("preferences").into_iter().find(|row| row["item"] == "s0" && row["reference"] == "adapted").expect("a row");
+    let row = output
+        .rows("preferences")
+        .into_iter()
+        .find(|row| row["item"] == "s0" && row["reference"] == "adapted")
+        .expect("a row");
     assert_eq!((&row["outcome"], &row["choice"]), (&json!("no_reference"), &Value::Null));
     assert_eq!(["truncated", "no_reference", "not_a_pair"].map(|name| summary.outcomes.get(name)), [1, 1, 1]);
     let (used, _) = run("reviseval --reference none,adapted --use-truncated", &samples, &model);
@@ -205,7 +236,11 @@ fn what_has_no_usable_reference_has_no_verdict_under_it() {
 fn unparsed_verdicts_are_counted_and_stand_for_nothing() {
     let mute = |request: &GenerateRequest| {
         let text = request.prompt.text();
-        if text.contains("careful judge") && text.contains("context of s1") { generated("I cannot say.") } else { answer(request) }
+        if text.contains("careful judge") && text.contains("context of s1") {
+            generated("I cannot say.")
+        } else {
+            answer(request)
+        }
     };
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(mute);
     let summary = run("reviseval --reference adapted", &pairs(&FOUR), &model).0.expect("runs");
@@ -218,17 +253,27 @@ fn unparsed_verdicts_are_counted_and_stand_for_nothing() {
 #[test]
 fn candidates_by_themselves_are_held_against_their_own_revisions() {
     let samples = [sample("a", &[1.0, 3.0, 2.0]), sample("b", &[2.0, 4.0])];
-    let (summary, output) =
-        summary("reviseval --mode pointwise --attribute coherence --reference none,direct,adapted --metric rouge-l", &samples);
+    let (summary, output) = summary(
+        "reviseval --mode pointwise --attribute coherence --reference none,direct,adapted --metric rouge-l",
+        &samples,
+    );
     let gold = summary.values["gold"].as_array().expect("a list");
     assert_eq!(gold.len(), 5, "three by the judge, two by the metric");
     let judge = gold.iter().find(|one| one["reference"] == "adapted" && one["by"] == "judge").expect("there");
     assert!(near(&judge["figures"]["kendall"]["pooled"]["coefficient"], 1.0), "{judge:#}");
-    let scores: Vec<&Value> = output.rows("scores").into_iter().filter(|row| row["metric"] == "adapted/rouge-l").collect();
-    assert!(scores.len() == 5 && scores.iter().all(|row| near(&row["score"], 1.0)), "each is its own revision: {scores:?}");
+    let scores: Vec<&Value> =
+        output.rows("scores").into_iter().filter(|row| row["metric"] == "adapted/rouge-l").collect();
+    assert!(
+        scores.len() == 5 && scores.iter().all(|row| near(&row["score"], 1.0)),
+        "each is its own revision: {scores:?}"
+    );
     let revisions = output.rows("revisions");
     assert_eq!(revisions.iter().filter(|row| row["kind"] == "adapted").count(), 5);
-    assert_eq!(revisions.iter().filter(|row| row["kind"] == "direct").count(), 2, "one answer for all candidates of a sample");
+    assert_eq!(
+        revisions.iter().filter(|row| row["kind"] == "direct").count(),
+        2,
+        "one answer for all candidates of a sample"
+    );
 }
 
 #[test]
@@ -254,7 +299,8 @@ fn another_model_may_judge() {
     });
     let mut output = MemoryOutput::default();
     let others: [&dyn LanguageModel; 1] = [&judge];
-    let summary = run_by("reviseval --judge-model other --rate quality", &pairs(&FOUR), &reviser, &others, &mut output).expect("runs");
+    let summary = run_by("reviseval --judge-model other --rate quality", &pairs(&FOUR), &reviser, &others, &mut output)
+        .expect("runs");
     assert_eq!(voice(&summary, "adapted", "judge")["accuracy"], 1.0);
 }
 
@@ -280,13 +326,21 @@ fn sets_hold_what_the_judge_and_people_agree_on() {
     // Without reference the judge says the one shown first: it is right where the coin shows the better one first.
     let judged = output.rows("set_judge");
     assert!((1..12).contains(&judged.len()), "{}", judged.len());
-    assert_eq!((output.rows("set_reviser").len(), output.rows("set_judge_with_reference").len()), (judged.len(), judged.len()));
+    assert_eq!(
+        (output.rows("set_reviser").len(), output.rows("set_judge_with_reference").len()),
+        (judged.len(), judged.len())
+    );
     for row in &judged {
         let messages = row["messages"].as_array().expect("a list");
-        assert_eq!(messages.iter().map(|one| one["role"].as_str().expect("a role")).collect::<Vec<_>>(), ["system", "user", "assistant"]);
+        assert_eq!(
+            messages.iter().map(|one| one["role"].as_str().expect("a role")).collect::<Vec<_>>(),
+            ["system", "user", "assistant"]
+        );
         assert_eq!(messages[2]["content"], "So: [[A]]");
         let shown = messages[1]["content"].as_str().expect("text");
-        assert!(quality(block(shown, "Response A").expect("shown")) > quality(block(shown, "Response B").expect("shown")));
+        assert!(
+            quality(block(shown, "Response A").expect("shown")) > quality(block(shown, "Response B").expect("shown"))
+        );
     }
     assert_eq!(summary.values["sets"][1], json!(["set_judge.jsonl", judged.len()]));
 }
@@ -296,7 +350,10 @@ fn a_judge_prompt_that_cannot_be_made_is_refused_before_anything_is_asked() {
     let file = std::env::temp_dir().join(format!("probity-judge-{}.j2", std::process::id()));
     std::fs::write(&file, "{{ candidate_a }} {{ candidate_b }} {{ references[0] }}").expect("written");
     let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|_| panic!("nothing is asked"));
-    let error = run(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model).0.expect_err("refused").to_string();
+    let error = run(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model)
+        .0
+        .expect_err("refused")
+        .to_string();
     std::fs::remove_file(&file).expect("there");
     assert!(error.contains("prints `references`"), "{error}");
 }
@@ -331,7 +388,8 @@ fn metrics_under_a_revision_of_each_text_are_no_ties_by_construction() {
         sample.candidates[1].text.push_str(" and then a good many words more");
     }
     let (summary, _) = summary("reviseval --no-judge --reference each --metric ter", &samples);
-    // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits of a shorter reference.
+    // Each text is its own revision and has no edits against it; against the other's the longer one needs as many edits
+    // of a shorter reference.
     assert_eq!(voice(&summary, "each", "ter")["ties"], 0);
 }
 
@@ -350,7 +408,9 @@ fn a_good_draft_may_be_given_back_where_that_is_asked_for() {
             assert!(request.prompt.text().contains(sentence), "{}", request.prompt.text());
             generated("quality=1")
         });
-        run(&format!("reviseval --no-judge --metric rouge-l --reference adapted{option}"), &pairs(&FOUR), &model).0.expect("run");
+        run(&format!("reviseval --no-judge --metric rouge-l --reference adapted{option}"), &pairs(&FOUR), &model)
+            .0
+            .expect("run");
     }
 }
 
@@ -362,13 +422,22 @@ fn correlations_are_averaged_over_attributes() {
             candidate.scores = [("coherence".to_owned(), k as f64), ("fluency".to_owned(), 1.0 - k as f64)].into();
         }
     }
-    let args = "reviseval --mode pointwise --attribute coherence --attribute fluency --reference adapted --metric rouge-l";
+    let args =
+        "reviseval --mode pointwise --attribute coherence --attribute fluency --reference adapted --metric rouge-l";
     let (summary, _) = summary(args, &samples);
     let average = &summary.values["gold_average"][0];
     assert_eq!((&average["by"], &average["attributes"]), (&json!("judge"), &json!(2)));
     let of = |k: usize| {
-        summary.values["gold"].as_array().expect("a list").iter().filter(|one| one["by"] == "judge").nth(k).expect("two").clone()
+        summary.values["gold"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter(|one| one["by"] == "judge")
+            .nth(k)
+            .expect("two")
+            .clone()
     };
-    let [first, second] = [0, 1].map(|k| of(k)["figures"]["spearman"]["pooled"]["coefficient"].as_f64().expect("defined"));
+    let [first, second] =
+        [0, 1].map(|k| of(k)["figures"]["spearman"]["pooled"]["coefficient"].as_f64().expect("defined"));
     assert!(near(&average["spearman"], f64::midpoint(first, second)), "{average} {first} {second}");
 }

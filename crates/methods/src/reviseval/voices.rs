@@ -137,9 +137,11 @@ pub(super) struct PairFigures {
     pub(super) no_reference: usize,
     #[serde(flatten)]
     pub(super) agreement: Agreement,
-    /// Accuracy over all pairs with a preference, what has no verdict counting as half: figures that leave out different pairs compare by it.
+    /// Accuracy over all pairs with a preference, what has no verdict counting as half: figures that leave out
+    /// different pairs compare by it.
     pub(super) over_all: Option<f64>,
-    /// The paper's accuracy: right verdicts over all pairs with a preference; a tie, and what has no verdict, is not right.
+    /// The paper's accuracy: right verdicts over all pairs with a preference; a tie, and what has no verdict, is not
+    /// right.
     pub(super) right_of_all: Option<f64>,
     /// Accuracy of the verdicts in the order of the data, and turned; absent for who sees no order.
     pub(super) given_order: Option<f64>,
@@ -158,8 +160,11 @@ impl PairFigures {
             let choice = |unit: usize| voice.says[unit].as_ref()?.orders[k].as_ref()?.choice();
             mean(points(&choice))
         };
-        let turns: Vec<f64> =
-            units.iter().filter_map(|unit| voice.says[*unit].as_ref()?.turns()).map(|turns| f64::from(u8::from(turns))).collect();
+        let turns: Vec<f64> = units
+            .iter()
+            .filter_map(|unit| voice.says[*unit].as_ref()?.turns())
+            .map(|turns| f64::from(u8::from(turns)))
+            .collect();
         let all_points: Vec<f64> = units
             .iter()
             .filter_map(|&unit| {
@@ -182,14 +187,16 @@ impl PairFigures {
             right_of_all: mean(all_points.iter().map(|point| f64::from(u8::from(*point == 1.0)))),
             given_order: order(0),
             turned_order: order(1),
-            changed: (!turns.is_empty()).then(|| Estimate::new(Share { share: mean(turns.iter().copied()) }, share_interval(&turns))),
+            changed: (!turns.is_empty())
+                .then(|| Estimate::new(Share { share: mean(turns.iter().copied()) }, share_interval(&turns))),
         }
     }
 }
 
 /// What stands before the first `/` of an item's id, where every id has one and there are several such beginnings.
 pub(super) fn subsets(samples: &[Sample]) -> Vec<&str> {
-    let beginnings: Option<Vec<&str>> = samples.iter().map(|sample| sample.id.split_once('/').map(|(subset, _)| subset)).collect();
+    let beginnings: Option<Vec<&str>> =
+        samples.iter().map(|sample| sample.id.split_once('/').map(|(subset, _)| subset)).collect();
     let mut all: Vec<&str> = Vec::new();
     for subset in beginnings.unwrap_or_default() {
         if !all.contains(&subset) {

@@ -19,14 +19,15 @@ pub(crate) struct BleuOptions {
     /// How texts are cut into words
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// What an order without a match counts: exp halves it with each such order (NIST), floor takes k in its place, add-k adds k to all
-    /// orders but the first, none leaves it at zero
+    /// What an order without a match counts: exp halves it with each such order (NIST), floor takes k in its place,
+    /// add-k adds k to all orders but the first, none leaves it at zero
     #[default(Smooth::Exp)]
     smooth: Smooth,
     /// The number of floor (left out: 0.1) and add-k (left out: 1); positive
     #[schemars(extend("exclusiveMinimum" = 0))]
     k: Option<f64>,
-    /// Leave orders out for which a candidate is too short: of each item alone, as sacrebleu's sentence scores do; also of the corpus; never
+    /// Leave orders out for which a candidate is too short: of each item alone, as sacrebleu's sentence scores do; also
+    /// of the corpus; never
     #[default(Effective::Items)]
     eff: Effective,
     /// The longest n-grams
@@ -62,11 +63,13 @@ pub(crate) struct Bleu(BleuOptions);
 impl Definition for Bleu {
     type Options = BleuOptions;
     const NAME: &'static str = "bleu";
-    const ABOUT: &'static str = "Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100";
+    const ABOUT: &'static str =
+        "Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100";
     const LONG_ABOUT: &'static str = "\
 Precision of n-grams up to four words with a penalty for brevity (Papineni et al. 2002), 0 to 100.
 
-Equal to sacrebleu (Post 2018). Of several references an n-gram matches as often as the one that has it most, and the length that is nearest to \
+Equal to sacrebleu (Post 2018). Of several references an n-gram matches as often as the one that has it most, and the \
+length that is nearest to \
 the candidate's counts, the shorter of two. The corpus's score is made of summed counts, not a mean of its items.";
     const NEEDS: Needs = &[Need::References];
 
@@ -152,7 +155,11 @@ impl Bleu {
         Counts {
             candidate: candidate.len() as u64,
             reference: nearest.unwrap_or(0) as u64,
-            orders: matches.iter().zip(1..).map(|(matches, n)| (u64::from(*matches), total(candidate.len(), n) as u64)).collect(),
+            orders: matches
+                .iter()
+                .zip(1..)
+                .map(|(matches, n)| (u64::from(*matches), total(candidate.len(), n) as u64))
+                .collect(),
         }
     }
 
@@ -190,7 +197,11 @@ impl Bleu {
 
 /// The penalty for candidates shorter than their references; there is a match, so neither is empty.
 fn brevity(counts: &Counts) -> f64 {
-    if counts.candidate < counts.reference { (1.0 - counts.reference as f64 / counts.candidate as f64).exp() } else { 1.0 }
+    if counts.candidate < counts.reference {
+        (1.0 - counts.reference as f64 / counts.candidate as f64).exp()
+    } else {
+        1.0
+    }
 }
 
 impl Counts {

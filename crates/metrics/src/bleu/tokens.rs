@@ -1,5 +1,5 @@
-//! Where BLEU cuts a text into words: sacrebleu's tokenizers, which are those of NIST's mteval-v13a and mteval-v14 and two for scripts
-//! without spaces.
+//! Where BLEU cuts a text into words: sacrebleu's tokenizers, which are those of NIST's mteval-v13a and mteval-v14 and
+//! two for scripts without spaces.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -47,7 +47,9 @@ impl Tokens {
 /// What mteval takes out before it looks for words: marks of skipped segments, hyphens at ends of lines, four entities.
 fn without_markup(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    for (what, by) in [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")] {
+    for (what, by) in
+        [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")]
+    {
         if text.contains(what) {
             text = Cow::Owned(text.replace(what, by));
         }
@@ -65,15 +67,17 @@ pub(crate) fn set_apart(text: &str) -> String {
     let mut apart = Vec::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         match byte {
-            b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => apart.extend([b' ', byte, b' ']),
+            b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => {
+                apart.extend([b' ', byte, b' '])
+            }
             _ => apart.push(byte),
         }
     }
     String::from_utf8(apart).expect("spaces come beside ASCII only")
 }
 
-/// A period or comma stands alone except between digits; a hyphen does so after a digit. Each rule goes over the text once, from left to right,
-/// over what it has not taken yet.
+/// A period or comma stands alone except between digits; a hyphen does so after a digit. Each rule goes over the text
+/// once, from left to right, over what it has not taken yet.
 pub(crate) fn points(text: &str) -> String {
     let point = |c: u8| matches!(c, b'.' | b',');
     let first = pairs(text.as_bytes(), |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
@@ -110,8 +114,9 @@ fn international(text: &str) -> String {
     RULES.iter().fold(text.to_owned(), |text, (rule, by)| rule.replace_all(&text, *by).into_owned())
 }
 
-/// Puts spaces around the characters that sacrebleu counts as Chinese. Two of its ranges are of four hexadecimal digits by mistake:
-/// U+2001 to U+2A6D and U+2F81 to U+2FA1 instead of U+20000 to U+2A6D6 and U+2F800 to U+2FA1D. So it is here, for equal scores.
+/// Puts spaces around the characters that sacrebleu counts as Chinese. Two of its ranges are of four hexadecimal digits
+/// by mistake: U+2001 to U+2A6D and U+2F81 to U+2FA1 instead of U+20000 to U+2A6D6 and U+2F800 to U+2FA1D. So it is
+/// here, for equal scores.
 fn chinese(text: &str) -> String {
     const RANGES: [(char, char); 21] = [
         ('\u{2001}', '\u{2a6d}'),

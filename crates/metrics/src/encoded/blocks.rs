@@ -13,9 +13,10 @@ pub(super) struct Block {
     pub(super) forget: Vec<usize>,
 }
 
-/// Cuts items into blocks. `uses` are the texts of each item, the last of them those that others are likely to use too (a reference), `sizes`
-/// the bytes of each text. No more than `budget` bytes are held, but for an item that needs more by itself; only then, and where items share
-/// texts in so tangled a way that more would have to be held, is a text read twice.
+/// Cuts items into blocks. `uses` are the texts of each item, the last of them those that others are likely to use too
+/// (a reference), `sizes` the bytes of each text. No more than `budget` bytes are held, but for an item that needs more
+/// by itself; only then, and where items share texts in so tangled a way that more would have to be held, is a text
+/// read twice.
 pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<Block> {
     let order = by_shared_text(uses, sizes.len());
     let mut last_use = vec![0; sizes.len()];
@@ -102,7 +103,8 @@ mod tests {
                 for &text in &block.read {
                     prop_assert!(!std::mem::replace(&mut held[text], true), "read twice while it is held");
                 }
-                let own: usize = uses[*block.items.last().expect("a block has items")].iter().collect::<FxHashSet<_>>().iter().map(|&&t| sizes[t]).sum();
+                let own: usize = uses[*block.items.last().expect("a block has \
+                    items")].iter().collect::<FxHashSet<_>>().iter().map(|&&t| sizes[t]).sum();
                 let bytes: usize = (0..12).filter(|&text| held[text]).map(|text| sizes[text]).sum();
                 prop_assert!(bytes <= budget.max(own), "{bytes} bytes are held");
                 for &item in &block.items {

@@ -1,5 +1,5 @@
-//! Texts as an encoder reads them: each distinct text once, in packs, and its hidden states held only while something is to be compared
-//! with them.
+//! Texts as an encoder reads them: each distinct text once, in packs, and its hidden states held only while something
+//! is to be compared with them.
 
 mod blocks;
 mod weights;
@@ -23,12 +23,14 @@ pub(crate) struct Distinct<'a> {
 }
 
 impl<'a> Distinct<'a> {
-    /// The texts of candidates and references without white space around them, and of each item the positions of its candidate and then of
-    /// its references.
+    /// The texts of candidates and references without white space around them, and of each item the positions of its
+    /// candidate and then of its references.
     pub(crate) fn of(items: &[Item<'a>]) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
         let mut position = |text: &'a str| distinct.position(text.trim());
-        let uses = items.iter().map(|item| [&[item.candidate][..], &item.references].concat().into_iter().map(&mut position).collect());
+        let uses = items
+            .iter()
+            .map(|item| [&[item.candidate][..], &item.references].concat().into_iter().map(&mut position).collect());
         let uses = uses.collect();
         (distinct, uses)
     }
@@ -48,7 +50,11 @@ impl<'a> Distinct<'a> {
         let texts = match encoder.word_start() {
             "" => self.texts.clone(),
             start => {
-                spaced = self.texts.iter().map(|text| if text.is_empty() { String::new() } else { format!("{start}{text}") }).collect();
+                spaced = self
+                    .texts
+                    .iter()
+                    .map(|text| if text.is_empty() { String::new() } else { format!("{start}{text}") })
+                    .collect();
                 spaced.iter().map(String::as_str).collect()
             }
         };
@@ -70,8 +76,8 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What `compare` says of each item, in their order, given what `prepare` makes of the hidden states of each of its texts. `prepare` is
-    /// called once for each distinct text, as long as all that is wanted again fits into memory.
+    /// What `compare` says of each item, in their order, given what `prepare` makes of the hidden states of each of its
+    /// texts. `prepare` is called once for each distinct text, as long as all that is wanted again fits into memory.
     pub(crate) fn run<T: Send + Sync, R: Send>(
         &self,
         prepare: impl Fn(HiddenStates) -> T + Sync,
@@ -98,7 +104,12 @@ impl Job<'_> {
         Ok(results.into_iter().map(|result| result.expect("each item stands in one block")).collect())
     }
 
-    fn read<T>(&self, texts: &[usize], prepare: &impl Fn(HiddenStates) -> T, held: &mut [Option<T>]) -> Result<(), MetricError> {
+    fn read<T>(
+        &self,
+        texts: &[usize],
+        prepare: &impl Fn(HiddenStates) -> T,
+        held: &mut [Option<T>],
+    ) -> Result<(), MetricError> {
         let sequences: Vec<&[u32]> = texts.iter().map(|&text| self.texts[text].ids.as_slice()).collect();
         let take = &mut |index: usize, states| {
             held[texts[index]] = Some(prepare(states));
@@ -113,7 +124,11 @@ impl Job<'_> {
 pub(crate) fn settings(encoder: &dyn TextEncoder) -> Settings {
     let description = encoder.description();
     let fingerprint = description.fingerprint.chars().take(12).collect();
-    vec![("model", description.name.clone()), ("fingerprint", fingerprint), ("precision", description.precision.as_str().to_owned())]
+    vec![
+        ("model", description.name.clone()),
+        ("fingerprint", fingerprint),
+        ("precision", description.precision.as_str().to_owned()),
+    ]
 }
 
 /// An encoder's error as a metric's.
@@ -121,7 +136,8 @@ pub(crate) fn failed(metric: &str, source: EncoderError) -> MetricError {
     MetricError::Model { metric: metric.to_owned(), source: Box::new(source) }
 }
 
-/// Makes each row of `width` numbers one unit long. False where a row has no length or an infinite one, or holds what is no number.
+/// Makes each row of `width` numbers one unit long. False where a row has no length or an infinite one, or holds what
+/// is no number.
 pub(crate) fn normalise_rows(rows: &mut [f32], width: usize) -> bool {
     rows.chunks_exact_mut(width).all(|row| {
         let norm = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();

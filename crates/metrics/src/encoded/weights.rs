@@ -47,7 +47,9 @@ impl Weighting {
     pub(crate) fn of(&self, text: &Framed) -> Vec<f64> {
         match self {
             Self::Idf(frequencies) => text.ids.iter().map(|&id| frequencies.weight(id)).collect(),
-            Self::Equal { frame } => (0..text.ids.len()).map(|at| if text.from_text.contains(&at) { 1.0 } else { *frame }).collect(),
+            Self::Equal { frame } => {
+                (0..text.ids.len()).map(|at| if text.from_text.contains(&at) { 1.0 } else { *frame }).collect()
+            }
         }
     }
 }

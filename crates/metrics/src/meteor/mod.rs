@@ -24,7 +24,8 @@ pub(crate) struct MeteorOptions {
     /// How texts are cut into words
     #[default(Tokens::V13a)]
     tok: Tokens,
-    /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with their synonyms
+    /// The folder with `WordNet`'s files (index.noun, data.noun, noun.exc, …); left out: words are not matched with
+    /// their synonyms
     wordnet: Option<PathBuf>,
     /// The weight of recall against precision, from 0 (precision alone) to 1 (recall alone)
     #[default(0.9)]
@@ -49,29 +50,40 @@ pub(crate) struct Meteor {
 impl Definition for Meteor {
     type Options = MeteorOptions;
     const NAME: &'static str = "meteor";
-    const ABOUT: &'static str =
-        "Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1";
+    const ABOUT: &'static str = "Words matched as they are, by stem and by synonym, with a penalty for scattered \
+                                 matches (Banerjee and Lavie 2005), 0 to 1";
     const LONG_ABOUT: &'static str = "\
-Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 to 1.
+Words matched as they are, by stem and by synonym, with a penalty for scattered matches (Banerjee and Lavie 2005), 0 \
+to 1.
 
-Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, beta 3 and gamma 0.5. \
-Words in lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those whose stem is in a \
-WordNet synset of the candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the last reference word \
-that fits. With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of matches that follow each \
-other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it is 0. Of several \
-references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it gives the same for words that \
-are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where neither text has a word \
+Equal to nltk's meteor_score, in the form of Lavie and Agarwal (2007), which is the formula of 2005 for alpha 0.9, \
+beta 3 and gamma 0.5. \
+Words in lower case are matched one to one: equal ones, then of the rest those with equal Porter stems, then those \
+whose stem is in a \
+WordNet synset of the candidate's stem, if `wordnet` names its files; each time from the candidate's end, with the \
+last reference word \
+that fits. With m matches, P = m / words of the candidate, R = m / words of the reference and chunks = runs of matches \
+that follow each \
+other in both texts, the score is (1 - gamma (chunks / m)^beta) P R / (alpha P + (1 - alpha) R). Without a match it is \
+0. Of several \
+references the highest counts; the corpus's score is the mean of its items. nltk takes texts as words: it gives the \
+same for words that \
+are cut alike (Hugging Face's evaluate cuts with nltk's word_tokenize: give texts so cut, with tok=none). Where \
+neither text has a word \
 there is no score (nltk: 0).";
     const NEEDS: Needs = &[Need::References];
     const MEAN: bool = true;
 
     fn build(options: MeteorOptions, _: &Models) -> Result<Box<dyn Metric>, MetricError> {
-        let wordnet = options.wordnet.as_deref().map(WordNet::read).transpose().map_err(|error| MetricError::Option {
-            metric: Self::NAME.to_owned(),
-            why: error.to_string(),
-            hint: "give the folder `dict` of WordNet's database files, with index, data and exc files of noun, verb, adj and adv"
-                .to_owned(),
-        })?;
+        let wordnet =
+            options.wordnet.as_deref().map(WordNet::read).transpose().map_err(|error| MetricError::Option {
+                metric: Self::NAME.to_owned(),
+                why: error.to_string(),
+                hint:
+                    "give the folder `dict` of WordNet's database files, with index, data and exc files of noun, verb, \
+                   adj and adv"
+                        .to_owned(),
+            })?;
         Ok(Box::new(Self { options, wordnet }))
     }
 }
@@ -135,7 +147,8 @@ impl Matches {
         if matches.count() == candidate.len().min(reference.len()) {
             return matches;
         }
-        let reference_stems: Vec<(String, usize)> = (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
+        let reference_stems: Vec<(String, usize)> =
+            (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
         let mut words = Positions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
         matches.stage(&mut open, |i| words.last(stems[i].as_str()).map(|(_, stem)| words.take(stem)));
         if let Some(wordnet) = wordnet {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustc_hash::FxBuildHasher;
 
-/// A part of speech: what its files are called, and how an inflected form becomes a base form: an ending and what takes its place.
+/// A part of speech: what its files are called, and how an inflected form becomes a base form: an ending and what takes
+/// its place.
 struct Part {
     name: &'static str,
     endings: &'static [(&'static str, &'static str)],
@@ -27,15 +28,27 @@ const PARTS: [Part; 4] = [
             ("ies", "y"),
         ],
     },
-    Part { name: "verb", endings: &[("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")] },
+    Part {
+        name: "verb",
+        endings: &[
+            ("s", ""),
+            ("ies", "y"),
+            ("es", "e"),
+            ("es", ""),
+            ("ed", "e"),
+            ("ed", ""),
+            ("ing", "e"),
+            ("ing", ""),
+        ],
+    },
     Part { name: "adj", endings: &[("er", ""), ("est", ""), ("er", "e"), ("est", "e")] },
     Part { name: "adv", endings: &[] },
 ];
 
 type Table<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// The words of each synset, and the synsets of each word. What is written with `_`, as several words, is left out of synsets: nothing is
-/// matched with it.
+/// The words of each synset, and the synsets of each word. What is written with `_`, as several words, is left out of
+/// synsets: nothing is matched with it.
 #[derive(Debug)]
 pub(super) struct WordNet {
     parts: Vec<Lexicon>,
@@ -72,7 +85,8 @@ impl WordNet {
             read(folder.join(format!("index.{}", part.name)), |line| lexicon.index_line(line))?;
             let data = read(folder.join(format!("data.{}", part.name)), |line| lexicon.data_line(line))?;
             read(folder.join(format!("{}.exc", part.name)), |line| lexicon.exception_line(line))?;
-            version = version.or_else(|| data.lines().take_while(|line| line.starts_with(' ')).find_map(stated_version));
+            version =
+                version.or_else(|| data.lines().take_while(|line| line.starts_with(' ')).find_map(stated_version));
             parts.push(lexicon);
         }
         Ok(Self { parts, version: version.unwrap_or_else(|| "unknown".to_owned()) })
@@ -109,11 +123,13 @@ impl Lexicon {
         Ok(())
     }
 
-    /// `synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id…] …`; an adjective's word may end with a marker, as in `galore(ip)`.
+    /// `synset_offset lex_filenum ss_type w_cnt word lex_id [word lex_id…] …`; an adjective's word may end with a
+    /// marker, as in `galore(ip)`.
     fn data_line(&mut self, line: &str) -> Result<(), &'static str> {
         let mut fields = line.split_ascii_whitespace();
         let offset = fields.next().and_then(number).ok_or("the synset's offset")?;
-        let count = fields.nth(2).and_then(|count| usize::from_str_radix(count, 16).ok()).ok_or("the number of words")?;
+        let count =
+            fields.nth(2).and_then(|count| usize::from_str_radix(count, 16).ok()).ok_or("the number of words")?;
         let mut words = Vec::new();
         for _ in 0..count {
             let word = fields.next().ok_or("a word")?;
@@ -135,13 +151,14 @@ impl Lexicon {
         Ok(())
     }
 
-    /// The word and its base forms: those of the exception list if it has the word, else those that endings give. Forms that
-    /// the index lacks have no synsets.
+    /// The word and its base forms: those of the exception list if it has the word, else those that endings give. Forms
+    /// that the index lacks have no synsets.
     fn base_forms(&self, part: &Part, word: &str) -> Vec<String> {
         let mut forms = vec![word.to_owned()];
         match self.exceptions.get(word) {
             Some(bases) => forms.extend(bases.iter().cloned()),
-            None => forms.extend(part.endings.iter().filter_map(|(old, new)| Some(word.strip_suffix(old)?.to_owned() + new))),
+            None => forms
+                .extend(part.endings.iter().filter_map(|(old, new)| Some(word.strip_suffix(old)?.to_owned() + new))),
         }
         forms
     }

@@ -19,8 +19,8 @@ pub(crate) struct SariEasseOptions {
     tok: Tokens,
     /// Whether case makes a difference
     cased: bool,
-    /// What is averaged over n-grams of one to four words: F1 of each, as in the authors' experiments, or precision and recall, as in the
-    /// paper's equations
+    /// What is averaged over n-grams of one to four words: F1 of each, as in the authors' experiments, or precision and
+    /// recall, as in the paper's equations
     #[default(Average::F1)]
     average: Average,
     /// What counts of deletions: their F1, or their precision, as in the paper's equations
@@ -48,16 +48,21 @@ pub(crate) struct SariEasse(SariEasseOptions);
 impl Definition for SariEasse {
     type Options = SariEasseOptions;
     const NAME: &'static str = "sari-easse";
-    const ABOUT: &'static str =
-        "N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100";
+    const ABOUT: &'static str = "N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et \
+                                 al. 2016, as in EASSE), 0 to 100";
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, summed over the corpus (Xu et al. 2016, as in EASSE), 0 to 100.
 
-Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps and deletes, of \
-what the references do, and of what both do are summed over all items; each operation's precision and recall are made of these sums, and \
-SARI is the mean of the three operations' F1. Additions count once for each kind of n-gram; with R references the source's and the \
-candidate's occurrences count R times, against the sum of the references'. An item's score is that of a corpus of it alone. A share of \
-nothing is 0, so a copy of its source that needed no change has 0 for add and delete. The other implementations in use are sari-xu and \
+Equal to EASSE (Alva-Manchego et al. 2019). For n-grams of one to four words, counts of what the candidate adds, keeps \
+and deletes, of \
+what the references do, and of what both do are summed over all items; each operation's precision and recall are made \
+of these sums, and \
+SARI is the mean of the three operations' F1. Additions count once for each kind of n-gram; with R references the \
+source's and the \
+candidate's occurrences count R times, against the sum of the references'. An item's score is that of a corpus of it \
+alone. A share of \
+nothing is 0, so a copy of its source that needed no change has 0 for add and delete. The other implementations in use \
+are sari-xu and \
 sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
@@ -117,7 +122,8 @@ impl SariEasse {
         row(std::array::from_fn(|operation| {
             let by_order = shares.map(|operations| operations[operation]);
             let precision_alone = operation == 2 && self.0.delete == Deletion::Precision;
-            let (precision, recall) = (mean(by_order.map(|(precision, _)| precision)), mean(by_order.map(|(_, recall)| recall)));
+            let (precision, recall) =
+                (mean(by_order.map(|(precision, _)| precision)), mean(by_order.map(|(_, recall)| recall)));
             match self.0.average {
                 _ if precision_alone => precision,
                 Average::F1 => mean(by_order.map(|(precision, recall)| f1(precision, recall))),

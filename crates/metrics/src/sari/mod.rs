@@ -1,5 +1,5 @@
-//! SARI (Xu et al. 2016): what a simplification adds, keeps and deletes of its source, against what references do. Three implementations of
-//! it are in use, with different scores: [`SariEasse`], [`SariXu`] and [`SariHf`].
+//! SARI (Xu et al. 2016): what a simplification adds, keeps and deletes of its source, against what references do.
+//! Three implementations of it are in use, with different scores: [`SariEasse`], [`SariXu`] and [`SariHf`].
 
 mod easse;
 mod xu;
@@ -20,7 +20,8 @@ const PARTS: &[&str] = &["add", "keep", "delete"];
 /// Where the texts have no word at all.
 const EMPTY: Score = Score::Undefined("neither the candidate nor its source nor a reference has a word");
 
-/// How often an n-gram occurs; the source's and the candidate's counts are multiplied by the number of references, the references' added up.
+/// How often an n-gram occurs; the source's and the candidate's counts are multiplied by the number of references, the
+/// references' added up.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     source: u64,
@@ -34,7 +35,10 @@ fn texts(item: &Item<'_>, ready: impl Fn(&str) -> String) -> Vec<String> {
 }
 
 /// Each n-gram of an item's texts: its length, less one, and its counts.
-fn counts<'t, W: IntoIterator<Item = &'t str>>(texts: &'t [String], cut: impl Fn(&'t str) -> W) -> Vec<(usize, Counts)> {
+fn counts<'t, W: IntoIterator<Item = &'t str>>(
+    texts: &'t [String],
+    cut: impl Fn(&'t str) -> W,
+) -> Vec<(usize, Counts)> {
     let mut interner = Interner::default();
     let texts: Vec<Vec<u32>> = texts.iter().map(|text| interner.ids(cut(text))).collect();
     let tally = Tally::new(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), ORDER);

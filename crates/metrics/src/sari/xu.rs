@@ -1,4 +1,5 @@
-//! SARI as the script of Xu et al. (2016) computes it, and as Hugging Face's `evaluate` does, which changed that script.
+//! SARI as the script of Xu et al. (2016) computes it, and as Hugging Face's `evaluate` does, which changed that
+//! script.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,11 +47,16 @@ impl Definition for SariXu {
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, by sentence (Xu et al. 2016, their script), 0 to 100.
 
-Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping average, over kinds of \
-n-grams, the share of kept occurrences that the references keep too; deletions count by their precision so averaged, where an occurrence \
-is rightly deleted if it is one more than the references have; additions by F1 over kinds of n-grams. SARI is the mean of F1 of keeping, \
-precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R references the source's and \
-the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its items. Texts should \
+Equal to the authors' script SARI.py, times 100. For n-grams of one to four words, precision and recall of keeping \
+average, over kinds of \
+n-grams, the share of kept occurrences that the references keep too; deletions count by their precision so averaged, \
+where an occurrence \
+is rightly deleted if it is one more than the references have; additions by F1 over kinds of n-grams. SARI is the mean \
+of F1 of keeping, \
+precision of deleting and F1 of adding, each averaged over the four lengths; a share of nothing is 0. With R \
+references the source's and \
+the candidate's occurrences count R times, against the sum of the references'. The corpus's score is the mean of its \
+items. Texts should \
 come tokenized. The other implementations in use are sari-easse and sari-hf.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
@@ -69,8 +75,10 @@ impl Definition for SariHf {
     const LONG_ABOUT: &'static str = "\
 N-grams rightly added to the source, kept and deleted, by sentence (as in Hugging Face's evaluate), 0 to 100.
 
-Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) with two changes. A \
-share of nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of occurrences. The \
+Equal to the metric sari of Hugging Face's evaluate, which took it from tensor2tensor: the authors' script (sari-xu) \
+with two changes. A \
+share of nothing is 1, so that nothing is lost where nothing was to be done; and recall of keeping divides sums of \
+occurrences. The \
 corpus's score is the mean of its items.";
     const PARTS: &'static [&'static str] = PARTS;
     const NEEDS: Needs = &[Need::References, Need::Source];
@@ -113,7 +121,9 @@ impl Script {
             sums[order].add(counts);
         }
         let operations = sums.map(|sums| sums.operations(self.changed));
-        row(std::array::from_fn(|operation| operations.iter().map(|operations| operations[operation]).sum::<f64>() / ORDER as f64))
+        row(std::array::from_fn(|operation| {
+            operations.iter().map(|operations| operations[operation]).sum::<f64>() / ORDER as f64
+        }))
     }
 }
 
@@ -160,8 +170,11 @@ impl Sums {
         let [both, own, theirs] = self.added;
         let add = f1(share(both as f64, own), share(both as f64, theirs));
         let keep = &self.keep;
-        let recall =
-            if changed { share(keep.occurrences[0] as f64, keep.occurrences[1]) } else { share(keep.recall, keep.reference_kinds) };
+        let recall = if changed {
+            share(keep.occurrences[0] as f64, keep.occurrences[1])
+        } else {
+            share(keep.recall, keep.reference_kinds)
+        };
         [add, f1(share(keep.precision, keep.kinds), recall), share(self.delete.precision, self.delete.kinds)]
     }
 }

@@ -36,8 +36,9 @@ impl Row {
     }
 }
 
-/// Distances of one candidate, and of others of its length, to a reference. A cell is computed where it is less than [`BEAM`] from the
-/// diagonal of the table's shape; the last row in full. Of edits that cost the same, keeping and replacing come first, then deleting.
+/// Distances of one candidate, and of others of its length, to a reference. A cell is computed where it is less than
+/// [`BEAM`] from the diagonal of the table's shape; the last row in full. Of edits that cost the same, keeping and
+/// replacing come first, then deleting.
 #[derive(Debug)]
 pub(super) struct Distance<'r> {
     reference: &'r [u32],
@@ -57,7 +58,8 @@ impl<'r> Distance<'r> {
         let beam = if BEAM as f64 >= ratio / 2.0 { BEAM } else { (ratio / 2.0 + BEAM as f64).ceil() as usize };
         let first = (0..=reference.len()).map(|j| Cell { cost: j as u32, edit: Edit::Insert }).collect();
         let rows = vec![Row { first: 0, cells: first }];
-        let mut distance = Self { reference, words: candidate.to_vec(), rows, ratio, beam, spare: <[Row; 2]>::default() };
+        let mut distance =
+            Self { reference, words: candidate.to_vec(), rows, ratio, beam, spare: <[Row; 2]>::default() };
         distance.fill(0);
         distance
     }
@@ -112,7 +114,8 @@ impl<'r> Distance<'r> {
         for j in first..last {
             let up = above.cost(j);
             let same = j > 0 && self.reference[j - 1] == word;
-            let mut cell = Cell { cost: diagonal + u32::from(!same), edit: if same { Edit::Keep } else { Edit::Replace } };
+            let mut cell =
+                Cell { cost: diagonal + u32::from(!same), edit: if same { Edit::Keep } else { Edit::Replace } };
             if up + 1 < cell.cost {
                 cell = Cell { cost: up + 1, edit: Edit::Delete };
             }

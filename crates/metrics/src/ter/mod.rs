@@ -35,13 +35,16 @@ pub(crate) struct Ter(TerOptions);
 impl Definition for Ter {
     type Options = TerOptions;
     const NAME: &'static str = "ter";
-    const ABOUT: &'static str =
-        "Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower is better";
+    const ABOUT: &'static str = "Edits of words, shifts of word sequences among them, in per cent of the reference's \
+                                 words (Snover et al. 2006); lower is better";
     const LONG_ABOUT: &'static str = "\
-Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower is better.
+Edits of words, shifts of word sequences among them, in per cent of the reference's words (Snover et al. 2006); lower \
+is better.
 
-Equal to sacrebleu (Post 2018), with its limits: shifts of up to 10 words over up to 50, at most 1000 tried, edits within 25 words of the \
-diagonal. Of several references the one with the fewest edits counts, over the mean of their lengths. The corpus's rate is that of summed edits \
+Equal to sacrebleu (Post 2018), with its limits: shifts of up to 10 words over up to 50, at most 1000 tried, edits \
+within 25 words of the \
+diagonal. Of several references the one with the fewest edits counts, over the mean of their lengths. The corpus's \
+rate is that of summed edits \
 over summed lengths, not a mean of its items. It may exceed 100.";
     const NEEDS: Needs = &[Need::References];
     const LOWER_IS_BETTER: bool = true;
@@ -85,7 +88,8 @@ impl Metric for Ter {
 impl Ter {
     fn counts(&self, item: &Item<'_>) -> Counts {
         let candidate = self.0.tokenized(item.candidate);
-        // sacrebleu reads references twice: the second time `'s` stands apart where a mark followed it, and `&amp;lt;` is `<`.
+        // sacrebleu reads references twice: the second time `'s` stands apart where a mark followed it, and `&amp;lt;`
+        // is `<`.
         let twice = |reference: &&str| self.0.tokenized(&self.0.tokenized(reference));
         let references: Vec<String> = item.references.iter().map(twice).collect();
         let mut interner = Interner::default();

@@ -31,8 +31,8 @@ struct Sequence {
     len: usize,
 }
 
-/// The candidate after the shift that takes most edits away; none where no shift does. Of equals the longest sequence, then the first, then
-/// the one that goes least far to the right.
+/// The candidate after the shift that takes most edits away; none where no shift does. Of equals the longest sequence,
+/// then the first, then the one that goes least far to the right.
 fn best_shift(distance: &mut Distance<'_>, reference: &[u32], tried: &mut usize) -> Option<Vec<u32>> {
     let words = distance.words().to_vec();
     let before = i64::from(distance.cost());
@@ -107,11 +107,13 @@ impl Alignment {
     /// Something is wrong in the sequence at both its places, and it does not lie across its own place already.
     fn may_shift(&self, Sequence { from, to, len }: Sequence) -> bool {
         let wrong = |flags: &[bool], at: usize| flags[at..at + len].contains(&true);
-        wrong(&self.candidate_wrong, from) && wrong(&self.reference_wrong, to) && !(from + 1..=from + len).contains(&self.upto[to])
+        wrong(&self.candidate_wrong, from)
+            && wrong(&self.reference_wrong, to)
+            && !(from + 1..=from + len).contains(&self.upto[to])
     }
 
-    /// Where in the candidate it may go: before the first word and after the counterparts of the words from the one before its place to its
-    /// last but one; neighbours that are the same once.
+    /// Where in the candidate it may go: before the first word and after the counterparts of the words from the one
+    /// before its place to its last but one; neighbours that are the same once.
     fn targets(&self, Sequence { to, len, .. }: Sequence) -> Vec<usize> {
         let before = if to == 0 { 0 } else { self.upto[to - 1] };
         let mut targets = vec![before];

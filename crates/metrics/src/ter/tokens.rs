@@ -18,7 +18,9 @@ impl TerOptions {
             }
         }
         if self.no_punct {
-            let is_mark = |c| matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') || (self.asian && is_asian_mark(c));
+            let is_mark = |c| {
+                matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') || (self.asian && is_asian_mark(c))
+            };
             text.retain(|c| !is_mark(c));
         }
         text
@@ -42,13 +44,24 @@ fn apart(text: &str, is: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Characters that stand for words. (tercom also parts Hiragana and Katakana from other scripts; sacrebleu's rules for that never apply, since
-/// they look for the beginning of a text that by then begins with a space.)
+/// Characters that stand for words. (tercom also parts Hiragana and Katakana from other scripts; sacrebleu's rules for
+/// that never apply, since they look for the beginning of a text that by then begins with a space.)
 fn is_asian(c: char) -> bool {
     matches!(c, '\u{2e80}'..='\u{2eff}' | '\u{31c0}'..='\u{31ef}' | '\u{3200}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe4f}')
 }
 
 fn is_asian_mark(c: char) -> bool {
     matches!(c, '\u{3001}' | '\u{3002}' | '\u{3008}'..='\u{3011}' | '\u{3014}'..='\u{301f}' | '\u{ff61}'..='\u{ff65}' | '\u{30fb}')
-        || matches!(c, '\u{ff0e}' | '\u{ff0c}' | '\u{ff1f}' | '\u{ff1a}' | '\u{ff1b}' | '\u{ff01}' | '\u{ff02}' | '\u{ff08}' | '\u{ff09}')
+        || matches!(
+            c,
+            '\u{ff0e}'
+                | '\u{ff0c}'
+                | '\u{ff1f}'
+                | '\u{ff1a}'
+                | '\u{ff1b}'
+                | '\u{ff01}'
+                | '\u{ff02}'
+                | '\u{ff08}'
+                | '\u{ff09}'
+        )
 }

@@ -108,7 +108,8 @@ fn run(number: usize, part: &Part) -> Markup {
     let heading = format!("run{number}-h");
     let signature = part.run.summary["signature_line"].as_str();
     let place = |end: &str| part.tables.iter().find(|table| table.id.ends_with(end));
-    let others: Vec<&Table> = part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();
+    let others: Vec<&Table> =
+        part.tables.iter().filter(|table| !PLACED.iter().any(|end| table.id.ends_with(end))).collect();
     html! {
         section.run id=(format!("run{number}")) aria-labelledby=(heading) {
             h2 id=(heading) { bdi { (visible_line(part.run.name())) } " " span.kind { (visible_line(part.run.method())) } }

@@ -14,12 +14,20 @@ pub(crate) struct Estimate {
 }
 
 /// One row an estimate; a broken line at `reference` where the axis reaches it.
-pub(crate) fn forest(id: String, title: String, caption: String, x_name: &str, rows: &[Estimate], reference: f64) -> Figure {
+pub(crate) fn forest(
+    id: String,
+    title: String,
+    caption: String,
+    x_name: &str,
+    rows: &[Estimate],
+    reference: f64,
+) -> Figure {
     let row = 36.0;
     let (left, right, top) = (16.0, WIDTH - 16.0, 6.0);
     let bottom = top + row * rows.len() as f64 + 6.0;
-    let ends =
-        |f: fn(f64, f64) -> f64, start: f64| rows.iter().flat_map(|r| r.interval.map_or([r.value; 2], |(l, h)| [l, h])).fold(start, f);
+    let ends = |f: fn(f64, f64) -> f64, start: f64| {
+        rows.iter().flat_map(|r| r.interval.map_or([r.value; 2], |(l, h)| [l, h])).fold(start, f)
+    };
     let (low, high) = (ends(f64::min, reference), ends(f64::max, reference));
     let x = Axis::wide(low, high, left, right);
     let body = html! {

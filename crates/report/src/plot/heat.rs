@@ -5,10 +5,12 @@ use maud::html;
 use super::{Figure, label, palette, unit};
 use crate::table::fixed;
 
-/// How far from 0.5 the colours reach: the least of these that holds all cells, so that small differences are seen as such, and named.
+/// How far from 0.5 the colours reach: the least of these that holds all cells, so that small differences are seen as
+/// such, and named.
 const REACHES: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
 
-/// `cells[row][column]`: P(row beats column); `None` where the two never met. Rows and columns carry the same names in the same order.
+/// `cells[row][column]`: P(row beats column); `None` where the two never met. Rows and columns carry the same names in
+/// the same order.
 pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cells: &[Vec<Option<f64>>]) -> Figure {
     let n = names.len();
     let longest = names.iter().map(|name| label(name, 16).chars().count()).max().unwrap_or(0) as f64;
@@ -27,7 +29,8 @@ pub(crate) fn heat(id: String, title: String, caption: &str, names: &[&str], cel
         @for (row, name) in names.iter().enumerate().filter(|(row, _)| row % every == 0) {
             text.tick x=(unit(left - 6.0)) y=(unit(top + centre(row) + 4.0)) text-anchor="end" { (label(name, 16)) }
             @let (x, y) = (left + centre(row) + 4.0, top - 6.0);
-            text.tick x=(unit(x)) y=(unit(y)) transform=(format!("rotate(-50 {} {})", unit(x), unit(y))) { (label(name, 16)) }
+            text.tick x=(unit(x)) y=(unit(y)) transform=(format!("rotate(-50 {} \
+                {})", unit(x), unit(y))) { (label(name, 16)) }
         }
         @for (row, values) in cells.iter().enumerate() {
             @for (column, value) in values.iter().enumerate() {

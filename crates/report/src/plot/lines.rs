@@ -33,10 +33,19 @@ pub(crate) enum Along<'a> {
     Names(&'a [String]),
 }
 
-/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the others.
-pub(crate) fn lines(id: String, title: String, mut caption: String, along: &Along<'_>, above: &str, series: &[Series]) -> Option<Figure> {
+/// Nothing where no series has a point; of more series than [`SERIES`] the first are drawn, and the caption names the
+/// others.
+pub(crate) fn lines(
+    id: String,
+    title: String,
+    mut caption: String,
+    along: &Along<'_>,
+    above: &str,
+    series: &[Series],
+) -> Option<Figure> {
     let mut series: Vec<&Series> = series.iter().filter(|one| !one.points.is_empty()).collect();
-    let others: Vec<String> = series.split_off(SERIES.min(series.len())).iter().map(|one| visible_line(&one.name)).collect();
+    let others: Vec<String> =
+        series.split_off(SERIES.min(series.len())).iter().map(|one| visible_line(&one.name)).collect();
     if !others.is_empty() {
         let _ = write!(caption, " Not drawn: {}.", others.join(", "));
     }

@@ -1,4 +1,5 @@
-//! Plots as SVG, drawn to be read small: inline in the page they take their colours from its style, as files they bring it along.
+//! Plots as SVG, drawn to be read small: inline in the page they take their colours from its style, as files they bring
+//! it along.
 //!
 //! Every number is rounded to a hundredth of a unit when it is written, so the same figures give the same bytes.
 

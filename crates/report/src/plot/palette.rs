@@ -29,12 +29,15 @@ pub(crate) fn step(value: f64) -> usize {
     ((value.clamp(0.0, 1.0) * (STEPS - 1) as f64).round()) as usize
 }
 
-/// The style of the page's colours: by the reader's system, and by the attribute `data-theme` of the root. Paper is always light.
+/// The style of the page's colours: by the reader's system, and by the attribute `data-theme` of the root. Paper is
+/// always light.
 pub(crate) fn page_style() -> String {
     let (light, dark) = (properties(LIGHT_COLOURS, &LIGHT), properties(DARK_COLOURS, &DARK));
     let screen = format!(":root{{color-scheme:light;{light}}}\n:root[data-theme=dark]{{color-scheme:dark;{dark}}}");
-    let dark = format!("@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}");
-    let paper = format!("@media print{{:root,:root[data-theme],:root:not([data-theme=light]){{color-scheme:light;{light}}}}}");
+    let dark =
+        format!("@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}");
+    let paper =
+        format!("@media print{{:root,:root[data-theme],:root:not([data-theme=light]){{color-scheme:light;{light}}}}}");
     [screen, dark, paper, rules()].join("\n")
 }
 
@@ -89,8 +92,11 @@ fn product(matrix: [Rgb; 3], v: Rgb) -> Rgb {
 }
 
 fn oklab(colour: u32) -> Rgb {
-    const TO_LMS: [Rgb; 3] =
-        [[0.412_221_47, 0.536_332_54, 0.051_445_99], [0.211_903_5, 0.680_699_55, 0.107_396_96], [0.088_302_46, 0.281_718_84, 0.629_978_7]];
+    const TO_LMS: [Rgb; 3] = [
+        [0.412_221_47, 0.536_332_54, 0.051_445_99],
+        [0.211_903_5, 0.680_699_55, 0.107_396_96],
+        [0.088_302_46, 0.281_718_84, 0.629_978_7],
+    ];
     const TO_LAB: [Rgb; 3] = [
         [0.210_454_26, 0.793_617_79, -0.004_072_05],
         [1.977_998_5, -2.428_592_2, 0.450_593_71],
@@ -100,9 +106,13 @@ fn oklab(colour: u32) -> Rgb {
 }
 
 fn srgb(lab: Rgb) -> u32 {
-    const TO_LMS: [Rgb; 3] = [[1.0, 0.396_337_78, 0.215_803_76], [1.0, -0.105_561_35, -0.063_854_17], [1.0, -0.089_484_18, -1.291_485_55]];
-    const TO_RGB: [Rgb; 3] =
-        [[4.076_741_66, -3.307_711_59, 0.230_969_93], [-1.268_438, 2.609_757_4, -0.341_319_4], [-0.004_196_09, -0.703_418_61, 1.707_614_7]];
+    const TO_LMS: [Rgb; 3] =
+        [[1.0, 0.396_337_78, 0.215_803_76], [1.0, -0.105_561_35, -0.063_854_17], [1.0, -0.089_484_18, -1.291_485_55]];
+    const TO_RGB: [Rgb; 3] = [
+        [4.076_741_66, -3.307_711_59, 0.230_969_93],
+        [-1.268_438, 2.609_757_4, -0.341_319_4],
+        [-0.004_196_09, -0.703_418_61, 1.707_614_7],
+    ];
     let byte = |c: f64| {
         let c = c.clamp(0.0, 1.0);
         let c = if c <= 0.003_130_8 { 12.92 * c } else { 1.055 * c.powf(1.0 / 2.4) - 0.055 };
@@ -128,7 +138,10 @@ mod tests {
     #[test]
     fn the_scale_meets_its_ends_and_its_middle() {
         for ends in [LIGHT, DARK] {
-            assert_eq!((diverging(&ends, 0), diverging(&ends, 10), diverging(&ends, 20)), (ends.low, ends.middle, ends.high));
+            assert_eq!(
+                (diverging(&ends, 0), diverging(&ends, 10), diverging(&ends, 20)),
+                (ends.low, ends.middle, ends.high)
+            );
         }
     }
 
@@ -156,7 +169,9 @@ mod tests {
                     assert!(contrast(value(text), value(ground)) >= 4.5, "{text} on {ground}");
                 }
             }
-            assert!(contrast(value("ink"), value("mark")) >= 4.5 && contrast(value("accent"), value("accent-soft")) >= 4.5);
+            assert!(
+                contrast(value("ink"), value("mark")) >= 4.5 && contrast(value("accent"), value("accent-soft")) >= 4.5
+            );
         }
     }
 

@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use probity_lm::{
-    Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome, Precision, Prompt, Role, ScoreAnswer,
-    ScoreRequest, ScoreResult,
+    Ask, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Message, ModelDescription, Outcome, Precision, Prompt,
+    Role, ScoreAnswer, ScoreRequest, ScoreResult,
 };
 use probity_store::{Answers, Named};
 use rand_chacha::ChaCha8Rng;
@@ -27,7 +27,8 @@ pub(crate) struct Shape {
     pub(crate) answers: bool,
 }
 
-/// Scripts, markup, ends of elements and attributes, styles, addresses, formulas, commands of terminals, LaTeX and Markdown, and marks that reorder or hide.
+/// Scripts, markup, ends of elements and attributes, styles, addresses, formulas, commands of terminals, LaTeX and
+/// Markdown, and marks that reorder or hide.
 pub(crate) const HOSTILE: &[&str] = &[
     "<script>window.pwned=1;alert(1)</script>",
     "</script><script>window.pwned=2</script>",
@@ -111,7 +112,8 @@ impl Shape {
         fs::create_dir_all(folder)?;
         let mut made = Made(ChaCha8Rng::seed_from_u64(1));
         let file = |name: &str| fs::File::create(folder.join(name)).map(BufWriter::new);
-        let (mut samples, mut comparisons, mut scores) = (file("samples.jsonl")?, file("comparisons.jsonl")?, file("scores.jsonl")?);
+        let (mut samples, mut comparisons, mut scores) =
+            (file("samples.jsonl")?, file("comparisons.jsonl")?, file("scores.jsonl")?);
         let store = self.answers.then(|| self.store(folder)).transpose()?;
         let mut position = 0;
         for number in 0..self.samples {
@@ -147,7 +149,8 @@ impl Shape {
     }
 
     fn sample(self, number: usize, made: &mut Made) -> Value {
-        let context = if self.hostile { format!("{}\n{}", HOSTILE.join("\n"), made.text(20)) } else { made.text(self.words) };
+        let context =
+            if self.hostile { format!("{}\n{}", HOSTILE.join("\n"), made.text(20)) } else { made.text(self.words) };
         let candidates: Vec<Value> = (0..self.candidates)
             .map(|k| {
                 let text = if self.hostile { HOSTILE[(number + k) % HOSTILE.len()].repeat(2) } else { made.text(self.words / 2) };
@@ -203,19 +206,30 @@ impl Shape {
     ) -> Result<(), Box<dyn Error>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let candidate = |k: usize| text(&sample["candidates"][k]["text"]);
-        let content =
-            format!("Which is better?\n\n{}\n\nA:\n{}\n\nB:\n{}\n\nAnswer A or B.", text(&sample["context"]), candidate(i), candidate(j));
+        let content = format!(
+            "Which is better?\n\n{}\n\nA:\n{}\n\nB:\n{}\n\nAnswer A or B.",
+            text(&sample["context"]),
+            candidate(i),
+            candidate(j)
+        );
         let id = format!("{}/{}/1/{i}/{j}", text(&sample["id"]), self.attribute());
         let labels = LabelSet::words(["A", "B"])?;
         let request = ScoreRequest { id, prompt: Prompt::user(content), ask: Ask::Labels(labels) };
         let answer = LabelAnswer::from_logprobs([("A", (0.9 * p).ln()), ("B", (0.9 * (1.0 - p)).ln())]);
-        let result = ScoreResult { outcome: Outcome::Scored, prompt_tokens: 100, answer: answer.map(ScoreAnswer::Labels) };
+        let result =
+            ScoreResult { outcome: Outcome::Scored, prompt_tokens: 100, answer: answer.map(ScoreAnswer::Labels) };
         let entry = model.entry(&request)?;
         Ok(answers.put::<ScoreRequest>(model, &entry, &result, Some(Named { position, request: &request.id }))?)
     }
 
     /// One written answer, so that raw output is shown too.
-    fn generated(self, answers: &Answers, model: &probity_store::ModelEntry, sample: &str, position: usize) -> Result<(), Box<dyn Error>> {
+    fn generated(
+        self,
+        answers: &Answers,
+        model: &probity_store::ModelEntry,
+        sample: &str,
+        position: usize,
+    ) -> Result<(), Box<dyn Error>> {
         let text = if self.hostile { HOSTILE.join("\n") } else { "The rating is 4.".to_owned() };
         let messages = vec![Message::new(Role::System, "You judge."), Message::new(Role::User, text.clone())];
         let prompt = Prompt::Chat { messages, answer_prefix: "Rating:".into() };

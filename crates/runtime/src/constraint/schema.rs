@@ -58,7 +58,11 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, String> {
     let mut schema = match schema {
         Value::Object(fields) => fields.clone(),
         Value::Bool(true) => Map::new(),
-        _ => return Err("`false` is a schema of no text at all\n\nhint: leave the schema out where anything may come".into()),
+        _ => {
+            return Err(
+                "`false` is a schema of no text at all\n\nhint: leave the schema out where anything may come".into()
+            );
+        }
     };
     let options = JsonCompileOptions {
         item_separator: ", ?".into(),
@@ -75,11 +79,16 @@ fn check(schema: &Value, place: &str) -> Result<(), String> {
     let fields = match schema {
         Value::Bool(_) => return Ok(()),
         Value::Object(fields) => fields,
-        other => return Err(format!("schema {place}: `{other}` is no schema\n\nhint: a schema is an object, true or false")),
+        other => {
+            return Err(format!(
+                "schema {place}: `{other}` is no schema\n\nhint: a schema is an object, true or false"
+            ));
+        }
     };
     for (keyword, value) in fields {
         let within = format!("{place}/{keyword}");
-        let known = KEPT.contains(&keyword.as_str()) || SILENT.contains(&keyword.as_str()) && (keyword != "$id" || place == "#");
+        let known = KEPT.contains(&keyword.as_str())
+            || SILENT.contains(&keyword.as_str()) && (keyword != "$id" || place == "#");
         if !known {
             return Err(unknown(keyword, place));
         }
@@ -88,7 +97,10 @@ fn check(schema: &Value, place: &str) -> Result<(), String> {
                 schemas.iter().try_for_each(|(name, schema)| check(schema, &format!("{within}/{name}")))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter().enumerate().try_for_each(|(index, schema)| check(schema, &format!("{within}/{index}")))?;
+                schemas
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(index, schema)| check(schema, &format!("{within}/{index}")))?;
             }
             ("items" | "additionalItems" | "additionalProperties", schema) => check(schema, &within)?,
             _ => {}
@@ -99,9 +111,11 @@ fn check(schema: &Value, place: &str) -> Result<(), String> {
 
 fn unknown(keyword: &str, place: &str) -> String {
     let all = || KEPT.iter().chain(&SILENT).copied();
-    let nearest = probity_lm::nearest(keyword, all()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let nearest =
+        probity_lm::nearest(keyword, all()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     format!(
-        "schema {place}: the keyword `{keyword}` cannot be kept{nearest}\n\nhint: leave it out, and check it in the answers; {} are kept",
+        "schema {place}: the keyword `{keyword}` cannot be kept{nearest}\n\nhint: leave it out, and check it in the \
+         answers; {} are kept",
         KEPT.join(", ")
     )
 }
@@ -116,7 +130,10 @@ mod tests {
         for (schema, told) in [
             (json!({"type": "array", "uniqueItems": true}), "schema #: the keyword `uniqueItems`"),
             (json!({"properties": {"a": {"not": {}}}}), "schema #/properties/a: the keyword `not`"),
-            (json!({"anyOf": [{}, {"maxlength": 3}]}), "#/anyOf/1: the keyword `maxlength` cannot be kept; did you mean `maxLength`?"),
+            (
+                json!({"anyOf": [{}, {"maxlength": 3}]}),
+                "#/anyOf/1: the keyword `maxlength` cannot be kept; did you mean `maxLength`?",
+            ),
             (json!({"$defs": {"x": {"items": {"contains": {}}}}}), "#/$defs/x/items: the keyword `contains`"),
             (json!({"items": [{"if": {}}]}), "#/items/0: the keyword `if`"),
             (json!({"additionalProperties": {"$id": "x"}}), "#/additionalProperties: the keyword `$id`"),

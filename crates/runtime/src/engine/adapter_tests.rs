@@ -48,7 +48,8 @@ fn models_with_an_adapter_equal_those_that_peft_merged() {
         let golden = Tensors::open(&adapter(name).join("golden.safetensors"));
         let expected = golden.floats("logits");
         let (plain, adapted) = (open(name, None), open(name, Some(adapter(name))));
-        let [without, with] = [&plain, &adapted].map(|checkpoint| logits(&*load(checkpoint), &golden, checkpoint.encoder.has_source()));
+        let [without, with] =
+            [&plain, &adapted].map(|checkpoint| logits(&*load(checkpoint), &golden, checkpoint.encoder.has_source()));
         let largest = largest_difference(&with, &expected);
         println!("{name}: largest difference {largest:e}");
         assert!(largest <= TOLERANCE, "{name} differs by {largest}");
@@ -64,7 +65,8 @@ fn layers_that_an_adapter_changes_are_floats_and_others_stay_as_they_are() {
     let types = probity_models::weight_types(&*adapted.source);
     let names: Vec<&str> = types.iter().map(|(weight_type, _)| weight_type.name()).collect();
     assert_eq!(names, ["F32", "Q8_0"]);
-    let all: usize = adapted.source.names().iter().map(|name| adapted.source.tensor(name).expect("there").bytes.len()).sum();
+    let all: usize =
+        adapted.source.names().iter().map(|name| adapted.source.tensor(name).expect("there").bytes.len()).sum();
     assert_eq!(types.iter().map(|(_, bytes)| bytes).sum::<usize>(), all);
 }
 
@@ -74,7 +76,9 @@ fn an_adapter_of_another_model_is_refused_with_the_tensor_that_does_not_fit() {
         ("llama", "tiny-flan-t5", "the model has no `decoder.block.0.layer.0.SelfAttention.k.weight`"),
         ("qwen2", "llama", "its shape is [4, 128], and the model needs [4, 160]"),
     ] {
-        let Err(error) = Checkpoint::open(&located(model).with_adapter(Some(adapter(of)))) else { panic!("{of} does not fit {model}") };
+        let Err(error) = Checkpoint::open(&located(model).with_adapter(Some(adapter(of)))) else {
+            panic!("{of} does not fit {model}")
+        };
         let error = error.to_string();
         assert!(error.contains(told) && error.contains("\n\nhint: "), "{told}\n{error}");
     }

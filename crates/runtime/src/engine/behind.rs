@@ -22,8 +22,8 @@ pub(crate) struct Behind<'g> {
 }
 
 impl Behind<'_> {
-    /// Answers queries whose tokens begin as the text's do, with the bits of [`score_tokens`](super::token_scores::score_tokens). What they
-    /// share with the text is not computed again.
+    /// Answers queries whose tokens begin as the text's do, with the bits of
+    /// [`score_tokens`](super::token_scores::score_tokens). What they share with the text is not computed again.
     pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<Vec<TokenScore>>> {
         let shared = |query: &TokenQuery| {
             let alike = query.seen.iter().zip(self.tokens).take_while(|(a, b)| a == b).count();
@@ -42,11 +42,15 @@ impl Behind<'_> {
             self.computed += tokens;
             self.progress.plan(0, tokens);
             let hidden = self.model.forward(&segments)?.hidden;
-            let asked: Vec<Vec<u32>> = part.iter().flat_map(|query| query.asked.iter().map(|token| vec![*token])).collect();
+            let asked: Vec<Vec<u32>> =
+                part.iter().flat_map(|query| query.asked.iter().map(|token| vec![*token])).collect();
             let mut rows = self.model.head(&hidden, &asked)?.into_iter().zip(&asked);
             for query in part {
                 answers.push(
-                    rows.by_ref().take(query.asked.len()).map(|(row, token)| TokenScore::new(&row, token[0], row.logits[0])).collect(),
+                    rows.by_ref()
+                        .take(query.asked.len())
+                        .map(|(row, token)| TokenScore::new(&row, token[0], row.logits[0]))
+                        .collect(),
                 );
             }
         }

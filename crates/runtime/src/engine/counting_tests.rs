@@ -103,14 +103,22 @@ fn scores(model: &Counting, queries: &[TokenQuery], schedule: Schedule<'_>) -> (
 
 fn schedule(tokens: usize, cache: u64, share_prefixes: bool) -> Schedule<'static> {
     static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
-    Schedule { limits: Limits { tokens, cache }, share_prefixes, drafting: Drafting::Lookup, side_by_side: 128, progress: &PROGRESS }
+    Schedule {
+        limits: Limits { tokens, cache },
+        share_prefixes,
+        drafting: Drafting::Lookup,
+        side_by_side: 128,
+        progress: &PROGRESS,
+    }
 }
 
 #[test]
 fn tokens_rows_and_cache_are_what_the_tree_needs() {
     let model = Counting::new("qwen2");
     // A context, and after each of three candidates two others; the last two tokens are asked for.
-    let sequence = |a: u32, b: u32| -> Vec<u32> { (1..=40).chain((0..8).map(|t| 50 + 8 * a + t)).chain([100 + b, 7, 9]).collect() };
+    let sequence = |a: u32, b: u32| -> Vec<u32> {
+        (1..=40).chain((0..8).map(|t| 50 + 8 * a + t)).chain([100 + b, 7, 9]).collect()
+    };
     let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
     let query = |(request, (a, b)): (usize, &(u32, u32))| token_query(&sequence(*a, *b), 49, request);
     let queries: Vec<TokenQuery> = pairs.iter().enumerate().map(query).collect();

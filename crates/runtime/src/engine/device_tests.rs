@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use probity_models::{Arithmetic, Decoder, DeviceChoice, KvSpan, PackedSegment, load_decoder_on};
 
-use super::golden_tests::{TOLERANCE, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query};
+use super::golden_tests::{
+    TOLERANCE, decoder_config, folder, golden, in_pieces, known, largest_difference, scores, token_query,
+};
 use crate::gguf_config;
 use crate::weights::{GgufFile, SafetensorsFiles};
 
@@ -27,13 +29,17 @@ impl Pair {
         let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
         let config = decoder_config(&serde_json::from_slice(&config).expect("valid JSON"));
         let source = SafetensorsFiles::open(&folder(name)).expect("valid checkpoint");
-        Self::new(|device| load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
+        Self::new(|device| {
+            load_decoder_on(device, &source, config.clone(), Arithmetic::Exact).expect("complete checkpoint")
+        })
     }
 
     fn gguf(path: &Path) -> Self {
         let file = GgufFile::open(path).expect("valid GGUF");
         let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
-        Self::new(|device| load_decoder_on(device, &file, config.clone(), Arithmetic::Exact).expect("complete checkpoint"))
+        Self::new(|device| {
+            load_decoder_on(device, &file, config.clone(), Arithmetic::Exact).expect("complete checkpoint")
+        })
     }
 
     /// Every golden checkpoint.
@@ -84,7 +90,8 @@ fn run(model: &dyn Decoder, segments: &[PackedSegment]) -> (Vec<Vec<f32>>, Vec<f
     (logits.to_vec2().expect("a matrix"), rows.iter().map(|row| row.normaliser).collect(), output.spans)
 }
 
-/// A context; two continuations of it beside a segment on its own; then a token below each, the path of the first joined.
+/// A context; two continuations of it beside a segment on its own; then a token below each, the path of the first
+/// joined.
 fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let segment = |past: &[&Arc<KvSpan>], tokens: &[u32], wanted: &[usize]| PackedSegment {
         past: past.iter().map(|span| (*span).clone()).collect(),
@@ -94,12 +101,19 @@ fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
     let output = model.forward(&[segment(&[], &t[..20], &[])]).expect("runs");
     assert_eq!(output.hidden.dims()[0], 0, "nothing was asked for");
     let context = &output.spans[0];
-    let children = [segment(&[context], &t[20..31], &[0, 10]), segment(&[], &t[5..9], &[3]), segment(&[context], &t[40..43], &[1])];
+    let children = [
+        segment(&[context], &t[20..31], &[0, 10]),
+        segment(&[], &t[5..9], &[3]),
+        segment(&[context], &t[40..43], &[1]),
+    ];
     let (mut logits, mut normalisers, spans) = run(model, &children);
     let joined = model.join(&[context.clone(), spans[0].clone()], context.len() + spans[0].len()).expect("joins");
     assert_eq!(joined.len(), 31);
-    let last =
-        [segment(&[&joined], &t[31..32], &[0]), segment(&[&spans[1]], &t[9..10], &[0]), segment(&[context, &spans[2]], &t[43..44], &[0])];
+    let last = [
+        segment(&[&joined], &t[31..32], &[0]),
+        segment(&[&spans[1]], &t[9..10], &[0]),
+        segment(&[context, &spans[2]], &t[43..44], &[0]),
+    ];
     let (more, sums, _) = run(model, &last);
     logits.extend(more);
     normalisers.extend(sums);
@@ -110,7 +124,8 @@ fn packed(model: &dyn Decoder, t: &[u32]) -> (Vec<Vec<f32>>, Vec<f64>) {
 fn packed_segments_of_several_pasts_agree_with_our_kernels() {
     for (name, pair) in Pair::all() {
         let tokens = golden(name).tokens;
-        let ((logits, normalisers), (expected, sums)) = (packed(&*pair.candle, &tokens), packed(&*pair.kernels, &tokens));
+        let ((logits, normalisers), (expected, sums)) =
+            (packed(&*pair.candle, &tokens), packed(&*pair.kernels, &tokens));
         assert_eq!(logits.len(), 7);
         assert_close(name, &logits, &expected);
         let furthest = normalisers.iter().zip(&sums).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -122,9 +137,11 @@ fn packed_segments_of_several_pasts_agree_with_our_kernels() {
 fn the_output_head_agrees_with_our_kernels_and_with_the_logits() {
     for (name, pair) in Pair::all() {
         let tokens = golden(name).tokens;
-        let asked: Vec<Vec<u32>> = (0..tokens.len() as u32).map(|row| (0..row % 4).map(|i| row + i * 7).collect()).collect();
+        let asked: Vec<Vec<u32>> =
+            (0..tokens.len() as u32).map(|row| (0..row % 4).map(|i| row + i * 7).collect()).collect();
         let head = |model: &dyn Decoder| {
-            let segment = PackedSegment { past: Vec::new(), tokens: tokens.clone(), wanted: (0..tokens.len()).collect() };
+            let segment =
+                PackedSegment { past: Vec::new(), tokens: tokens.clone(), wanted: (0..tokens.len()).collect() };
             model.head(&model.forward(&[segment]).expect("runs").hidden, &asked).expect("runs")
         };
         let (rows, expected) = (head(&*pair.candle), head(&*pair.kernels));
@@ -158,7 +175,11 @@ fn token_scores_agree_with_our_kernels_shared_or_not() {
         let (pair, golden) = (Pair::safetensors(name), golden(name));
         let t = &golden.tokens;
         let query = |parts: &[&[u32]], from: usize, request: usize| token_query(&parts.concat(), from, request);
-        let queries = [query(&[&t[..60]], 50, 0), query(&[&t[..40], &t[70..90]], 59, 1), query(&[&t[..40], &t[70..80], &t[3..9]], 1, 2)];
+        let queries = [
+            query(&[&t[..60]], 50, 0),
+            query(&[&t[..40], &t[70..90]], 59, 1),
+            query(&[&t[..40], &t[70..80], &t[3..9]], 1, 2),
+        ];
         let expected = scores(&*pair.kernels, &queries, 4096, true);
         for (budget, share) in [(4096, true), (7, true), (50, false)] {
             let got = scores(&*pair.candle, &queries, budget, share);
@@ -177,7 +198,8 @@ fn bf16_on_a_device_is_near_and_not_the_same() {
         let golden = golden(name);
         let file = GgufFile::open(&folder(name).join("model.gguf")).expect("valid GGUF");
         let config = decoder_config(&gguf_config(&file).expect("complete metadata"));
-        let model = load_decoder_on(DeviceChoice::CandleCpu, &file, config, Arithmetic::Tiles).expect("complete checkpoint");
+        let model =
+            load_decoder_on(DeviceChoice::CandleCpu, &file, config, Arithmetic::Tiles).expect("complete checkpoint");
         let logits = in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]);
         let largest = largest_difference(logits.iter().flatten(), golden.logits.iter().flatten());
         println!("{name}: bf16 differs by {largest:e}");

@@ -1,7 +1,8 @@
-//! Tokens guessed ahead: what followed the same tokens before, in the prompt or in the text itself (prompt lookup decoding, Saxena 2023).
+//! Tokens guessed ahead: what followed the same tokens before, in the prompt or in the text itself (prompt lookup
+//! decoding, Saxena 2023).
 //!
-//! A guess is put to the model together with the token before it, and the model's own choices are kept up to the first that differs. What a
-//! text comes to does not depend on guesses; how far they go is a matter of time alone.
+//! A guess is put to the model together with the token before it, and the model's own choices are kept up to the first
+//! that differs. What a text comes to does not depend on guesses; how far they go is a matter of time alone.
 
 /// Tokens that are guessed at once, at most.
 pub(crate) const LONGEST: usize = 32;
@@ -9,7 +10,8 @@ pub(crate) const LONGEST: usize = 32;
 const CONTEXT: usize = 16;
 /// Lengths of matches that are told apart: 1, 2, up to 4, up to 8, and longer.
 const CLASSES: usize = 5;
-/// What is expected of each class before anything is known: the probability that a guessed token is right if those before it are.
+/// What is expected of each class before anything is known: the probability that a guessed token is right if those
+/// before it are.
 const EXPECTED: [f64; CLASSES] = [0.3, 0.5, 0.7, 0.85, 0.92];
 /// How many tokens that expectation counts for.
 const EXPECTED_TOKENS: f64 = 8.0;
@@ -63,7 +65,8 @@ impl Drafts {
         (right + EXPECTED[class] * EXPECTED_TOKENS) / (compared + EXPECTED_TOKENS)
     }
 
-    /// What is guessed to follow `tokens`, at most `limit`: a token as long as it is right with a probability of at least `worth`.
+    /// What is guessed to follow `tokens`, at most `limit`: a token as long as it is right with a probability of at
+    /// least `worth`.
     pub(crate) fn draft(&self, tokens: &[u32], limit: usize, worth: f64) -> Draft {
         let Some((end, len)) = longest_match(tokens).filter(|_| limit > 0) else { return Draft::default() };
         let class = class(len);
@@ -92,8 +95,8 @@ impl Drafts {
         self.rows += 1.0 + draft.tokens.len() as f64;
     }
 
-    /// How probable a guessed token must be to be worth its row, with so many texts side by side: as many tokens as an average row of a pass
-    /// brings, where a pass takes the time of its rows and of `idle_rows` besides.
+    /// How probable a guessed token must be to be worth its row, with so many texts side by side: as many tokens as an
+    /// average row of a pass brings, where a pass takes the time of its rows and of `idle_rows` besides.
     pub(crate) fn worth(&self, texts: usize, idle_rows: usize) -> f64 {
         let of_a_step = |sum: f64| texts as f64 * (sum + 1.0) / (self.steps + 1.0);
         of_a_step(self.tokens) / (of_a_step(self.rows) + idle_rows as f64)

@@ -1,4 +1,5 @@
-//! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified on the way.
+//! Text generation: prompts prefilled over their prefix tree, then decoded side by side, with guessed tokens verified
+//! on the way.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +39,8 @@ pub(crate) struct TokenPrompt {
     pub(crate) constraint: Option<Constraint>,
 }
 
-/// What was generated; `finish` is absent where the model's logits were not finite, or the text could not be kept within its constraint.
+/// What was generated; `finish` is absent where the model's logits were not finite, or the text could not be kept
+/// within its constraint.
 pub(crate) struct Generated {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
@@ -88,7 +90,8 @@ impl<'a> Decoding<'a> {
             Sampling::Random { seed, .. } => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
         let constrained = prompt.constraint.as_ref().map(vocabulary.constrain).transpose();
-        let (constrained, strayed) = constrained.map_or_else(|why| (None, Some(why)), |constrained| (constrained, None));
+        let (constrained, strayed) =
+            constrained.map_or_else(|why| (None, Some(why)), |constrained| (constrained, None));
         let (prompt_spans, tokens) = (path.len(), prompt.tokens.clone());
         Self { prompt, index, random, constrained, strayed, prompt_spans, path, tokens, accepted: 0 }
     }
@@ -121,7 +124,8 @@ impl<'a> Decoding<'a> {
 
     /// A token drawn from what may come next.
     fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>, String> {
-        let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random) else {
+        let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random)
+        else {
             unreachable!("only random texts need whole rows of logits")
         };
         if logits.iter().any(|logit| logit.is_nan() || *logit == f32::INFINITY) {
@@ -135,8 +139,8 @@ impl<'a> Decoding<'a> {
         Ok(possible.then(|| sample(&logits, temperature, limits, random.random())))
     }
 
-    /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the guesses are right: the
-    /// result where the text ends there.
+    /// Goes on through the rows of a pass, the last token's and those of what was guessed to follow it, as far as the
+    /// guesses are right: the result where the text ends there.
     fn advance<'r>(
         &mut self,
         guessed: &[u32],
@@ -181,7 +185,8 @@ impl<'a> Decoding<'a> {
     fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
         let stops = &self.prompt.stop;
         let longest = stops.iter().map(String::len).max()?;
-        // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last few.
+        // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last
+        // few.
         let recent = &self.generated()[self.generated().len().saturating_sub(longest + 8)..];
         let recent = (vocabulary.decode)(recent);
         if !stops.iter().any(|stop| recent.contains(stop)) {
@@ -195,30 +200,44 @@ impl<'a> Decoding<'a> {
 
     fn end(&self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
         let token_ids = self.generated().to_vec();
-        Generated { text: (vocabulary.decode)(&token_ids), token_ids, finish, strayed: self.strayed.clone(), accepted: self.accepted }
+        Generated {
+            text: (vocabulary.decode)(&token_ids),
+            token_ids,
+            finish,
+            strayed: self.strayed.clone(),
+            accepted: self.accepted,
+        }
     }
 
-    /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not twice as long as what
-    /// comes behind them: there are four short ones at most then, and a token is moved a few times at most.
+    /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
+    /// twice as long as what comes behind them: there are four short ones at most then, and a token is moved a few
+    /// times at most.
     fn keep(&mut self, model: &dyn Decoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
         let held: usize = self.path.iter().map(|span| span.len()).sum();
         let mut len = self.tokens.len() - 1 - held;
         let mut first = self.path.len();
-        while let Some(before) = self.path[self.prompt_spans..first].last().filter(|before| before.len() < JOIN.min(2 * len)) {
+        while let Some(before) =
+            self.path[self.prompt_spans..first].last().filter(|before| before.len() < JOIN.min(2 * len))
+        {
             first -= 1;
             len += before.len();
         }
         let mut spans = self.path.split_off(first);
         spans.push(span);
-        self.path.push(if spans.len() > 1 || len < spans[0].len() { model.join(&spans, len)? } else { spans.remove(0) });
+        self.path.push(if spans.len() > 1 || len < spans[0].len() {
+            model.join(&spans, len)?
+        } else {
+            spans.remove(0)
+        });
         Ok(())
     }
 }
 
 /// Continues each prompt; results through `done`, in the order in which they finish.
 ///
-/// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by side as the cache has
-/// room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun together share their beginnings.
+/// Each `max_tokens` is at least 1 and fits the model's context behind its prompt. As many texts are decoded side by
+/// side as the cache has room for, at least one; when a quarter of them is done, more are begun. Prompts that are begun
+/// together share their beginnings.
 pub(crate) fn generate<E>(
     model: &dyn Decoder,
     prompts: &[TokenPrompt],
@@ -272,12 +291,17 @@ impl<'a, E> Generation<'a, '_, E> {
         count
     }
 
-    /// Bytes of cache that are set aside for the active texts: their prompts' spans, and all that they may come to hold besides.
+    /// Bytes of cache that are set aside for the active texts: their prompts' spans, and all that they may come to hold
+    /// besides.
     fn set_aside(&self) -> u64 {
         let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
         let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
         let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
-        held + self.active.iter().map(|text| growth_bytes(self.model, text.prompt.max_tokens, self.schedule.drafting)).sum::<u64>()
+        held + self
+            .active
+            .iter()
+            .map(|text| growth_bytes(self.model, text.prompt.max_tokens, self.schedule.drafting))
+            .sum::<u64>()
     }
 
     /// Runs the prompts, which stand in the work list from `first` on, and takes their first tokens.
@@ -287,12 +311,14 @@ impl<'a, E> Generation<'a, '_, E> {
         let written = prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
         self.schedule.progress.plan(prompts.len(), tree.token_count() + written);
         self.usage.tokens_unshared += prompts.iter().map(|p| p.tokens.len() as u64).sum::<u64>();
-        let last = |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
+        let last =
+            |node: usize| if tree.node(node).ends.is_empty() { Vec::new() } else { vec![tree.tokens(node).len() - 1] };
         // What the texts hold was set aside for them.
         let limits = Limits { cache: u64::MAX, ..self.schedule.limits };
         let model = self.model;
         let mut visit = |computed: Computed<'_>| -> Result<(), WalkError<E>> {
-            let ended = computed.stretches.iter().filter(|(_, wanted)| !wanted.is_empty()).map(|(stretch, _)| stretch.node);
+            let ended =
+                computed.stretches.iter().filter(|(_, wanted)| !wanted.is_empty()).map(|(stretch, _)| stretch.node);
             let mut texts = Vec::new();
             for (row, node) in ended.enumerate() {
                 let path = computed.path(node);
@@ -413,16 +439,23 @@ fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
     hidden.index_select(&Tensor::new(rows.iter().map(|row| *row as u32).collect::<Vec<_>>(), hidden.device())?, 0)
 }
 
-/// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as there is room for, at
-/// least one where nothing else is going on; and the bytes that are set aside then.
-fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, active: usize, mut set_aside: u64) -> (usize, u64) {
+/// How many of the prompts can be begun beside so many active texts, for which so many bytes are set aside: as many as
+/// there is room for, at least one where nothing else is going on; and the bytes that are set aside then.
+fn admit(
+    model: &dyn Decoder,
+    prompts: &[TokenPrompt],
+    schedule: Schedule<'_>,
+    active: usize,
+    mut set_aside: u64,
+) -> (usize, u64) {
     let bytes_of = |tokens| model.cache_bytes(tokens) as u64;
     let mut count = 0;
     while let Some(prompt) = prompts.get(count).filter(|_| active + count < schedule.side_by_side) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before]);
         let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);
-        let shared = before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
+        let shared =
+            before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
         let piece = schedule.limits.tokens.max(prompt.source);
         let own = bytes_in_pieces(prompt.tokens.len() - shared, piece, &bytes_of) + bytes_of(1);
         let bytes = set_aside + own + growth_bytes(model, prompt.max_tokens, schedule.drafting);
@@ -435,7 +468,8 @@ fn admit(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>, a
     (count, set_aside)
 }
 
-/// What it would cost to continue the prompts if every text went on to its limit, in groups that begin and end together. Nothing is computed.
+/// What it would cost to continue the prompts if every text went on to its limit, in groups that begin and end
+/// together. Nothing is computed.
 pub(crate) fn plan_texts(model: &dyn Decoder, prompts: &[TokenPrompt], schedule: Schedule<'_>) -> Usage {
     let mut usage = Usage::default();
     let mut left = prompts;
@@ -463,7 +497,8 @@ fn tree(prompts: &[TokenPrompt], share: bool) -> PrefixTree<'_> {
     PrefixTree::new(in_groups(prompts.iter().map(|prompt| (prompt.tokens.as_slice(), prompt.source)), alone))
 }
 
-/// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a pass.
+/// Bytes that a text of so many tokens may come to hold: joined spans, short ones while they are joined, and those of a
+/// pass.
 fn growth_bytes(model: &dyn Decoder, tokens: usize, drafting: Drafting) -> u64 {
     let (longest, pass) = match drafting {
         Drafting::Off => (JOIN, 1),

@@ -14,7 +14,8 @@ use super::walk::WalkError;
 use crate::weights::SafetensorsFiles;
 use crate::{Drafting, Progress};
 
-const MODELS: [&str; 8] = ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "t5", "flan-t5", "bart"];
+const MODELS: [&str; 8] =
+    ["llama", "llama3-rope", "mistral-window", "qwen2", "llama-head-dim", "t5", "flan-t5", "bart"];
 
 fn load(name: &str, arithmetic: Arithmetic) -> Box<dyn Decoder> {
     let config = std::fs::read(folder(name).join("config.json")).expect("goldens are part of the repository");
@@ -39,7 +40,14 @@ fn ids(value: &Value) -> Vec<u32> {
 /// The golden prompt of a model, to be continued by so many tokens.
 fn prompt(golden: &Value, max_tokens: usize, sampling: Sampling) -> TokenPrompt {
     let (source, tokens) = (ids(&golden["source"]), ids(&golden["prompt"]));
-    TokenPrompt { source: source.len(), tokens: [source, tokens].concat(), max_tokens, stop: Vec::new(), sampling, constraint: None }
+    TokenPrompt {
+        source: source.len(),
+        tokens: [source, tokens].concat(),
+        max_tokens,
+        stop: Vec::new(),
+        sampling,
+        constraint: None,
+    }
 }
 
 /// Texts whose characters are the tokens' ids, so that every text has its stop sequences.
@@ -47,10 +55,17 @@ fn letters(tokens: &[u32]) -> String {
     tokens.iter().map(|token| char::from_u32(0x4e00 + token).expect("a character")).collect()
 }
 
-fn texts(model: &dyn Decoder, prompts: &[TokenPrompt], ends: &[u32], drafting: Drafting, tokens: usize) -> (Vec<Generated>, Usage) {
+fn texts(
+    model: &dyn Decoder,
+    prompts: &[TokenPrompt],
+    ends: &[u32],
+    drafting: Drafting,
+    tokens: usize,
+) -> (Vec<Generated>, Usage) {
     let mut texts: Vec<Option<Generated>> = prompts.iter().map(|_| None).collect();
     let limits = Limits { tokens, cache: u64::MAX };
-    let schedule = Schedule { limits, share_prefixes: true, drafting, side_by_side: 128, progress: &Progress::default() };
+    let schedule =
+        Schedule { limits, share_prefixes: true, drafting, side_by_side: 128, progress: &Progress::default() };
     let usage = generate(
         model,
         prompts,
@@ -89,9 +104,10 @@ fn guesses_change_no_token_of_any_decoder() {
         let limits = SamplingLimits { top_k: Some(9), top_p: Some(0.9), min_p: Some(0.01) };
         for arithmetic in [Arithmetic::Exact, Arithmetic::Dots, Arithmetic::Tiles] {
             let model = load(name, arithmetic);
-            let mut prompts: Vec<TokenPrompt> = [Sampling::Greedy, random(0.02, SamplingLimits::default(), 3), random(0.5, limits, 4)]
-                .map(|sampling| prompt(golden, 90, sampling))
-                .into();
+            let mut prompts: Vec<TokenPrompt> =
+                [Sampling::Greedy, random(0.02, SamplingLimits::default(), 3), random(0.5, limits, 4)]
+                    .map(|sampling| prompt(golden, 90, sampling))
+                    .into();
             let (plain, usage) = texts(&*model, &prompts, &[], Drafting::Off, 512);
             assert_eq!((usage.tokens_drafted, usage.tokens_generated), (0, 270));
             // Ends that some of these texts come to, by an end of turn or by a stop sequence of two tokens.
@@ -105,9 +121,17 @@ fn guesses_change_no_token_of_any_decoder() {
             assert_eq!(usage.drafts_accepted, accepted as u64, "{name}");
             total = (total.0 + usage.tokens_drafted, total.1 + usage.drafts_accepted);
             for (index, (a, b)) in plain.iter().zip(&drafted).enumerate() {
-                assert_eq!((&a.token_ids, &a.text, a.finish), (&b.token_ids, &b.text, b.finish), "{name}, {arithmetic:?}, text {index}");
+                assert_eq!(
+                    (&a.token_ids, &a.text, a.finish),
+                    (&b.token_ids, &b.text, b.finish),
+                    "{name}, {arithmetic:?}, text {index}"
+                );
                 let (alone, _) = texts(&*model, &prompts[index..=index], &[end], Drafting::Lookup, 512);
-                assert_eq!((&alone[0].token_ids, alone[0].finish), (&b.token_ids, b.finish), "{name}, {arithmetic:?}, text {index} alone");
+                assert_eq!(
+                    (&alone[0].token_ids, alone[0].finish),
+                    (&b.token_ids, b.finish),
+                    "{name}, {arithmetic:?}, text {index} alone"
+                );
             }
         }
     }

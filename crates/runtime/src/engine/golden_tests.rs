@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_models::{
-    Arithmetic, Bytes, Decoder, DecoderConfig, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType, load_decoder,
-    read_config,
+    Arithmetic, Bytes, Decoder, DecoderConfig, KvSpan, PackedSegment, RawTensor, SourceError, WeightSource, WeightType,
+    load_decoder, read_config,
 };
 
 use super::scheduler::Limits;
@@ -86,7 +86,10 @@ pub(super) fn golden(name: &str) -> Golden {
     Golden { logits: logits.chunks(vocab_size).map(<[f32]>::to_vec).collect(), tokens }
 }
 
-pub(super) fn largest_difference<'a>(got: impl IntoIterator<Item = &'a f32>, expected: impl IntoIterator<Item = &'a f32>) -> f32 {
+pub(super) fn largest_difference<'a>(
+    got: impl IntoIterator<Item = &'a f32>,
+    expected: impl IntoIterator<Item = &'a f32>,
+) -> f32 {
     got.into_iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
@@ -120,7 +123,11 @@ fn logits_equal_transformers_with_and_without_cache() {
         assert!(golden.tokens.len() >= 64 && largest <= TOLERANCE, "{name} differs by {largest}");
         let single = vec![1; golden.tokens.len()];
         assert_eq!(in_pieces(&*model, &golden.tokens, &single), whole, "{name}: cached, token by token");
-        assert_eq!(in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]), whole, "{name}: cached, in spans");
+        assert_eq!(
+            in_pieces(&*model, &golden.tokens, &[30, 1, 17, golden.tokens.len() - 48]),
+            whole,
+            "{name}: cached, in spans"
+        );
     }
 }
 
@@ -154,8 +161,11 @@ fn smollm2_equals_transformers_dequantised_load() {
         let tokens = tensors.ids(&golden("tokens"));
         let logits = in_pieces(&*exact, &tokens, &[tokens.len()]);
         assert_eq!(logits.iter().map(|l| top(l)).collect::<Vec<_>>(), tensors.ids(&golden("top1")), "prompt {prompt}");
-        let subsets = |logits: &[Vec<f32>]| -> Vec<f32> { logits.iter().flat_map(|l| subset.iter().map(|id| l[*id as usize])).collect() };
-        let (expected, expected_last) = (tensors.floats(&golden("subset_logits")), tensors.floats(&golden("last_logits")));
+        let subsets = |logits: &[Vec<f32>]| -> Vec<f32> {
+            logits.iter().flat_map(|l| subset.iter().map(|id| l[*id as usize])).collect()
+        };
+        let (expected, expected_last) =
+            (tensors.floats(&golden("subset_logits")), tensors.floats(&golden("last_logits")));
         let last = logits[tokens.len() - 4..].iter().flatten();
         let largest = largest_difference(&subsets(&logits), &expected).max(largest_difference(last, &expected_last));
         assert!(largest <= 2e-3, "prompt {prompt} differs by {largest}");
@@ -164,8 +174,15 @@ fn smollm2_equals_transformers_dequantised_load() {
             let rounded = in_pieces(&**model, &tokens, &[tokens.len()]);
             let agree = rounded.iter().zip(&logits).filter(|(a, b)| top(a) == top(b)).count();
             let loss = largest_difference(&subsets(&rounded), &expected);
-            println!("prompt {prompt}: {arithmetic:?} differs by {loss:.3}, and agrees on {agree} of {} top tokens", tokens.len());
-            assert!(loss > 2e-3 && agree * 10 >= tokens.len() * 7, "{arithmetic:?}: {loss}, {agree} of {}", tokens.len());
+            println!(
+                "prompt {prompt}: {arithmetic:?} differs by {loss:.3}, and agrees on {agree} of {} top tokens",
+                tokens.len()
+            );
+            assert!(
+                loss > 2e-3 && agree * 10 >= tokens.len() * 7,
+                "{arithmetic:?}: {loss}, {agree} of {}",
+                tokens.len()
+            );
         }
     }
 }
@@ -302,7 +319,12 @@ pub(super) fn token_query(tokens: &[u32], from: usize, request: usize) -> TokenQ
     TokenQuery { seen: tokens[..tokens.len() - 1].into(), asked: tokens[from..].to_vec(), source: 0, request }
 }
 
-pub(super) fn scores(model: &dyn Decoder, queries: &[TokenQuery], token_budget: usize, share_prefixes: bool) -> Vec<Vec<(u64, bool)>> {
+pub(super) fn scores(
+    model: &dyn Decoder,
+    queries: &[TokenQuery],
+    token_budget: usize,
+    share_prefixes: bool,
+) -> Vec<Vec<(u64, bool)>> {
     let mut results = vec![Vec::new(); queries.len()];
     let limits = Limits { tokens: token_budget, cache: u64::MAX };
     let result = score_tokens(

@@ -2,11 +2,12 @@
 
 use probity_lm::SamplingLimits;
 
-/// Draws from softmax(logits / temperature) within the limits: the first token at which the cumulated probability, in order of ids, exceeds
-/// `uniform`. `logits` have a largest one; those that are −∞ are impossible.
+/// Draws from softmax(logits / temperature) within the limits: the first token at which the cumulated probability, in
+/// order of ids, exceeds `uniform`. `logits` have a largest one; those that are −∞ are impossible.
 pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, uniform: f64) -> u32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut weights: Vec<f64> = logits.iter().map(|l| libm::exp((f64::from(*l) - f64::from(max)) / temperature)).collect();
+    let mut weights: Vec<f64> =
+        logits.iter().map(|l| libm::exp((f64::from(*l) - f64::from(max)) / temperature)).collect();
     limit(&mut weights, limits);
     let mut left = uniform * weights.iter().sum::<f64>();
     let mut last = 0;

@@ -1,4 +1,5 @@
-//! Which stretches of a prefix tree run together, and what the cache holds meanwhile. Knows no model: a dry run plans with it too.
+//! Which stretches of a prefix tree run together, and what the cache holds meanwhile. Knows no model: a dry run plans
+//! with it too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,11 +40,12 @@ struct Ready {
 
 /// Goes over a tree in packed groups: every token once, parents before children.
 ///
-/// A group takes ready work from the deepest level first and fills up from shallower ones to the token limit. A node longer than the limit
-/// runs in pieces, unless an encoder reads it: then it runs whole. The cache stays under its limit: a group is only widened where afterwards every ready node could still be finished, with
-/// all that is below it, one path after another. Where that leaves nothing, the deepest node goes alone, which is depth first: a state from
-/// which every node could be finished never turns into one from which none can. Only a path that is longer than the limit by itself
-/// exceeds it.
+/// A group takes ready work from the deepest level first and fills up from shallower ones to the token limit. A node
+/// longer than the limit runs in pieces, unless an encoder reads it: then it runs whole. The cache stays under its
+/// limit: a group is only widened where afterwards every ready node could still be finished, with all that is below it,
+/// one path after another. Where that leaves nothing, the deepest node goes alone, which is depth first: a state from
+/// which every node could be finished never turns into one from which none can. Only a path that is longer than the
+/// limit by itself exceeds it.
 pub(crate) struct Scheduler<'t> {
     tree: &'t PrefixTree<'t>,
     limits: Limits,
@@ -59,8 +61,8 @@ pub(crate) struct Scheduler<'t> {
     depths: Vec<usize>,
     live: u64,
     peak: u64,
-    /// Whether a leaf is done. Until then nodes run one by one along the first path, so that there is an answer as soon as there can be one, and a process
-    /// that is killed again and again comes on all the same.
+    /// Whether a leaf is done. Until then nodes run one by one along the first path, so that there is an answer as soon
+    /// as there can be one, and a process that is killed again and again comes on all the same.
     answered: bool,
 }
 
@@ -149,7 +151,8 @@ impl<'t> Scheduler<'t> {
                 let bytes = (self.bytes)(len);
                 let passes = len == rest && self.tree.children(item.node).is_empty();
                 let stays = if passes { 0 } else { bytes };
-                let fits = during + bytes <= self.limits.cache && (passes || after + stays + hardest <= self.limits.cache);
+                let fits =
+                    during + bytes <= self.limits.cache && (passes || after + stays + hardest <= self.limits.cache);
                 if !fits && !group.is_empty() {
                     continue;
                 }
@@ -217,8 +220,8 @@ mod tests {
         10 * tokens.next_multiple_of(4) as u64 + 3
     }
 
-    /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its parent or after it was
-    /// freed, and that no group has more tokens than it may.
+    /// The groups of a whole schedule, and the most bytes that lived at once; checks that no node runs before its
+    /// parent or after it was freed, and that no group has more tokens than it may.
     fn run(tree: &PrefixTree<'_>, limits: Limits) -> (Vec<Vec<Stretch>>, u64) {
         let mut scheduler = Scheduler::new(tree, limits, &bytes);
         let mut lives: Vec<u64> = vec![0; tree.len()];
@@ -294,8 +297,9 @@ mod tests {
     #[test]
     fn shallower_work_fills_a_group_up() {
         // Two contexts of a different length: the second runs with what lies below the first.
-        let below =
-            |context: u32, len: u32, end: u32| (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>();
+        let below = |context: u32, len: u32, end: u32| {
+            (0..len).map(move |t| 100 * context + t).chain([1000 + end, 1]).collect::<Vec<u32>>()
+        };
         let sequences = [below(1, 9, 0), below(1, 9, 1), below(2, 5, 0), below(2, 5, 1)];
         let tree = tree_of(&sequences);
         let (groups, _) = run(&tree, Limits { tokens: 9, cache: u64::MAX });

@@ -13,7 +13,8 @@ use crate::{Drafting, Progress};
 /// Tokens that are asked for, one after another, and what stands before the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenQuery {
-    /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share it.
+    /// What the model must see: the prompt, and the tokens that are asked for but the last. Queries for one token share
+    /// it.
     pub(crate) seen: Arc<[u32]>,
     /// How many of these an encoder reads; 0 in a model without one.
     pub(crate) source: usize,
@@ -99,7 +100,9 @@ pub(crate) fn score_tokens<E>(
         let mut asked: Vec<&[Target]> = Vec::new();
         for (stretch, rows) in computed.stretches {
             let of_node = &targets[stretch.node];
-            let of_row = |row: &usize| &of_node[of_node.partition_point(|t| t.row < *row)..of_node.partition_point(|t| t.row <= *row)];
+            let of_row = |row: &usize| {
+                &of_node[of_node.partition_point(|t| t.row < *row)..of_node.partition_point(|t| t.row <= *row)]
+            };
             asked.extend(rows.iter().map(of_row));
         }
         if asked.is_empty() {
@@ -118,7 +121,9 @@ pub(crate) fn score_tokens<E>(
             }
         }
         finished.sort_unstable();
-        finished.into_iter().try_for_each(|query| done(query, std::mem::take(&mut answers[query])).map_err(WalkError::Visitor))
+        finished
+            .into_iter()
+            .try_for_each(|query| done(query, std::mem::take(&mut answers[query])).map_err(WalkError::Visitor))
     };
     let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
     let tokens_unshared = self::tree(queries, false).token_count();
@@ -141,7 +146,8 @@ pub(crate) fn plan_scores(model: &dyn Decoder, queries: &[TokenQuery], schedule:
 /// What is asked of each node, by row.
 fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
     let mut targets: Vec<Vec<Target>> = vec![Vec::new(); tree.len()];
-    // Each query's tokens lie along one path from the root: walk all paths, and give each node the rows that fall into it.
+    // Each query's tokens lie along one path from the root: walk all paths, and give each node the rows that fall into
+    // it.
     let mut stack = vec![(0, 0, Vec::new())];
     while let Some((node, start, path)) = stack.pop() {
         let end = start + tree.tokens(node).len();

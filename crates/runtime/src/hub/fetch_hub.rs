@@ -20,7 +20,12 @@ pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn
         let part = workshop.partial.join("hub").join(file.sha256);
         let wanted = Wanted {
             what: format!("downloading {} from {}", file.path, model.hub.repo),
-            path: format!("/{}/resolve/{}/{}", encode_path(model.hub.repo), encode(model.hub.revision), encode_path(file.path)),
+            path: format!(
+                "/{}/resolve/{}/{}",
+                encode_path(model.hub.repo),
+                encode(model.hub.revision),
+                encode_path(file.path)
+            ),
             bytes: file.bytes,
             hash: &ContentHash::Sha256(file.sha256.to_owned()),
         };
@@ -37,7 +42,9 @@ pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn
 fn fetch_error(workshop: &Workshop<'_>, file: &KnownFile, error: TransferError) -> FetchError {
     let (model, path) = (workshop.model, file.path.to_owned());
     match error {
-        TransferError::Request { source, .. } => FetchError::Hub { repo: model.hub.repo.to_owned(), file: path, why: source.to_string() },
+        TransferError::Request { source, .. } => {
+            FetchError::Hub { repo: model.hub.repo.to_owned(), file: path, why: source.to_string() }
+        }
         TransferError::WrongHash { found } => {
             FetchError::WrongHash { name: model.name.to_owned(), file: path, expected: file.sha256.to_owned(), found }
         }

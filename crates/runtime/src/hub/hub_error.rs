@@ -12,12 +12,14 @@ use super::name::HubName;
 use super::repository::{RemoteFile, Repository};
 use super::selection::NoChoice;
 
-/// Why a model of the hub could not be fetched. What had come in is kept for the next try, unless its content was wrong.
+/// Why a model of the hub could not be fetched. What had come in is kept for the next try, unless its content was
+/// wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// No connection to the hub.
     #[error(
-        "cannot reach the hub at {endpoint}: {why}\n\nhint: check the connection, or set HF_ENDPOINT to a mirror; a model that was fetched \
+        "cannot reach the hub at {endpoint}: {why}\n\nhint: check the connection, or set HF_ENDPOINT to a mirror; a \
+         model that was fetched \
          before works without it: --model {name}"
     )]
     Unreachable {
@@ -30,7 +32,8 @@ pub enum HubError {
     },
     /// The owner wants terms to be accepted.
     #[error(
-        "`{repo}` is gated: its owner wants you to accept terms{}\n\nhint: accept them at {endpoint}/{repo}, make a token at \
+        "`{repo}` is gated: its owner wants you to accept terms{}\n\nhint: accept them at {endpoint}/{repo}, make a \
+         token at \
          {endpoint}/settings/tokens that may read gated repositories, then HF_TOKEN=… probity model get {name}",
         if *has_token { ", and your token has no access" } else { ", and there is no token" }
     )]
@@ -66,7 +69,8 @@ pub enum HubError {
     },
     /// The repository has no such branch, tag or commit.
     #[error(
-        "`{repo}` has no revision `{revision}`{}\n  it has {}\n\nhint: leave --revision out for `main`, or give a full commit",
+        "`{repo}` has no revision `{revision}`{}\n  it has {}\n\nhint: leave --revision out for `main`, or give a full \
+         commit",
         nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
         listed(revisions)
     )]
@@ -85,7 +89,8 @@ pub enum HubError {
         "`{repo}` has no GGUF file `{file}`{}\n  it has {}\n\nhint: {}",
         nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
         listed(held),
-        if held.is_empty() { format!("probity model get {repo} fetches its safetensors") } else { format!("probity model get {repo}:{}", held[0]) }
+        if held.is_empty() { format!("probity model get {repo} fetches its \
+                                      safetensors") } else { format!("probity model get {repo}:{}", held[0]) }
     )]
     NoFile {
         /// The repository.
@@ -98,7 +103,8 @@ pub enum HubError {
         held: Vec<String>,
     },
     /// Several files fit.
-    #[error("`{name}` could be {} files:\n{}\n\nhint: choose one, by its name or its quantisation: probity model get {example}", held.len(), lines(held))]
+    #[error("`{name}` could be {} files:\n{}\n\nhint: choose one, by its name or its quantisation: probity model get \
+             {example}", held.len(), lines(held))]
     Several {
         /// The model as it was named.
         name: String,
@@ -109,7 +115,8 @@ pub enum HubError {
     },
     /// What the repository holds cannot be read here.
     #[error(
-        "`{name}` cannot be used here: {why}\n\nhint: look for a repository that has it as GGUF or safetensors; `probity model list` names some"
+        "`{name}` cannot be used here: {why}\n\nhint: look for a repository that has it as GGUF or safetensors; \
+         `probity model list` names some"
     )]
     Unreadable {
         /// The model.
@@ -119,7 +126,8 @@ pub enum HubError {
     },
     /// The hub did not give a file, or stopped giving it.
     #[error(
-        "`{file}` of {name} did not come whole: {why}\n  {have} of {bytes} bytes are here\n\nhint: probity model get {name} goes on where it \
+        "`{file}` of {name} did not come whole: {why}\n  {have} of {bytes} bytes are here\n\nhint: probity model get \
+         {name} goes on where it \
          stopped"
     )]
     Broken {
@@ -135,7 +143,10 @@ pub enum HubError {
         why: String,
     },
     /// The hub's answer makes no sense.
-    #[error("the hub at {endpoint} gave no answer about `{repo}` that can be used: {why}\n\nhint: try again later; is HF_ENDPOINT a hub?")]
+    #[error(
+        "the hub at {endpoint} gave no answer about `{repo}` that can be used: {why}\n\nhint: try again later; is \
+         HF_ENDPOINT a hub?"
+    )]
     Answer {
         /// The repository.
         repo: String,
@@ -146,7 +157,8 @@ pub enum HubError {
     },
     /// The whole came, and is not what it should be.
     #[error(
-        "`{file}` of {repo} came with the wrong content and was removed\n  expected {kind} {expected}\n  found    {kind} {found}\n\nhint: try \
+        "`{file}` of {repo} came with the wrong content and was removed\n  expected {kind} {expected}\n  found    \
+         {kind} {found}\n\nhint: try \
          again; if it stays so, something between you and the hub changes what you get"
     )]
     WrongHash {
@@ -163,7 +175,8 @@ pub enum HubError {
     },
     /// Not enough space, seen before or while writing.
     #[error(
-        "not enough space in {}: {needed} bytes needed{}\n\nhint: free some, or set HF_HUB_CACHE to a folder on another disk",
+        "not enough space in {}: {needed} bytes needed{}\n\nhint: free some, or set HF_HUB_CACHE to a folder on \
+         another disk",
         path.display(),
         available.map(|bytes| format!(", {bytes} available")).unwrap_or_default()
     )]
@@ -226,7 +239,13 @@ impl HubError {
     }
 
     /// Why a file of a repository that was just seen did not come.
-    pub(super) fn of_transfer(client: &Client, name: &HubName, file: &RemoteFile, have: u64, error: RequestError) -> Self {
+    pub(super) fn of_transfer(
+        client: &Client,
+        name: &HubName,
+        file: &RemoteFile,
+        have: u64,
+        error: RequestError,
+    ) -> Self {
         match error {
             // The store behind the hub says 403 too, of a link that has expired: only the hub knows of terms.
             RequestError::Status { code: Some(code), .. } if code == "GatedRepo" => Self::Gated {
@@ -235,7 +254,13 @@ impl HubError {
                 endpoint: client.endpoint().to_owned(),
                 has_token: client.has_token(),
             },
-            other => Self::Broken { name: name.to_string(), file: file.path.clone(), have, bytes: file.bytes, why: other.to_string() },
+            other => Self::Broken {
+                name: name.to_string(),
+                file: file.path.clone(),
+                have,
+                bytes: file.bytes,
+                why: other.to_string(),
+            },
         }
     }
 
@@ -250,7 +275,11 @@ impl HubError {
             NoChoice::Several(paths) => {
                 let bytes = |path: &String| files.iter().find(|file| file.path == *path).map_or(0, |file| file.bytes);
                 let example = HubName { file: paths.first().cloned(), ..name.clone() }.to_string();
-                Self::Several { name: name.to_string(), held: paths.iter().map(|path| (path.clone(), bytes(path))).collect(), example }
+                Self::Several {
+                    name: name.to_string(),
+                    held: paths.iter().map(|path| (path.clone(), bytes(path))).collect(),
+                    example,
+                }
             }
             NoChoice::Unreadable(why) => Self::Unreadable { name: name.to_string(), why },
         }

@@ -1,4 +1,5 @@
-//! Models of the hub that people judge with. What stands here is public knowledge of their pages; none of them was run by us.
+//! Models of the hub that people judge with. What stands here is public knowledge of their pages; none of them was run
+//! by us.
 
 /// A way in which a judge's weights can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,8 @@ impl Stored {
         }
     }
 
-    /// Bits of a weight with its share of scales. For `Q4_K_M` a round figure: the share of its 6-bit tensors turns with the model.
+    /// Bits of a weight with its share of scales. For `Q4_K_M` a round figure: the share of its 6-bit tensors turns
+    /// with the model.
     pub fn bits(self) -> f64 {
         match self {
             Self::Q4KM => 5.0,
@@ -61,7 +63,8 @@ pub struct Judge {
     pub variants: &'static [Variant],
 }
 
-/// Memory that a model needs besides its weights, by rule: a tenth of them, and half a gigabyte for keys, values and activations.
+/// Memory that a model needs besides its weights, by rule: a tenth of them, and half a gigabyte for keys, values and
+/// activations.
 const EXTRA_BYTES: f64 = 0.5e9;
 
 impl Judge {
@@ -88,8 +91,8 @@ pub fn memory_needed(weight_bytes: u64) -> u64 {
 }
 
 /// The rule of [`memory_needed`] and [`Judge::weight_bytes`], in words.
-pub const MEMORY_RULE: &str =
-    "memory is computed: parameters x bits / 8, a tenth more, and 0.5 GB (Q4_K_M counts 5 bits, Q8_0 8.5, BF16 16, F32 32)";
+pub const MEMORY_RULE: &str = "memory is computed: parameters x bits / 8, a tenth more, and 0.5 GB (Q4_K_M counts 5 \
+                               bits, Q8_0 8.5, BF16 16, F32 32)";
 
 /// All judges, family by family, the smallest first.
 pub fn judges() -> &'static [Judge] {
@@ -112,7 +115,8 @@ const fn f32(name: &'static str) -> Variant {
     Variant { name, weights: Stored::F32 }
 }
 
-const FLAN: &str = "encoder-decoder, 512 tokens in training: label probabilities, likelihoods of texts, pairwise questions";
+const FLAN: &str =
+    "encoder-decoder, 512 tokens in training: label probabilities, likelihoods of texts, pairwise questions";
 const SMALL: &str = "small: likelihoods and fluency; weak as a pairwise judge";
 const RATHER_SMALL: &str = "rather small: comparisons with care for position bias";
 const GENERAL: &str = "judge: comparisons, ratings, revised references; 128k tokens of context";
@@ -245,7 +249,11 @@ static JUDGES: [Judge; 17] = [
         licence: "Qwen Research (not commercial)",
         gated: false,
         about: QWEN,
-        variants: &[q4("Qwen/Qwen2.5-3B-Instruct-GGUF:Q4_K_M"), q8("Qwen/Qwen2.5-3B-Instruct-GGUF:Q8_0"), bf16("Qwen/Qwen2.5-3B-Instruct")],
+        variants: &[
+            q4("Qwen/Qwen2.5-3B-Instruct-GGUF:Q4_K_M"),
+            q8("Qwen/Qwen2.5-3B-Instruct-GGUF:Q8_0"),
+            bf16("Qwen/Qwen2.5-3B-Instruct"),
+        ],
     },
     Judge {
         title: "Qwen2.5 7B Instruct",
@@ -304,7 +312,11 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for judge in judges() {
             assert!(!judge.about.is_empty() && !judge.licence.is_empty() && !judge.variants.is_empty());
-            assert!(judge.variants.windows(2).all(|pair| pair[0].weights.bits() < pair[1].weights.bits()), "{}", judge.title);
+            assert!(
+                judge.variants.windows(2).all(|pair| pair[0].weights.bits() < pair[1].weights.bits()),
+                "{}",
+                judge.title
+            );
             for variant in judge.variants {
                 let name = HubName::parse(variant.name).expect(variant.name);
                 let is_gguf = matches!(variant.weights, Stored::Q4KM | Stored::Q80);
@@ -335,6 +347,9 @@ mod tests {
         assert_eq!(memory_needed(10_000_000_000), 11_500_000_000);
         let judge = judges().iter().find(|judge| judge.title == "Qwen2.5 7B Instruct").expect("there");
         let fits = |gigabytes: u64| judge.that_fits(gigabytes * 1_000_000_000).map(|variant| variant.weights);
-        assert_eq!((fits(4), fits(8), fits(12), fits(24)), (None, Some(Stored::Q4KM), Some(Stored::Q80), Some(Stored::Bf16)));
+        assert_eq!(
+            (fits(4), fits(8), fits(12), fits(24)),
+            (None, Some(Stored::Q4KM), Some(Stored::Q80), Some(Stored::Bf16))
+        );
     }
 }

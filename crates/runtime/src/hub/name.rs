@@ -31,7 +31,11 @@ impl HubName {
         let words: Vec<&str> = repo.split('/').collect();
         let valid = words.len() <= 2 && words.iter().all(|word| is_word(word)) && file.is_none_or(stays_inside);
         let valid = valid && revision.is_none_or(|revision| revision.split('/').all(is_word));
-        valid.then(|| Self { repo: repo.to_owned(), revision: revision.map(str::to_owned), file: file.map(str::to_owned) })
+        valid.then(|| Self {
+            repo: repo.to_owned(),
+            revision: revision.map(str::to_owned),
+            file: file.map(str::to_owned),
+        })
     }
 
     /// The revision that is meant.
@@ -81,8 +85,10 @@ pub(super) fn is_gguf(path: &str) -> bool {
 /// The GGUF files that hold a model, or a part of one: not those of an image projector or of an importance matrix.
 pub(super) fn ggufs<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    let mut found: Vec<&str> =
-        paths.into_iter().filter(|path| is_gguf(path) && !name(path).starts_with("mmproj") && !name(path).contains("imatrix")).collect();
+    let mut found: Vec<&str> = paths
+        .into_iter()
+        .filter(|path| is_gguf(path) && !name(path).starts_with("mmproj") && !name(path).contains("imatrix"))
+        .collect();
     found.sort_unstable();
     found
 }
@@ -92,14 +98,19 @@ pub(super) fn meant<'a>(ggufs: &[&'a str], wanted: &str) -> Vec<&'a str> {
     if let Some(exact) = ggufs.iter().find(|path| **path == wanted) {
         return vec![exact];
     }
-    ggufs.iter().copied().filter(|path| quantisation(path).is_some_and(|label| label.eq_ignore_ascii_case(wanted))).collect()
+    ggufs
+        .iter()
+        .copied()
+        .filter(|path| quantisation(path).is_some_and(|label| label.eq_ignore_ascii_case(wanted)))
+        .collect()
 }
 
 /// The quantisation at the end of a GGUF file's name: `Q4_K_M` of `model-q4_k_m.gguf`, in upper case.
 pub(super) fn quantisation(path: &str) -> Option<String> {
     let name = path.rsplit('/').next()?;
     let stem = whole_of_part(name).unwrap_or_else(|| name[..name.len() - ".gguf".len()].to_owned());
-    let starts = stem.char_indices().filter(|&(at, _)| at == 0 || matches!(stem.as_bytes()[at - 1], b'-' | b'.' | b'_'));
+    let starts =
+        stem.char_indices().filter(|&(at, _)| at == 0 || matches!(stem.as_bytes()[at - 1], b'-' | b'.' | b'_'));
     starts.map(|(at, _)| stem[at..].to_ascii_uppercase()).find(|label| is_quantisation(label))
 }
 
@@ -133,7 +144,18 @@ mod tests {
         }
         let name = HubName::parse("org/name:x.gguf").expect("name").at(Some("v2")).expect("revision");
         assert_eq!((name.to_string().as_str(), name.revision()), ("org/name@v2:x.gguf", "v2"));
-        for text in ["a/b/c", "../x", "a/b@../c", "a/b@", "a/b@x//y", "a/b:../../x.gguf", "a/b:", "a/b:x\\y.gguf", "a b/c", "a/b@/etc"] {
+        for text in [
+            "a/b/c",
+            "../x",
+            "a/b@../c",
+            "a/b@",
+            "a/b@x//y",
+            "a/b:../../x.gguf",
+            "a/b:",
+            "a/b:x\\y.gguf",
+            "a b/c",
+            "a/b@/etc",
+        ] {
             assert_eq!(HubName::parse(text), None, "{text}");
         }
     }
@@ -158,7 +180,14 @@ mod tests {
 
     #[test]
     fn a_path_or_a_quantisation_means_a_file() {
-        let files = ggufs(["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/m-Q8_0.gguf", "mmproj-F16.gguf", "m.imatrix.gguf", "config.json"]);
+        let files = ggufs([
+            "m-Q4_K_M.gguf",
+            "m-Q8_0.gguf",
+            "sub/m-Q8_0.gguf",
+            "mmproj-F16.gguf",
+            "m.imatrix.gguf",
+            "config.json",
+        ]);
         assert_eq!(files, ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/m-Q8_0.gguf"]);
         assert_eq!(meant(&files, "q4_k_m"), ["m-Q4_K_M.gguf"]);
         assert_eq!(meant(&files, "Q8_0").len(), 2);

@@ -31,7 +31,8 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// Asks for the commit of a revision, then for that commit's files: whatever is pushed meanwhile, the two belong together.
+    /// Asks for the commit of a revision, then for that commit's files: whatever is pushed meanwhile, the two belong
+    /// together.
     pub(super) fn read(client: &Client, repo: &str, revision: &str) -> Result<Self, RequestError> {
         let api = format!("/api/models/{}", encode_path(repo));
         let info = client.page(&format!("{api}/revision/{}", encode(revision)))?.json;
@@ -44,7 +45,8 @@ impl Repository {
         for _ in 0..PAGES {
             let Some(path) = next.take() else { break };
             let page = client.page(&path)?;
-            let entries = page.json.as_array().ok_or_else(|| RequestError::Answer("its list of files is no list".into()))?;
+            let entries =
+                page.json.as_array().ok_or_else(|| RequestError::Answer("its list of files is no list".into()))?;
             files.extend(entries.iter().filter_map(remote_file));
             next = page.next;
         }
@@ -64,7 +66,9 @@ impl Repository {
     /// Names of repositories of the same organisation.
     pub(super) fn siblings(client: &Client, repo: &str) -> Vec<String> {
         let Some((organisation, _)) = repo.split_once('/') else { return Vec::new() };
-        let Ok(page) = client.page(&format!("/api/models?author={}&limit=500", encode(organisation))) else { return Vec::new() };
+        let Ok(page) = client.page(&format!("/api/models?author={}&limit=500", encode(organisation))) else {
+            return Vec::new();
+        };
         page.json.as_array().into_iter().flatten().filter_map(|model| model["id"].as_str().map(str::to_owned)).collect()
     }
 }
@@ -100,7 +104,8 @@ mod tests {
         let file = |entry: Value| remote_file(&entry);
         let config = file(json!({"type": "file", "oid": small, "size": 7, "path": "config.json"})).expect("small");
         assert_eq!((config.bytes, config.hash), (7, ContentHash::GitBlob(small.clone())));
-        let weights = json!({"type": "file", "oid": small, "size": 9, "path": "m.gguf", "lfs": {"oid": large, "size": 9}});
+        let weights =
+            json!({"type": "file", "oid": small, "size": 9, "path": "m.gguf", "lfs": {"oid": large, "size": 9}});
         assert_eq!(file(weights).expect("large").hash, ContentHash::Sha256(large));
         for entry in [
             json!({"type": "directory", "oid": small, "size": 0, "path": "onnx"}),

@@ -2,8 +2,8 @@
 
 use super::name::{ggufs, is_gguf, meant, quantisation, whole_of_part};
 
-/// Files besides the weights that a folder of safetensors is read with, here or by other tools that share the cache. Not the vocabularies
-/// that `tokenizer.json` holds already.
+/// Files besides the weights that a folder of safetensors is read with, here or by other tools that share the cache.
+/// Not the vocabularies that `tokenizer.json` holds already.
 const SIDE_FILES: [&str; 12] = [
     "config.json",
     "generation_config.json",
@@ -34,7 +34,8 @@ pub(super) enum NoChoice {
     Unreadable(String),
 }
 
-/// The paths that make the model that `wanted` names among `paths`: one GGUF file, or safetensors with what they need; the weights last.
+/// The paths that make the model that `wanted` names among `paths`: one GGUF file, or safetensors with what they need;
+/// the weights last.
 pub(super) fn select<'a>(paths: &[&'a str], wanted: Option<&str>) -> Result<Vec<&'a str>, NoChoice> {
     let ggufs = ggufs(paths.iter().copied());
     let Some(wanted) = wanted else {
@@ -71,7 +72,9 @@ fn whole(path: &str) -> Result<&str, NoChoice> {
         return Ok(path);
     }
     let label = quantisation(path).map(|label| format!(" ({label})")).unwrap_or_default();
-    Err(NoChoice::Unreadable(format!("`{path}`{label} is one part of several, and GGUF files in parts are not read here")))
+    Err(NoChoice::Unreadable(format!(
+        "`{path}`{label} is one part of several, and GGUF files in parts are not read here"
+    )))
 }
 
 fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
@@ -82,11 +85,16 @@ fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
         }
     }
     let is_single = find(SINGLE).is_some();
-    let mut chosen: Vec<&str> = SIDE_FILES.iter().filter_map(|name| find(name)).filter(|path| !is_single || *path != INDEX).collect();
-    let is_shard = |path: &&str| path.starts_with("model-") && has_extension(path, "safetensors") && whole_of_part(path).is_some();
-    let mut weights: Vec<&str> = if is_single { vec![SINGLE] } else { paths.iter().copied().filter(is_shard).collect() };
+    let mut chosen: Vec<&str> =
+        SIDE_FILES.iter().filter_map(|name| find(name)).filter(|path| !is_single || *path != INDEX).collect();
+    let is_shard =
+        |path: &&str| path.starts_with("model-") && has_extension(path, "safetensors") && whole_of_part(path).is_some();
+    let mut weights: Vec<&str> =
+        if is_single { vec![SINGLE] } else { paths.iter().copied().filter(is_shard).collect() };
     if weights.is_empty() || (!is_single && find(INDEX).is_none()) {
-        return Err(NoChoice::Unreadable(format!("it has safetensors, but neither {SINGLE} nor {INDEX} with its shards")));
+        return Err(NoChoice::Unreadable(format!(
+            "it has safetensors, but neither {SINGLE} nor {INDEX} with its shards"
+        )));
     }
     weights.sort_unstable();
     chosen.extend(weights.iter().map(|name| find(name).expect("chosen from these")));
@@ -129,7 +137,8 @@ mod tests {
     fn safetensors_come_with_what_they_need_and_nothing_else() {
         let chosen = select(&USUAL, None).expect("chosen");
         let side = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "spiece.model"];
-        let rest = ["special_tokens_map.json", INDEX, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        let rest =
+            ["special_tokens_map.json", INDEX, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
         assert_eq!(chosen, [side.as_slice(), rest.as_slice()].concat());
     }
 
@@ -137,7 +146,10 @@ mod tests {
     fn one_file_is_preferred_to_shards() {
         let paths = [&USUAL[..], &["model.safetensors"]].concat();
         let chosen = select(&paths, None).expect("chosen");
-        assert!(chosen.ends_with(&["model.safetensors"]) && !chosen.iter().any(|path| path.contains("00001") || *path == INDEX));
+        assert!(
+            chosen.ends_with(&["model.safetensors"])
+                && !chosen.iter().any(|path| path.contains("00001") || *path == INDEX)
+        );
     }
 
     #[test]
@@ -149,7 +161,10 @@ mod tests {
         assert!(why(&["config.json", "pytorch_model.bin"]).contains("pickled weights"));
         assert!(why(&["model.safetensors", "config.json"]).contains("no tokenizer.json"));
         assert!(why(&["README.md"]).contains("neither safetensors nor GGUF"));
-        assert!(why(&["config.json", "tokenizer.json", "consolidated.safetensors"]).contains("neither model.safetensors nor"));
+        assert!(
+            why(&["config.json", "tokenizer.json", "consolidated.safetensors"])
+                .contains("neither model.safetensors nor")
+        );
         assert!(why(&["m-00001-of-00002.gguf"]).contains("in parts"));
     }
 

@@ -1,6 +1,7 @@
 //! A hub on this machine for tests: it answers as the Hugging Face hub does, with the faults that a test asks for.
 //!
-//! Files are served by a second socket, to which `resolve` redirects: whatever must stay at the hub (the token) must not arrive there.
+//! Files are served by a second socket, to which `resolve` redirects: whatever must stay at the hub (the token) must
+//! not arrive there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -140,12 +141,15 @@ fn api_answer(state: &mut State, asked: &Asked) -> Vec<u8> {
     if asked.path == "/api/models" {
         return answer("200 OK", &[], br#"[{"id":"org/toy"},{"id":"org/other"}]"#);
     }
-    let Some(rest) = asked.path.strip_prefix("/api/models/org/toy") else { return refuse("404 Not Found", "RepoNotFound") };
+    let Some(rest) = asked.path.strip_prefix("/api/models/org/toy") else {
+        return refuse("404 Not Found", "RepoNotFound");
+    };
     match rest {
         "/refs" => answer("200 OK", &[], br#"{"branches":[{"name":"main"}],"tags":[{"name":"v1"}]}"#),
         _ if rest.starts_with("/revision/") => match rest.trim_start_matches("/revision/") {
             "main" | "v1" | COMMIT => {
-                let body = format!(r#"{{"id":"org/toy","sha":"{COMMIT}","gated":false,"tags":["license:apache-2.0"]}}"#);
+                let body =
+                    format!(r#"{{"id":"org/toy","sha":"{COMMIT}","gated":false,"tags":["license:apache-2.0"]}}"#);
                 answer("200 OK", &[], body.as_bytes())
             }
             _ => refuse("404 Not Found", "RevisionNotFound"),
@@ -160,7 +164,8 @@ fn tree(state: &State, asked: &Asked) -> Vec<u8> {
     let page = state.faults.page.unwrap_or(1000);
     let entry = |file: &TestFile| {
         let (path, bytes, oid) = (&file.path, file.content.len(), &file.oid);
-        let lfs = file.sha256.as_ref().map(|hash| format!(r#","lfs":{{"oid":"{hash}","size":{bytes},"pointerSize":134}}"#));
+        let lfs =
+            file.sha256.as_ref().map(|hash| format!(r#","lfs":{{"oid":"{hash}","size":{bytes},"pointerSize":134}}"#));
         format!(r#"{{"type":"file","oid":"{oid}","size":{bytes},"path":"{path}"{}}}"#, lfs.unwrap_or_default())
     };
     let mut entries = vec![r#"{"type":"directory","oid":"","size":0,"path":"onnx"}"#.to_owned()];
@@ -176,7 +181,9 @@ fn resolve(state: &State, rest: &str) -> Vec<u8> {
     if state.faults.gated {
         return refuse("403 Forbidden", "GatedRepo");
     }
-    let Some(file) = state.files.iter().find(|file| file.path == path) else { return refuse("404 Not Found", "EntryNotFound") };
+    let Some(file) = state.files.iter().find(|file| file.path == path) else {
+        return refuse("404 Not Found", "EntryNotFound");
+    };
     if !matches!(revision, "main" | "v1" | COMMIT) {
         return refuse("404 Not Found", "RevisionNotFound");
     }

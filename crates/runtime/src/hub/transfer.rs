@@ -1,4 +1,5 @@
-//! One file from the hub: resumed where it stopped, tried again where the connection broke, and checked against its hash.
+//! One file from the hub: resumed where it stopped, tried again where the connection broke, and checked against its
+//! hash.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -128,7 +129,12 @@ pub(super) enum TransferError {
 }
 
 /// Brings a file to `part`, going on with what lies there; whole and right when this succeeds.
-pub(super) fn download(client: &Client, wanted: &Wanted<'_>, part: &Path, progress: &mut dyn Progress) -> Result<(), TransferError> {
+pub(super) fn download(
+    client: &Client,
+    wanted: &Wanted<'_>,
+    part: &Path,
+    progress: &mut dyn Progress,
+) -> Result<(), TransferError> {
     let mut transfer = Transfer::open(client, wanted, part, progress)?;
     let (mut failures, mut furthest) = (0, transfer.have);
     while transfer.have < wanted.bytes {
@@ -177,7 +183,12 @@ impl Failure {
 }
 
 impl<'a> Transfer<'a> {
-    fn open(client: &'a Client, wanted: &'a Wanted<'a>, part: &Path, progress: &mut dyn Progress) -> Result<Self, TransferError> {
+    fn open(
+        client: &'a Client,
+        wanted: &'a Wanted<'a>,
+        part: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, TransferError> {
         let io_error = |source| TransferError::Io { path: part.to_owned(), source };
         let create = || {
             fs::create_dir_all(part.parent().unwrap_or(Path::new(".")))?;
@@ -216,7 +227,8 @@ impl<'a> Transfer<'a> {
             }
             other => other.map_err(Failure::Request)?,
         };
-        let continues = response.status() == 206 && response.header("content-range").and_then(first_byte) == Some(self.have);
+        let continues =
+            response.status() == 206 && response.header("content-range").and_then(first_byte) == Some(self.have);
         if self.have > 0 && !continues {
             progress.notice(&format!("{}: the server does not resume; from the start again", self.wanted.what));
             self.start_afresh(progress)?;
@@ -233,7 +245,9 @@ impl<'a> Transfer<'a> {
             let read = match reader.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Failure::Request(RequestError::Connection(format!("the connection broke: {error}")))),
+                Err(error) => {
+                    return Err(Failure::Request(RequestError::Connection(format!("the connection broke: {error}"))));
+                }
             };
             if read == 0 && self.have < self.wanted.bytes {
                 return Err(Failure::Request(RequestError::Connection("the connection ended too early".into())));

@@ -26,7 +26,8 @@ pub enum VerifyError {
     Locate(#[from] LocateError),
     /// A file's content is not what it should be.
     #[error(
-        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}\n\nhint: remove the file, then `probity \
+        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}\n\nhint: remove \
+         the file, then `probity \
          model get {name}`",
         path.display()
     )]
@@ -51,7 +52,11 @@ pub enum VerifyError {
 }
 
 /// Hashes every file of a known model, where [`locate_in`] finds it, and compares.
-pub fn verify(places: &Places, model: &KnownModel, progress: &mut dyn Progress) -> Result<Vec<FileReport>, VerifyError> {
+pub fn verify(
+    places: &Places,
+    model: &KnownModel,
+    progress: &mut dyn Progress,
+) -> Result<Vec<FileReport>, VerifyError> {
     let located = locate_in(places, model.name)?;
     let folder = match (&located.origin, located.format) {
         (Origin::Models, _) => places.folder(model),
@@ -63,7 +68,12 @@ pub fn verify(places: &Places, model: &KnownModel, progress: &mut dyn Progress) 
         progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
         let found = hash_file(&path, progress).map_err(|source| VerifyError::Io { path: path.clone(), source })?;
         if found != file.sha256 {
-            return Err(VerifyError::WrongHash { name: model.name.to_owned(), path, expected: file.sha256.to_owned(), found });
+            return Err(VerifyError::WrongHash {
+                name: model.name.to_owned(),
+                path,
+                expected: file.sha256.to_owned(),
+                found,
+            });
         }
         Ok(FileReport { path, bytes: file.bytes, sha256: found })
     };

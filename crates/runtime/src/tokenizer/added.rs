@@ -1,4 +1,5 @@
-//! Tokens that are matched in text before the model splits it: special tokens and tokens that a user added to a vocabulary.
+//! Tokens that are matched in text before the model splits it: special tokens and tokens that a user added to a
+//! vocabulary.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -29,7 +30,15 @@ pub(super) struct AddedToken {
 impl AddedToken {
     /// A token that is matched as it is written.
     pub(super) fn plain(id: u32, content: &str, special: bool) -> Self {
-        Self { id, content: content.to_owned(), special, single_word: false, lstrip: false, rstrip: false, normalized: false }
+        Self {
+            id,
+            content: content.to_owned(),
+            special,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: false,
+        }
     }
 }
 
@@ -63,7 +72,8 @@ impl Matcher {
     /// A matcher of `tokens` by the patterns beside them.
     pub(super) fn new(tokens: Vec<(String, AddedToken)>) -> Result<Self, TokenizerError> {
         let longest = tokens.iter().map(|(pattern, _)| pattern.len()).max().unwrap_or(0);
-        let (patterns, tokens): (Vec<_>, Vec<_>) = tokens.into_iter().filter(|(pattern, _)| !pattern.is_empty()).unzip();
+        let (patterns, tokens): (Vec<_>, Vec<_>) =
+            tokens.into_iter().filter(|(pattern, _)| !pattern.is_empty()).unzip();
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(&patterns)
@@ -86,7 +96,9 @@ impl Matcher {
                 continue;
             }
             let (before, after) = (&text[..found.start()], &text[found.end()..]);
-            if token.single_word && (before.chars().next_back().is_some_and(is_word) || after.chars().next().is_some_and(is_word)) {
+            if token.single_word
+                && (before.chars().next_back().is_some_and(is_word) || after.chars().next().is_some_and(is_word))
+            {
                 continue;
             }
             let start = if token.lstrip { before.trim_end().len().max(taken) } else { found.start() };
@@ -104,7 +116,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || (!c.is_ascii() && WORD.is_match(c.encode_utf8(&mut [0; 4])))
 }
 
-/// A text in which the `sentinel` character keeps literals of special tokens apart, so that none of them is recognised in it.
+/// A text in which the `sentinel` character keeps literals of special tokens apart, so that none of them is recognised
+/// in it.
 #[derive(Debug, Clone)]
 pub(super) struct Protector {
     automaton: Option<AhoCorasick>,
@@ -113,11 +126,14 @@ pub(super) struct Protector {
 
 impl Protector {
     pub(super) fn new<'a>(tokens: impl Iterator<Item = &'a AddedToken>) -> Result<Self, TokenizerError> {
-        let mut patterns: Vec<String> = tokens.filter(|t| t.special && !t.content.is_empty()).map(|t| t.content.clone()).collect();
+        let mut patterns: Vec<String> =
+            tokens.filter(|t| t.special && !t.content.is_empty()).map(|t| t.content.clone()).collect();
         patterns.sort_unstable();
         patterns.dedup();
         let automaton = if patterns.is_empty() { None } else { Some(AhoCorasick::new(&patterns)) };
-        let automaton = automaton.transpose().map_err(|source| TokenizerError::unsupported("special tokens", source.to_string()))?;
+        let automaton = automaton
+            .transpose()
+            .map_err(|source| TokenizerError::unsupported("special tokens", source.to_string()))?;
         Ok(Self { automaton, patterns })
     }
 
@@ -126,13 +142,16 @@ impl Protector {
         self.automaton.as_ref().is_some_and(|automaton| automaton.is_match(text))
     }
 
-    /// `text` with `sentinel` inside each literal of a special token, overlapping ones too, and inside what could become one together with
-    /// its neighbours: a beginning of one at the end, an end of one at the start, the middle of one; white space around the text aside.
+    /// `text` with `sentinel` inside each literal of a special token, overlapping ones too, and inside what could
+    /// become one together with its neighbours: a beginning of one at the end, an end of one at the start, the middle
+    /// of one; white space around the text aside.
     pub(super) fn protect(&self, text: &str, sentinel: char) -> String {
         let Some(automaton) = &self.automaton else { return text.to_owned() };
         let after_first = |literal: &str| literal.chars().next().map_or(0, char::len_utf8);
-        let mut cuts: Vec<usize> =
-            automaton.find_overlapping_iter(text).map(|found| found.start() + after_first(&text[found.range()])).collect();
+        let mut cuts: Vec<usize> = automaton
+            .find_overlapping_iter(text)
+            .map(|found| found.start() + after_first(&text[found.range()]))
+            .collect();
         let (head, tail) = (text.len() - text.trim_start().len(), text.trim_end().len());
         for pattern in &self.patterns {
             for (at, _) in pattern.char_indices().skip(1) {
@@ -164,9 +183,9 @@ impl Protector {
     /// A character that none of `texts` contains: of the noncharacters and private-use characters, the first.
     pub(super) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
         let mut candidates = ('\u{fdd0}'..='\u{fdef}').chain('\u{e000}'..='\u{f8ff}');
-        candidates
-            .find(|&candidate| texts.clone().all(|text| !text.contains(candidate)))
-            .ok_or_else(|| TokenizerError::unsupported("the text", "it holds every noncharacter and private-use character".to_owned()))
+        candidates.find(|&candidate| texts.clone().all(|text| !text.contains(candidate))).ok_or_else(|| {
+            TokenizerError::unsupported("the text", "it holds every noncharacter and private-use character".to_owned())
+        })
     }
 }
 
@@ -199,13 +218,20 @@ mod tests {
 
     #[test]
     fn protected_text_holds_no_special_literal_whatever_stands_beside_it() {
-        let tokens = [AddedToken::plain(1, "<s>", true), AddedToken::plain(2, "<|end|>", true), AddedToken::plain(3, "aa", true)];
+        let tokens = [
+            AddedToken::plain(1, "<s>", true),
+            AddedToken::plain(2, "<|end|>", true),
+            AddedToken::plain(3, "aa", true),
+        ];
         let matcher = matcher(&tokens);
         let protector = Protector::new(tokens.iter()).expect("valid patterns");
-        for text in ["<s>", "a<s", "en", " n ", "<|end|><|end|>", "aaaa", "|end|>", "<", "s>  ", "", "  <|end", "<<s>>"] {
+        for text in ["<s>", "a<s", "en", " n ", "<|end|><|end|>", "aaaa", "|end|>", "<", "s>  ", "", "  <|end", "<<s>>"]
+        {
             let protected = protector.protect(text, '\u{fdd0}');
             assert_eq!(protected.replace('\u{fdd0}', ""), text);
-            for (before, after) in [("", ""), ("<", ">"), ("<|", "d|>"), ("<|e", "d|>"), ("<|end|", "|end|>"), ("a", "a"), ("", "s>")] {
+            for (before, after) in
+                [("", ""), ("<", ">"), ("<|", "d|>"), ("<|e", "d|>"), ("<|end|", "|end|>"), ("a", "a"), ("", "s>")]
+            {
                 let joined = format!("{before}{}{after}", protected.trim());
                 let inside = before.len()..joined.len() - after.len();
                 if inside.is_empty() {

@@ -1,5 +1,6 @@
-//! What is looked at in a `tokenizer.json` before the library reads it, which trusts such files: steps that take no end, texts that grow without bound, and parts that do not fit one another, over
-//! which it panics or which it passes over.
+//! What is looked at in a `tokenizer.json` before the library reads it, which trusts such files: steps that take no
+//! end, texts that grow without bound, and parts that do not fit one another, over which it panics or which it passes
+//! over.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -72,7 +73,10 @@ impl Parts {
             if steps.len() > MAX_STEPS {
                 return Err(format!("`{name}` has {} steps; {MAX_STEPS} are allowed", steps.len()));
             }
-            let growth = steps.iter().map(|step| growth(step)).try_fold(1_usize, |all, one| Ok::<_, String>(all.saturating_mul(one?)));
+            let growth = steps
+                .iter()
+                .map(|step| growth(step))
+                .try_fold(1_usize, |all, one| Ok::<_, String>(all.saturating_mul(one?)));
             let growth = growth.map_err(|why| format!("`{name}`: {why}"))?;
             if growth > MAX_GROWTH {
                 return Err(format!("`{name}` may make {growth} bytes of one; {MAX_GROWTH} are allowed"));
@@ -83,14 +87,15 @@ impl Parts {
         self.model.check()
     }
 
-    /// A byte-level tokenizer makes characters of bytes before it makes bytes of characters, and has a piece for each byte that a text may have: else the library drops what it has
-    /// none for.
+    /// A byte-level tokenizer makes characters of bytes before it makes bytes of characters, and has a piece for each
+    /// byte that a text may have: else the library drops what it has none for.
     fn check_bytes(&self) -> Result<(), String> {
         let has = |part: &Json| steps(part).iter().any(|step| step["type"] == "ByteLevel");
         let (before, after) = (has(&self.normalizer) || has(&self.pre_tokenizer), has(&self.decoder));
         if after && !before {
             return Err(
-                "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes characters of bytes"
+                "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes \
+                 characters of bytes"
                     .to_owned(),
             );
         }
@@ -98,7 +103,9 @@ impl Parts {
         if before && is_bpe && self.model.unk_token.is_none() {
             let added = self.added_tokens.iter().map(|token| token.content.as_str());
             if let Some(byte) = missing_byte(self.model.vocab.characters.iter().map(String::as_str).chain(added)) {
-                return Err(format!("`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it"));
+                return Err(format!(
+                    "`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it"
+                ));
             }
         }
         Ok(())
@@ -113,7 +120,10 @@ impl Parts {
         let Some((token, found)) = wrong else { return Ok(()) };
         let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
         let name: String = token.content.chars().take(40).flat_map(char::escape_debug).collect();
-        Err(format!("the added token `{name}` has id {} in `added_tokens`, and the vocabulary gives it {found}", token.id))
+        Err(format!(
+            "the added token `{name}` has id {} in `added_tokens`, and the vocabulary gives it {found}",
+            token.id
+        ))
     }
 }
 
@@ -128,7 +138,10 @@ impl Model {
             && self.vocab.longest > 1
             && self.vocab.pieces > 512
         {
-            return Err(format!("`model.merges` is empty, though the vocabulary has {} pieces, which only merges make", self.vocab.pieces));
+            return Err(format!(
+                "`model.merges` is empty, though the vocabulary has {} pieces, which only merges make",
+                self.vocab.pieces
+            ));
         }
         Ok(())
     }
@@ -194,7 +207,8 @@ impl<'de> Deserialize<'de> for Vocabulary {
 
 /// The steps of a part, those of sequences one by one.
 fn steps(part: &Json) -> Vec<&Json> {
-    let inner = ["normalizers", "pretokenizers", "processors", "decoders"].into_iter().find_map(|name| part[name].as_array());
+    let inner =
+        ["normalizers", "pretokenizers", "processors", "decoders"].into_iter().find_map(|name| part[name].as_array());
     match inner {
         Some(list) => list.iter().flat_map(steps).collect(),
         None if part.is_null() => Vec::new(),
@@ -234,12 +248,18 @@ fn template(step: &Json) -> Result<(), String> {
             let Some(id) = piece["SpecialToken"]["id"].as_str() else { continue };
             let Some(ids) = step["special_tokens"][id]["ids"].as_array() else {
                 let name: String = id.chars().take(40).flat_map(char::escape_debug).collect();
-                return Err(format!("`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain"));
+                return Err(format!(
+                    "`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain"
+                ));
             };
             tokens += ids.len();
         }
     }
-    if tokens > MAX_FRAME { Err(format!("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed")) } else { Ok(()) }
+    if tokens > MAX_FRAME {
+        Err(format!("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed"))
+    } else {
+        Ok(())
+    }
 }
 
 /// A node of sentencepiece's table, as `spm_precompiled` reads it: a unit of a double array (Darts-clone).
@@ -266,7 +286,8 @@ impl Node {
 
 /// How many bytes sentencepiece's table of replacements may make of one; an error where a text could lead out of it.
 ///
-/// The table is the size of a double array, the array, and the texts that its leaves point to, each ended by a zero byte. The library trusts the size and every place.
+/// The table is the size of a double array, the array, and the texts that its leaves point to, each ended by a zero
+/// byte. The library trusts the size and every place.
 fn charsmap(text: &str) -> Result<usize, String> {
     let damaged = |what: &str| format!("`precompiled_charsmap` is damaged: {what}");
     let bytes = STANDARD.decode(text).map_err(|error| damaged(&error.to_string()))?;
@@ -279,7 +300,8 @@ fn charsmap(text: &str) -> Result<usize, String> {
         return Err(damaged(&format!("it says that its array has {size} bytes, and has {}", rest.len())));
     }
     let (array, texts) = rest.split_at(size);
-    let array: Vec<Node> = array.as_chunks::<4>().0.iter().map(|unit| Node(u32::from_le_bytes(*unit) as usize)).collect();
+    let array: Vec<Node> =
+        array.as_chunks::<4>().0.iter().map(|unit| Node(u32::from_le_bytes(*unit) as usize)).collect();
     let texts = std::str::from_utf8(texts).map_err(|_| damaged("its texts are not UTF-8"))?;
     let mut growth = 1;
     let mut seen = vec![false; array.len()];
@@ -300,7 +322,9 @@ fn charsmap(text: &str) -> Result<usize, String> {
             let next = (at ^ byte) ^ node.offset();
             if node.has_leaf() {
                 let leaf = array.get(next).ok_or_else(|| damaged("a leaf of its array lies outside of it"))?.value();
-                let text = texts.get(leaf..).ok_or_else(|| damaged("a text lies outside of it, or begins inside a character"))?;
+                let text = texts
+                    .get(leaf..)
+                    .ok_or_else(|| damaged("a text lies outside of it, or begins inside a character"))?;
                 let len = text.bytes().take_while(|&byte| byte != 0).count();
                 growth = growth.max(len.div_ceil(depth + 1));
             }
@@ -332,14 +356,17 @@ mod tests {
         assert_eq!(checked(|_| ()), Ok(()));
         let refused = |change: &dyn Fn(&mut Json)| checked(|file| change(file)).expect_err("refused");
         let many = |file: &mut Json| {
-            file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "Digits"}); 10_000]});
+            file["pre_tokenizer"] =
+                json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "Digits"}); 10_000]});
         };
         assert!(refused(&many).contains("`pre_tokenizer` has 10000 steps"));
         let replace = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
-        let grown = refused(&|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace.clone(); 5]}));
+        let grown =
+            refused(&|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": vec![replace.clone(); 5]}));
         assert!(grown.contains("may make 1000000000000000 bytes of one"), "{grown}");
         for (part, list) in [("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")] {
-            let doubled = refused(&|file| file[part] = json!({"type": "Sequence", list: vec![json!({"type": "ByteLevel"}); 26]}));
+            let doubled =
+                refused(&|file| file[part] = json!({"type": "Sequence", list: vec![json!({"type": "ByteLevel"}); 26]}));
             assert!(doubled.contains("may make 67108864 bytes of one"), "{doubled}");
         }
         let absent = refused(&|file| file["post_processor"]["special_tokens"] = json!({}));
@@ -358,8 +385,7 @@ mod tests {
             let mut vocab = pieces.enumerate().map(|(id, c)| (c.to_string(), json!(id))).collect();
             let mut steps = json!({"type": "ByteLevel"});
             change(&mut vocab, &mut steps);
-            let file =
-                json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
+            let file = json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
             serde_json::from_value::<Parts>(file).map_err(|why| why.to_string()).and_then(|parts| parts.check())
         };
         assert_eq!(byte_level(&|_, _| ()), Ok(()));
@@ -373,17 +399,22 @@ mod tests {
 
     #[test]
     fn a_table_of_replacements_is_walked_to_its_ends() {
-        let with = |text: &str| checked(|file| file["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": text}));
+        let with = |text: &str| {
+            checked(|file| file["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": text}))
+        };
         for damaged in ["AAAA", "////////", "BAAAAP////8=", "not base64!"] {
             assert!(with(damaged).is_err_and(|why| why.contains("`precompiled_charsmap` is damaged")), "{damaged}");
         }
-        // One block in which `a` has the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so that its leaf lies at 0xe1.
+        // One block in which `a` has the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so that its leaf
+        // lies at 0xe1.
         let mut array = vec![0_u32; 256];
         array[0x61] = (0x80 << 10) | (1 << 8) | 0x61;
         array[0xe1] = 1 << 31;
         let table = |array: &[u32], texts: &[u8]| {
             let size = (array.len() as u32 * 4).to_le_bytes();
-            STANDARD.encode([&size[..], &array.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>(), texts].concat())
+            STANDARD.encode(
+                [&size[..], &array.iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>(), texts].concat(),
+            )
         };
         assert_eq!(with(&table(&array, b"bc\0")), Ok(()));
         let long = with(&table(&array, &[b'x'; 1_000])).expect_err("too long");

@@ -11,7 +11,10 @@ use crate::weights::{GgufFile, Strings};
 use super::added::AddedToken;
 use super::pipeline::{Engine, parse_byte_piece};
 use super::spm::{PieceKind, Spm};
-use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special, pretokenizers};
+use super::{
+    Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, gguf_pieces, looks_special,
+    pretokenizers,
+};
 
 /// Token types of the format.
 const NORMAL: i64 = 1;
@@ -22,15 +25,16 @@ const UNUSED: i64 = 5;
 const BYTE: i64 = 6;
 
 impl Tokenizer {
-    /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut into words as
-    /// `tokenizer.ggml.pre` says), `llama` (sentencepiece, from the pieces' scores), `t5` (sentencepiece's unigram model) or `bert`
-    /// (`WordPiece`).
+    /// Builds the tokenizer that the file's `tokenizer.ggml.*` metadata describe: kind `gpt2` (byte-level merges, cut
+    /// into words as `tokenizer.ggml.pre` says), `llama` (sentencepiece, from the pieces' scores), `t5`
+    /// (sentencepiece's unigram model) or `bert` (`WordPiece`).
     ///
-    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for `llama`, by the
-    /// family's custom for `gpt2`.
+    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where that is usual: always for
+    /// `llama`, by the family's custom for `gpt2`.
     ///
-    /// Where `token_type` is missing, types are told from what else the file says: the tokens named as beginning, end or unknown and those
-    /// written as special ones are special, `<0xNN>` of a `llama` vocabulary are bytes, all others are ordinary.
+    /// Where `token_type` is missing, types are told from what else the file says: the tokens named as beginning, end
+    /// or unknown and those written as special ones are special, `<0xNN>` of a `llama` vocabulary are bytes, all others
+    /// are ordinary.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
         let vocabulary = Vocabulary::read(file)?;
         match vocabulary.model {
@@ -39,7 +43,10 @@ impl Tokenizer {
             "t5" => gguf_pieces::unigram(&vocabulary),
             "bert" => gguf_pieces::wordpiece(&vocabulary),
             other => {
-                let why = format!("`{other}` is not supported; gpt2 (byte-level), llama and t5 (sentencepiece) and bert (WordPiece) are");
+                let why = format!(
+                    "`{other}` is not supported; gpt2 (byte-level), llama and t5 (sentencepiece) and bert (WordPiece) \
+                     are"
+                );
                 Err(file.metadata_error("tokenizer.ggml.model", why).into())
             }
         }
@@ -81,7 +88,9 @@ impl<'a> Vocabulary<'a> {
 
     pub(super) fn roles(&self, adds_bos: bool) -> Result<Roles, TokenizerError> {
         let mut names = Vec::new();
-        for (name, key) in [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")] {
+        for (name, key) in
+            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+        {
             if let Some(text) = self.token_id(key)?.and_then(|id| self.tokens.get(id as usize)) {
                 names.push((name.to_owned(), text.to_owned()));
             }
@@ -112,7 +121,9 @@ impl<'a> Vocabulary<'a> {
         let scores = self.file.floats(key)?.ok_or_else(missing)?;
         check_len(self.file, key, scores.len(), self.tokens.len())?;
         match scores.iter().position(|score| score.is_nan()) {
-            Some(index) => Err(self.file.metadata_error(key, format!("the score of token {index} is not a number")).into()),
+            Some(index) => {
+                Err(self.file.metadata_error(key, format!("the score of token {index} is not a number")).into())
+            }
             None => Ok(scores),
         }
     }
@@ -130,25 +141,34 @@ fn token_id(file: &GgufFile, tokens: &Strings, name: &str) -> Result<Option<u32>
     }
 }
 
-/// The tokens' types, as the file says or by what they look like. Tokens that steer the model are control tokens even where the file calls
-/// them user-defined, as converters do with the turn tokens of a fine-tune: text would be cut into them otherwise.
+/// The tokens' types, as the file says or by what they look like. Tokens that steer the model are control tokens even
+/// where the file calls them user-defined, as converters do with the turn tokens of a fine-tune: text would be cut into
+/// them otherwise.
 fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>, TokenizerError> {
     let key = "tokenizer.ggml.token_type";
     let given = file.integers(key)?;
     let mut types = match &given {
         Some(types) => types.clone(),
-        None => tokens.iter().map(|text| if model == "llama" && parse_byte_piece(text).is_some() { BYTE } else { NORMAL }).collect(),
+        None => tokens
+            .iter()
+            .map(|text| if model == "llama" && parse_byte_piece(text).is_some() { BYTE } else { NORMAL })
+            .collect(),
     };
     check_len(file, key, types.len(), tokens.len())?;
     if let Some((id, kind)) = types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind)) {
-        return Err(file.metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}")).into());
+        return Err(file
+            .metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}"))
+            .into());
     }
     if given.is_none()
         && let Some(id) = token_id(file, tokens, "unknown")?
     {
         types[id as usize] = UNKNOWN;
     }
-    let named = ["bos", "eos", "eot", "eom"].into_iter().map(|name| token_id(file, tokens, name)).collect::<Result<Vec<_>, _>>()?;
+    let named = ["bos", "eos", "eot", "eom"]
+        .into_iter()
+        .map(|name| token_id(file, tokens, name))
+        .collect::<Result<Vec<_>, _>>()?;
     for (id, (text, kind)) in tokens.iter().zip(&mut types).enumerate() {
         let open = *kind == USER_DEFINED || (given.is_none() && *kind == NORMAL);
         if open && (looks_special(text) || named.contains(&Some(id as u32))) {
@@ -173,14 +193,20 @@ fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> 
         let why = format!("`{name}` is not supported; known are {}", pretokenizers::known());
         return Err(file.metadata_error(key, why).into());
     };
-    let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| file.metadata_error("tokenizer.ggml.merges", source.to_string());
+    let unsupported = |source: Box<dyn std::error::Error + Send + Sync>| {
+        file.metadata_error("tokenizer.ggml.merges", source.to_string())
+    };
     // A text that occurs twice keeps its first id.
     let mut vocab = Vocab::with_capacity(vocabulary.tokens.len());
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         vocab.entry(token.to_owned()).or_insert(id as u32);
     }
     let merges = read_merges(file, &vocab)?;
-    let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(family.ignore_merges).build().map_err(unsupported)?;
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, merges)
+        .ignore_merges(family.ignore_merges)
+        .build()
+        .map_err(unsupported)?;
     let mut library = tokenizers::Tokenizer::new(bpe);
     library.with_pre_tokenizer(Some(family.pre_tokenizer()?));
     library.with_decoder(Some(DecoderWrapper::ByteLevel(ByteLevel::default())));
@@ -199,17 +225,24 @@ fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> 
 
 fn read_merges(file: &GgufFile, vocab: &Vocab) -> Result<Vec<(String, String)>, TokenizerError> {
     let key = "tokenizer.ggml.merges";
-    let merges = file.strings(key)?.ok_or_else(|| file.metadata_error(key, "it is missing, which a byte-level vocabulary needs"))?;
+    let merges = file
+        .strings(key)?
+        .ok_or_else(|| file.metadata_error(key, "it is missing, which a byte-level vocabulary needs"))?;
     let mut pairs = Vec::with_capacity(merges.len());
     for (index, merge) in merges.iter().enumerate() {
-        // The first piece may itself begin with a space in files of older converters, so the separator is the first one after it.
+        // The first piece may itself begin with a space in files of older converters, so the separator is the first one
+        // after it.
         let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
         let Some((left, right)) = at.map(|at| (&merge[..at], &merge[at + 1..])) else {
             return Err(file.metadata_error(key, format!("entry {index} is {merge:?}, not two pieces")).into());
         };
-        let unknown = [left.to_owned(), right.to_owned(), format!("{left}{right}")].into_iter().find(|piece| !vocab.contains_key(piece));
+        let unknown = [left.to_owned(), right.to_owned(), format!("{left}{right}")]
+            .into_iter()
+            .find(|piece| !vocab.contains_key(piece));
         if let Some(piece) = unknown {
-            return Err(file.metadata_error(key, format!("entry {index} is {merge:?}, but {piece:?} is not a token")).into());
+            return Err(file
+                .metadata_error(key, format!("entry {index} is {merge:?}, but {piece:?} is not a token"))
+                .into());
         }
         pairs.push((left.to_owned(), right.to_owned()));
     }
@@ -220,7 +253,9 @@ fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerErro
     let file = vocabulary.file;
     for key in ["tokenizer.ggml.remove_extra_whitespaces", "tokenizer.ggml.treat_whitespace_as_suffix"] {
         if file.bool(key)? == Some(true) {
-            return Err(file.metadata_error(key, "this rule of the tokenizer is not honoured, so ids would be wrong").into());
+            return Err(file
+                .metadata_error(key, "this rule of the tokenizer is not honoured, so ids would be wrong")
+                .into());
         }
     }
     let scores = vocabulary.scores()?;

@@ -16,19 +16,25 @@ use super::{Parts, Spelling, Tokenizer, TokenizerError};
 
 type LibraryError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The vocabulary of T5: spaces are collapsed, each word begins with one, and its pieces are those whose scores have the largest sum.
+/// The vocabulary of T5: spaces are collapsed, each word begins with one, and its pieces are those whose scores have
+/// the largest sum.
 pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let file = vocabulary.file;
-    for (key, expected) in [("add_space_prefix", true), ("remove_extra_whitespaces", true), ("treat_whitespace_as_suffix", false)] {
+    for (key, expected) in
+        [("add_space_prefix", true), ("remove_extra_whitespaces", true), ("treat_whitespace_as_suffix", false)]
+    {
         let key = format!("tokenizer.ggml.{key}");
         if file.bool(&key)?.is_some_and(|found| found != expected) {
-            return Err(file.metadata_error(&key, "this rule of the tokenizer is not honoured, so ids would be wrong").into());
+            return Err(file
+                .metadata_error(&key, "this rule of the tokenizer is not honoured, so ids would be wrong")
+                .into());
         }
     }
     let wrong = |key: &str, why: LibraryError| TokenizerError::from(file.metadata_error(key, why.to_string()));
     let unknown = vocabulary.token_id("unknown")?;
     let pieces = vocabulary.tokens.iter().map(str::to_owned).zip(vocabulary.scores()?.iter().copied()).collect();
-    let model = Unigram::from(pieces, unknown.map(|id| id as usize), false).map_err(|why| wrong("tokenizer.ggml.tokens", why))?;
+    let model = Unigram::from(pieces, unknown.map(|id| id as usize), false)
+        .map_err(|why| wrong("tokenizer.ggml.tokens", why))?;
     let mut library = tokenizers::Tokenizer::new(model);
     let key = "tokenizer.ggml.precompiled_charsmap";
     let mut normalizers = Vec::new();
@@ -36,10 +42,11 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
         let bytes: Option<Vec<u8>> =
             map.iter().map(|&byte| u8::try_from(byte).or_else(|_| i8::try_from(byte).map(|b| b as u8)).ok()).collect();
         let bytes = bytes.ok_or_else(|| file.metadata_error(key, "an entry is not a byte"))?;
-        normalizers.push(NormalizerWrapper::Precompiled(Precompiled::from(&bytes).map_err(|why| wrong(key, Box::new(why)))?));
+        normalizers
+            .push(NormalizerWrapper::Precompiled(Precompiled::from(&bytes).map_err(|why| wrong(key, Box::new(why)))?));
     }
-    let spaces =
-        Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string()).map_err(|why| wrong("tokenizer.ggml.model", why))?;
+    let spaces = Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string())
+        .map_err(|why| wrong("tokenizer.ggml.model", why))?;
     normalizers.extend([Strip::new(false, true).into(), spaces.into()]);
     library.with_normalizer(Some(Sequence::new(normalizers))).map_err(|why| wrong("tokenizer.ggml.model", why))?;
     let words = Metaspace::new(SPACE, PrependScheme::Always, true);
@@ -59,8 +66,8 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
     })
 }
 
-/// BERT's vocabulary, in which the format marks the beginnings of words rather than what follows them. It does not say whether letters are
-/// made small: they are where no piece has a capital one.
+/// BERT's vocabulary, in which the format marks the beginnings of words rather than what follows them. It does not say
+/// whether letters are made small: they are where no piece has a capital one.
 pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
     let special: Vec<&str> = vocabulary.added.iter().map(|token| token.content.as_str()).collect();
     let name = |token: &str| match token.strip_prefix(SPACE) {
@@ -70,14 +77,17 @@ pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokeni
     };
     let names: Vec<String> = vocabulary.tokens.iter().map(name).collect();
     let role = |name: &str, usual: &str| -> Result<u32, TokenizerError> {
-        let named = vocabulary.token_id(name)?.or_else(|| names.iter().position(|other| other == usual).map(|id| id as u32));
+        let named =
+            vocabulary.token_id(name)?.or_else(|| names.iter().position(|other| other == usual).map(|id| id as u32));
         let key = format!("tokenizer.ggml.{name}_token_id");
-        named.ok_or_else(|| vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into())
+        named.ok_or_else(|| {
+            vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into()
+        })
     };
     let (first, last, unknown) = (role("cls", "[CLS]")?, role("seperator", "[SEP]")?, role("unknown", "[UNK]")?);
-    let small = !names
-        .iter()
-        .any(|name| !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase()));
+    let small = !names.iter().any(|name| {
+        !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase())
+    });
     let vocab: Vocab = names.iter().enumerate().map(|(id, name)| (name.clone(), id as u32)).collect();
     let model = WordPiece::builder().vocab(vocab).unk_token(names[unknown as usize].clone()).build();
     let wrong = |why: LibraryError| vocabulary.file.metadata_error("tokenizer.ggml.tokens", why.to_string());

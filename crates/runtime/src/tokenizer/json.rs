@@ -13,7 +13,8 @@ use crate::contained::{Limits, within};
 use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
 
-/// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is read in a second and holds some 200.
+/// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is
+/// read in a second and holds some 200.
 const MEMORY: usize = 256 << 20;
 const MEMORY_PER_BYTE: usize = 48;
 const TIME: Duration = Duration::from_secs(15);
@@ -21,12 +22,15 @@ const TIME_PER_MEGABYTE: Duration = Duration::from_secs(1);
 const STACK: usize = 16 << 20;
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, and of its folder, where they are there, `tokenizer_config.json` (names of special tokens,
-    /// `add_bos_token`, chat template), `chat_template.jinja` (it wins), `generation_config.json` and `config.json` (end tokens).
+    /// Reads a `tokenizer.json`, and of its folder, where they are there, `tokenizer_config.json` (names of special
+    /// tokens, `add_bos_token`, chat template), `chat_template.jinja` (it wins), `generation_config.json` and
+    /// `config.json` (end tokens).
     ///
-    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where the file's post-processor puts one.
+    /// Text gets a beginning-of-sequence token where `add_bos_token` says so, else where the file's post-processor puts
+    /// one.
     ///
-    /// The files come with a model and are not trusted: their size, and the memory and the time that reading them takes, are bounded.
+    /// The files come with a model and are not trusted: their size, and the memory and the time that reading them
+    /// takes, are bounded.
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
         // What is larger is refused where it is read.
         let bytes = std::fs::metadata(path).map_or(0, |found| found.len()).min(side_file::MAX_BYTES);
@@ -44,7 +48,8 @@ impl Tokenizer {
         let text = read(path)?;
         let malformed = |why: String| TokenizerError::Malformed { path: path.to_owned(), why };
         refuse_repeated_keys(&text).map_err(|why| malformed(why.to_string()))?;
-        let description: check::Parts = serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
+        let description: check::Parts =
+            serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
         description.check().map_err(malformed)?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
         library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
@@ -70,7 +75,14 @@ impl Tokenizer {
         let roles = read_roles(folder, &library, &added, unknown)?;
         let spelling = spelling(&description);
         let newline_ends_word = spelling == Spelling::ByteLevel && newline_ends_word(&description);
-        Self::assemble(Parts { engine: Engine::Library(Box::new(library)), added, roles, spelling, vocab_size, newline_ends_word })
+        Self::assemble(Parts {
+            engine: Engine::Library(Box::new(library)),
+            added,
+            roles,
+            spelling,
+            vocab_size,
+            newline_ends_word,
+        })
     }
 }
 
@@ -88,7 +100,12 @@ fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError
     json.map(Some).map_err(|source| TokenizerError::Malformed { path, why: source.to_string() })
 }
 
-fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToken], unknown: Option<u32>) -> Result<Roles, TokenizerError> {
+fn read_roles(
+    folder: &Path,
+    library: &tokenizers::Tokenizer,
+    added: &[AddedToken],
+    unknown: Option<u32>,
+) -> Result<Roles, TokenizerError> {
     let config = read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let mut names = Vec::new();
     for name in ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"] {
@@ -96,7 +113,8 @@ fn read_roles(folder: &Path, library: &tokenizers::Tokenizer, added: &[AddedToke
             names.push((name.to_owned(), text.to_owned()));
         }
     }
-    let named = |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
+    let named =
+        |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
     let frame = frame_of_post_processor(library)?;
     let put_first = frame[0].first().copied();
     let bos = named("bos_token").or(put_first);
@@ -133,7 +151,8 @@ fn ids(json: &Json) -> Result<Vec<u32>, String> {
 
 /// What the file's own post-processor puts before and after a text.
 fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<[Vec<u32>; 2], TokenizerError> {
-    let encode = |special| library.encode_fast("a", special).map_err(|source| TokenizerError::Encode(source.to_string()));
+    let encode =
+        |special| library.encode_fast("a", special).map_err(|source| TokenizerError::Encode(source.to_string()));
     let (bare, whole) = (encode(false)?, encode(true)?);
     let (bare, whole) = (bare.get_ids(), whole.get_ids());
     let starts = whole.windows(bare.len().max(1)).position(|window| window == bare);

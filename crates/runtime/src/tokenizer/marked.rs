@@ -46,8 +46,9 @@ impl Tokenizer {
 
     /// The ids of `text`, and of `text` followed by each of `suffixes` (data), each as one string.
     ///
-    /// What comes before the last place that no suffix can reach (a special token, in some vocabularies the start of a line) is encoded
-    /// once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix `i`.
+    /// What comes before the last place that no suffix can reach (a special token, in some vocabularies the start of a
+    /// line) is encoded once: `shared` begins all, `own` ends the text alone and `with_suffix[i]` ends it with suffix
+    /// `i`.
     pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<Joint, TokenizerError> {
         let cut = self.firm_cut(text);
         let shared = self.encode_marked(&text.text[..cut], text.sentinel, text.specials())?;
@@ -63,7 +64,8 @@ impl Tokenizer {
         Ok(Joint { shared, own, with_suffix: with_suffix.collect::<Result<_, _>>()? })
     }
 
-    /// The last byte at which `text` may be cut so that both parts, encoded apart, give the ids of the whole whatever is appended.
+    /// The last byte at which `text` may be cut so that both parts, encoded apart, give the ids of the whole whatever
+    /// is appended.
     fn firm_cut(&self, text: &Marked) -> usize {
         let matches = self.raw.find(&text.text, text.specials());
         let special = matches.iter().rev().find(|m| m.firm).map_or(0, |m| m.range.start);
@@ -76,7 +78,9 @@ impl Tokenizer {
         let limit = bytes.len().saturating_sub(self.raw.longest());
         let from = (last_match_end + 2).max(special);
         let line_start = (from..limit).rev().find(|&at| {
-            bytes[at].is_ascii_alphabetic() && bytes[at - 1] == b'\n' && (bytes[at - 2].is_ascii_alphanumeric() || bytes[at - 2] == b'.')
+            bytes[at].is_ascii_alphabetic()
+                && bytes[at - 1] == b'\n'
+                && (bytes[at - 2].is_ascii_alphanumeric() || bytes[at - 2] == b'.')
         });
         line_start.unwrap_or(special)
     }

@@ -1,11 +1,13 @@
 //! Text to token ids and back, with one rule above all: text from data never becomes a special token.
 //!
-//! A tokenizer comes from a `tokenizer.json` ([`Tokenizer::from_json`]) or from a GGUF file's vocabulary ([`Tokenizer::from_gguf`]). Ids
-//! equal those of the reference (the `tokenizers` library on `tokenizer.json`, sentencepiece on its kind of vocabulary) for any text
-//! without literals of special tokens. Such literals, `<|im_end|>` in a candidate, are encoded as the characters that they are.
+//! A tokenizer comes from a `tokenizer.json` ([`Tokenizer::from_json`]) or from a GGUF file's vocabulary
+//! ([`Tokenizer::from_gguf`]). Ids equal those of the reference (the `tokenizers` library on `tokenizer.json`,
+//! sentencepiece on its kind of vocabulary) for any text without literals of special tokens. Such literals,
+//! `<|im_end|>` in a candidate, are encoded as the characters that they are.
 //!
-//! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written `<|…|>` and where it is
-//! known to end turns, and T5's sentinels. Other added tokens (`<tool_call>`) are part of the vocabulary of ordinary text, as in the reference.
+//! An added token is special where its file says so (`"special": true`, type "control" in GGUF), where it is written
+//! `<|…|>` and where it is known to end turns, and T5's sentinels. Other added tokens (`<tool_call>`) are part of the
+//! vocabulary of ordinary text, as in the reference.
 
 mod added;
 mod check;
@@ -109,10 +111,11 @@ struct Roles {
 }
 
 impl Roles {
-    /// Leaves no unknown token where it is also one that begins or ends sequences: a character without a piece must not end a prompt.
-    /// Such characters are dropped then, as the reference does where there is no unknown token.
+    /// Leaves no unknown token where it is also one that begins or ends sequences: a character without a piece must not
+    /// end a prompt. Such characters are dropped then, as the reference does where there is no unknown token.
     fn without_unknown_in_two_roles(mut self) -> Self {
-        self.unknown = self.unknown.filter(|id| Some(*id) != self.bos && Some(*id) != self.eos && !self.ends.contains(id));
+        self.unknown =
+            self.unknown.filter(|id| Some(*id) != self.bos && Some(*id) != self.eos && !self.ends.contains(id));
         self
     }
 }
@@ -163,21 +166,32 @@ impl Tokenizer {
         let normalised = Matcher::new(normalised.collect::<Result<Vec<_>, TokenizerError>>()?)?;
         let raw = Matcher::new(raw.into_iter().map(|t| (t.content.clone(), t.clone())).collect())?;
         let protector = Protector::new(added.iter())?;
-        let mut tokenizer =
-            Self { engine, raw, normalised, protector, special, added, roles, spelling, vocab_size, newline_ends_word, adds_space: false };
+        let mut tokenizer = Self {
+            engine,
+            raw,
+            normalised,
+            protector,
+            special,
+            added,
+            roles,
+            spelling,
+            vocab_size,
+            newline_ends_word,
+            adds_space: false,
+        };
         let first = tokenizer.encode_text("a")?.first().copied();
         tokenizer.adds_space = first.is_some_and(|id| tokenizer.token_text(id).starts_with(' '));
         Ok(tokenizer)
     }
 
-    /// The ids of ordinary text: no special token among them whatever the text says (but [`unknown`](Self::unknown) for characters that
-    /// have no piece), nothing put before or after.
+    /// The ids of ordinary text: no special token among them whatever the text says (but [`unknown`](Self::unknown) for
+    /// characters that have no piece), nothing put before or after.
     pub fn encode_text(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::AsText)
     }
 
-    /// The ids of ordinary text that follows other tokens: unlike [`encode_text`](Self::encode_text) without the space that
-    /// sentencepiece vocabularies put before a text, so that `A` is `A` and ` A` is `▁A`.
+    /// The ids of ordinary text that follows other tokens: unlike [`encode_text`](Self::encode_text) without the space
+    /// that sentencepiece vocabularies put before a text, so that `A` is `A` and ` A` is `▁A`.
     pub fn encode_following(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         if !self.adds_space {
             return self.encode_text(text);
@@ -191,7 +205,8 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of text in which special tokens are meant as such. Only for text that no data went into: templates, tests.
+    /// The ids of text in which special tokens are meant as such. Only for text that no data went into: templates,
+    /// tests.
     pub fn encode_trusted(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.encode_marked(text, None, Specials::Recognised)
     }
@@ -202,8 +217,8 @@ impl Tokenizer {
         self.engine.decode(&ordinary)
     }
 
-    /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are replaced. Empty for an
-    /// id that the vocabulary does not have.
+    /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are
+    /// replaced. Empty for an id that the vocabulary does not have.
     pub fn token_text(&self, id: u32) -> String {
         if let Some(token) = self.added.iter().find(|token| token.id == id) {
             return token.content.clone();
@@ -223,8 +238,8 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes that a token adds to a text, with its leading space; a part of a character where it is one. Absent for special tokens and
-    /// for ids that the vocabulary does not have.
+    /// The bytes that a token adds to a text, with its leading space; a part of a character where it is one. Absent for
+    /// special tokens and for ids that the vocabulary does not have.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         if self.is_special(id) || self.roles.unknown == Some(id) {
             return None;
@@ -235,7 +250,8 @@ impl Tokenizer {
         Some(self.piece_bytes(id, self.engine.piece(id)?))
     }
 
-    /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with `##`.
+    /// Whether a piece that begins a word is written with its space, rather than one that goes on with a word with
+    /// `##`.
     pub fn words_begin_with_space(&self) -> bool {
         self.spelling != Spelling::Plain
     }
@@ -276,7 +292,8 @@ impl Tokenizer {
         Ok([before, &*self.encode_text(text)?, after].concat())
     }
 
-    /// The special tokens that stand before and after a text that is read as a whole: `[CLS]` and `[SEP]`, nothing and `</s>`.
+    /// The special tokens that stand before and after a text that is read as a whole: `[CLS]` and `[SEP]`, nothing and
+    /// `</s>`.
     pub fn frame(&self) -> &[Vec<u32>; 2] {
         &self.roles.frame
     }
@@ -286,8 +303,8 @@ impl Tokenizer {
         self.roles.eos
     }
 
-    /// The token that stands for characters which the vocabulary cannot write, where there is one: the only special token that ordinary
-    /// text may hold.
+    /// The token that stands for characters which the vocabulary cannot write, where there is one: the only special
+    /// token that ordinary text may hold.
     pub fn unknown(&self) -> Option<u32> {
         self.roles.unknown
     }
@@ -317,7 +334,8 @@ fn looks_special(content: &str) -> bool {
 }
 
 /// Names of end-of-turn tokens that checkpoints leave out of their lists.
-const TURN_ENDS: [&str; 7] = ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
+const TURN_ENDS: [&str; 7] =
+    ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>", "<|endoftext|>"];
 
 /// The tokens that end an answer: those given, and those of [`TURN_ENDS`] that are special here. Sorted, each once.
 fn end_tokens(given: impl IntoIterator<Item = u32>, added: &[AddedToken]) -> Vec<u32> {

@@ -1,7 +1,7 @@
 //! The way from text to ids: added tokens, normalisation, words, model.
 //!
-//! The stages are the `tokenizers` library's own, run one by one rather than through its `encode`, because that offers no way to say
-//! which literals of special tokens are meant and which are data.
+//! The stages are the `tokenizers` library's own, run one by one rather than through its `encode`, because that offers
+//! no way to say which literals of special tokens are meant and which are data.
 
 use probity_lm::quietly;
 use tokenizers::normalizer::Range as NormalisedRange;
@@ -14,9 +14,11 @@ use super::{Tokenizer, TokenizerError};
 
 /// What turns words into ids.
 pub(super) enum Engine {
-    /// The library, with its normaliser, pre-tokenizer, model and decoder; its own table of added tokens is not used to encode.
+    /// The library, with its normaliser, pre-tokenizer, model and decoder; its own table of added tokens is not used to
+    /// encode.
     Library(Box<tokenizers::Tokenizer>),
-    /// A sentencepiece vocabulary; `adds_space` puts a space before each stretch between added tokens, as the reference does.
+    /// A sentencepiece vocabulary; `adds_space` puts a space before each stretch between added tokens, as the reference
+    /// does.
     Spm {
         /// The vocabulary.
         model: Spm,
@@ -34,7 +36,8 @@ fn encode_error(source: LibraryError) -> TokenizerError {
 
 /// The library's code, whose panics are errors.
 fn guarded<T>(work: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
-    quietly(work).unwrap_or_else(|| Err(TokenizerError::Encode("the library that reads tokenizer.json failed on it".to_owned())))
+    quietly(work)
+        .unwrap_or_else(|| Err(TokenizerError::Encode("the library that reads tokenizer.json failed on it".to_owned())))
 }
 
 impl Engine {
@@ -131,14 +134,26 @@ fn byte_of(c: char) -> Option<u8> {
 
 impl Tokenizer {
     /// The ids of `text`. Each `sentinel` in it is dropped once added tokens have been looked for.
-    pub(super) fn encode_marked(&self, text: &str, sentinel: Option<char>, specials: Specials) -> Result<Vec<u32>, TokenizerError> {
+    pub(super) fn encode_marked(
+        &self,
+        text: &str,
+        sentinel: Option<char>,
+        specials: Specials,
+    ) -> Result<Vec<u32>, TokenizerError> {
         match &self.engine {
             Engine::Library(library) => guarded(|| self.encode_library(library, text, sentinel, specials)),
             Engine::Spm { model, adds_space } => Ok(self.encode_spm(model, *adds_space, text, sentinel, specials)),
         }
     }
 
-    fn encode_spm(&self, model: &Spm, adds_space: bool, text: &str, sentinel: Option<char>, specials: Specials) -> Vec<u32> {
+    fn encode_spm(
+        &self,
+        model: &Spm,
+        adds_space: bool,
+        text: &str,
+        sentinel: Option<char>,
+        specials: Specials,
+    ) -> Vec<u32> {
         let mut ids = Vec::new();
         let stretch = |stretch: &str, ids: &mut Vec<u32>| {
             let ordinary = stretch.chars().filter(|&c| Some(c) != sentinel).map(|c| if c == ' ' { SPACE } else { c });
@@ -194,8 +209,8 @@ impl Tokenizer {
         Ok(splits.into_iter().filter_map(|(_, _, tokens)| tokens.as_ref()).flatten().map(|token| token.id).collect())
     }
 
-    /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written by its characters
-    /// instead, except the unknown token where it stands for something unknown.
+    /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written
+    /// by its characters instead, except the unknown token where it stands for something unknown.
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
@@ -205,7 +220,10 @@ impl Tokenizer {
         if !tokens.iter().any(spelled) {
             return Ok(tokens);
         }
-        Ok(tokens.into_iter().flat_map(|token| if spelled(&token) { self.by_character(library, &token) } else { vec![token] }).collect())
+        Ok(tokens
+            .into_iter()
+            .flat_map(|token| if spelled(&token) { self.by_character(library, &token) } else { vec![token] })
+            .collect())
     }
 
     fn by_character(&self, library: &tokenizers::Tokenizer, token: &Token) -> Vec<Token> {
@@ -217,7 +235,8 @@ impl Tokenizer {
                 tokens.push(Token::new(id, piece, token.offsets));
                 continue;
             }
-            let bytes: Option<Vec<u32>> = piece.bytes().map(|byte| model.token_to_id(&format!("<0x{byte:02X}>"))).collect();
+            let bytes: Option<Vec<u32>> =
+                piece.bytes().map(|byte| model.token_to_id(&format!("<0x{byte:02X}>"))).collect();
             let ids = bytes.unwrap_or_else(|| self.roles.unknown.into_iter().collect());
             tokens.extend(ids.into_iter().map(|id| Token::new(id, piece.clone(), token.offsets)));
         }
@@ -231,7 +250,9 @@ type CutPiece = (NormalizedString, Option<Vec<Token>>);
 /// `piece` cut at added tokens, which carry their ids.
 fn split_at(piece: &NormalizedString, matches: Vec<Match>) -> Result<Vec<CutPiece>, LibraryError> {
     let slice = |range: std::ops::Range<usize>| {
-        piece.slice(NormalisedRange::Normalized(range)).ok_or_else(|| LibraryError::from("an added token cuts a character in two"))
+        piece
+            .slice(NormalisedRange::Normalized(range))
+            .ok_or_else(|| LibraryError::from("an added token cuts a character in two"))
     };
     let mut parts = Vec::with_capacity(matches.len() * 2 + 1);
     let mut from = 0;

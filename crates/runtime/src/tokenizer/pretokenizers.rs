@@ -1,4 +1,5 @@
-//! How byte-level vocabularies cut text into words before merging, by the name that GGUF files give (`tokenizer.ggml.pre`).
+//! How byte-level vocabularies cut text into words before merging, by the name that GGUF files give
+//! (`tokenizer.ggml.pre`).
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -9,9 +10,11 @@ use tokenizers::tokenizer::SplitDelimiterBehavior;
 
 use super::TokenizerError;
 
-/// Words with a contraction, letters after at most one other character, digits in groups of up to `{1,3}` or one by one.
+/// Words with a contraction, letters after at most one other character, digits in groups of up to `{1,3}` or one by
+/// one.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|",
@@ -31,8 +34,8 @@ pub(super) struct Family {
     pub(super) nfc: bool,
     /// A beginning-of-sequence token is put first unless the file says otherwise.
     pub(super) adds_bos: bool,
-    /// A newline between a character that is not white space and a Latin letter always ends a word, and what follows it cannot change
-    /// how what precedes it is cut.
+    /// A newline between a character that is not white space and a Latin letter always ends a word, and what follows it
+    /// cannot change how what precedes it is cut.
     pub(super) newline_ends_word: bool,
 }
 
@@ -46,25 +49,63 @@ enum Cut {
 const FAMILIES: [(&[&str], Family); 6] = [
     (
         &["gpt-2", "gpt2", "phi-2", "olmo"],
-        Family { cuts: &[Cut::Pattern(GPT2)], ignore_merges: false, nfc: false, adds_bos: false, newline_ends_word: true },
+        Family {
+            cuts: &[Cut::Pattern(GPT2)],
+            ignore_merges: false,
+            nfc: false,
+            adds_bos: false,
+            newline_ends_word: true,
+        },
     ),
     (
         &["smollm", "starcoder", "refact", "codeshell"],
-        Family { cuts: &[Cut::EachDigit, Cut::Pattern(GPT2)], ignore_merges: false, nfc: false, adds_bos: false, newline_ends_word: true },
+        Family {
+            cuts: &[Cut::EachDigit, Cut::Pattern(GPT2)],
+            ignore_merges: false,
+            nfc: false,
+            adds_bos: false,
+            newline_ends_word: true,
+        },
     ),
     (
         &["qwen2", "deepseek-r1-qwen", "megrez"],
-        Family { cuts: &[Cut::Pattern(QWEN2)], ignore_merges: false, nfc: true, adds_bos: false, newline_ends_word: true },
+        Family {
+            cuts: &[Cut::Pattern(QWEN2)],
+            ignore_merges: false,
+            nfc: true,
+            adds_bos: false,
+            newline_ends_word: true,
+        },
     ),
     (
         &["llama-bpe", "llama3", "llama-v3"],
-        Family { cuts: &[Cut::Pattern(LLAMA3)], ignore_merges: true, nfc: false, adds_bos: true, newline_ends_word: true },
+        Family {
+            cuts: &[Cut::Pattern(LLAMA3)],
+            ignore_merges: true,
+            nfc: false,
+            adds_bos: true,
+            newline_ends_word: true,
+        },
     ),
-    (&["tekken"], Family { cuts: &[Cut::Pattern(TEKKEN)], ignore_merges: true, nfc: false, adds_bos: true, newline_ends_word: false }),
+    (
+        &["tekken"],
+        Family {
+            cuts: &[Cut::Pattern(TEKKEN)],
+            ignore_merges: true,
+            nfc: false,
+            adds_bos: true,
+            newline_ends_word: false,
+        },
+    ),
     (
         &["default"],
         Family {
-            cuts: &[Cut::Pattern(r"[\p{P}\$\+<=>\^~\|]+"), Cut::Pattern(GPT2), Cut::Pattern(r"\p{N}+"), Cut::Pattern("[0-9][0-9][0-9]")],
+            cuts: &[
+                Cut::Pattern(r"[\p{P}\$\+<=>\^~\|]+"),
+                Cut::Pattern(GPT2),
+                Cut::Pattern(r"\p{N}+"),
+                Cut::Pattern("[0-9][0-9][0-9]"),
+            ],
             ignore_merges: false,
             nfc: false,
             adds_bos: false,

@@ -1,8 +1,8 @@
 //! The merging of sentencepiece's BPE models, from pieces and their scores.
 //!
-//! Starting from characters, the pair whose union has the best score is merged, the leftmost among equals, until no union is a piece
-//! (Kudo & Richardson 2018; Sennrich et al. 2016). Working from the scores themselves rather than from merge rules derived from them
-//! keeps the ids equal to sentencepiece's where several pairs make one piece.
+//! Starting from characters, the pair whose union has the best score is merged, the leftmost among equals, until no
+//! union is a piece (Kudo & Richardson 2018; Sennrich et al. 2016). Working from the scores themselves rather than from
+//! merge rules derived from them keeps the ids equal to sentencepiece's where several pairs make one piece.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -81,7 +81,12 @@ impl Ord for Candidate {
 
 impl Spm {
     /// A vocabulary of as many scores and kinds as texts.
-    pub(super) fn new(texts: Vec<String>, scores: &[f32], kinds: Vec<PieceKind>, unknown: Option<u32>) -> Result<Self, TokenizerError> {
+    pub(super) fn new(
+        texts: Vec<String>,
+        scores: &[f32],
+        kinds: Vec<PieceKind>,
+        unknown: Option<u32>,
+    ) -> Result<Self, TokenizerError> {
         let mut pieces = HashMap::with_capacity(texts.len());
         let mut bytes = Box::new([None; 256]);
         let mut user_defined = Vec::new();
@@ -149,7 +154,9 @@ impl Spm {
         };
         let mut from = 0;
         for found in self.user_defined.find_iter(text) {
-            text[from..found.start()].char_indices().for_each(|(at, c)| push(from + at, from + at + c.len_utf8(), false));
+            text[from..found.start()]
+                .char_indices()
+                .for_each(|(at, c)| push(from + at, from + at + c.len_utf8(), false));
             push(found.start(), found.end(), true);
             from = found.end();
         }
@@ -255,14 +262,25 @@ mod tests {
 
     #[test]
     fn the_best_score_merges_first_and_the_leftmost_among_equals() {
-        let spm = spm(&[("<unk>", 0.0, Other), ("a", -9.0, Normal), ("b", -9.0, Normal), ("aa", -2.0, Normal), ("ab", -1.0, Normal)]);
+        let spm = spm(&[
+            ("<unk>", 0.0, Other),
+            ("a", -9.0, Normal),
+            ("b", -9.0, Normal),
+            ("aa", -2.0, Normal),
+            ("ab", -1.0, Normal),
+        ]);
         assert_eq!(encode(&spm, "aab"), [1, 4]);
         assert_eq!(encode(&spm, "aaa"), [3, 1]);
     }
 
     #[test]
     fn unknown_characters_are_bytes_where_all_are_there_and_one_unknown_a_run_otherwise() {
-        let spm = spm(&[("<unk>", 0.0, Other), ("a", -9.0, Normal), ("<0xC3>", 0.0, Byte(0xc3)), ("<0xA9>", 0.0, Byte(0xa9))]);
+        let spm = spm(&[
+            ("<unk>", 0.0, Other),
+            ("a", -9.0, Normal),
+            ("<0xC3>", 0.0, Byte(0xc3)),
+            ("<0xA9>", 0.0, Byte(0xa9)),
+        ]);
         assert_eq!(encode(&spm, "aé"), [1, 2, 3]);
         assert_eq!(encode(&spm, "日本a日"), [0, 1, 0]);
     }
@@ -283,7 +301,13 @@ mod tests {
 
     #[test]
     fn user_defined_pieces_are_whole_and_merge_with_nothing() {
-        let spm = spm(&[("<unk>", 0.0, Other), ("a", -9.0, Normal), (":", -9.0, Normal), ("a:", -1.0, Normal), ("::", 0.0, UserDefined)]);
+        let spm = spm(&[
+            ("<unk>", 0.0, Other),
+            ("a", -9.0, Normal),
+            (":", -9.0, Normal),
+            ("a:", -1.0, Normal),
+            ("::", 0.0, UserDefined),
+        ]);
         assert_eq!(encode(&spm, "a::a:"), [1, 4, 3]);
     }
 

@@ -14,8 +14,8 @@ pub fn sha256_file(path: &Path) -> Result<String, WeightsError> {
     Ok(hex(&digest))
 }
 
-/// SHA-256 over the names and contents of files, in hex. It depends on the files' own names and bytes, not on their folder, and on the
-/// set of files, not on the order they are given in.
+/// SHA-256 over the names and contents of files, in hex. It depends on the files' own names and bytes, not on their
+/// folder, and on the set of files, not on the order they are given in.
 pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {

@@ -11,17 +11,17 @@ use super::WeightsError;
 /// Bytes that one task scans; a multiple of every block size times its count, see [`scan`].
 const BLOCKS_PER_TASK: usize = 1 << 16;
 
-/// Fails at the first element that is infinite or not a number: floats are all looked at, of quantised tensors the scales and minima.
+/// Fails at the first element that is infinite or not a number: floats are all looked at, of quantised tensors the
+/// scales and minima.
 ///
 /// One pass over the bytes on all threads of the current pool, about as fast as memory delivers them.
 pub fn check_finite(path: &Path, name: &str, tensor: &RawTensor) -> Result<(), WeightsError> {
     let weight_type = tensor.weight_type;
     let bytes: &[u8] = &tensor.bytes;
     let block_bytes = weight_type.block_bytes();
-    let first_bad = bytes
-        .par_chunks(block_bytes * BLOCKS_PER_TASK)
-        .enumerate()
-        .find_map_first(|(task, chunk)| scan(weight_type, chunk).map(|(block, found)| (task * BLOCKS_PER_TASK + block, found)));
+    let first_bad = bytes.par_chunks(block_bytes * BLOCKS_PER_TASK).enumerate().find_map_first(|(task, chunk)| {
+        scan(weight_type, chunk).map(|(block, found)| (task * BLOCKS_PER_TASK + block, found))
+    });
     match first_bad {
         None => Ok(()),
         Some((block, found)) => {
@@ -46,8 +46,12 @@ fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> 
     const HALF: u16 = 0x7c00;
     match weight_type {
         WeightType::F32 => scan_words(bytes, |word| u32::from_le_bytes(word) & 0x7f80_0000 == 0x7f80_0000, mantissa32),
-        WeightType::F16 => scan_words(bytes, |word| u16::from_le_bytes(word) & HALF == HALF, |w| u16::from_le_bytes(w) & 0x03ff != 0),
-        WeightType::BF16 => scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0),
+        WeightType::F16 => {
+            scan_words(bytes, |word| u16::from_le_bytes(word) & HALF == HALF, |w| u16::from_le_bytes(w) & 0x03ff != 0)
+        }
+        WeightType::BF16 => {
+            scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0)
+        }
         _ => {
             let offsets = scale_offsets(weight_type);
             let scale = |block: &[u8], offset: usize| u16::from_le_bytes([block[offset], block[offset + 1]]);
@@ -67,7 +71,8 @@ fn name_of(nan: bool) -> &'static str {
     if nan { "not a number" } else { "an infinite value" }
 }
 
-/// Looks at whole stretches without a branch per word, which compilers turn into vector code, and only then for the exact place.
+/// Looks at whole stretches without a branch per word, which compilers turn into vector code, and only then for the
+/// exact place.
 fn scan_words<const N: usize>(
     bytes: &[u8],
     bad: impl Fn([u8; N]) -> bool,
@@ -136,7 +141,11 @@ mod tests {
             for &offset in scale_offsets(weight_type) {
                 let mut bytes = vec![0x11; size * 70_000];
                 bytes[size * 69_999 + offset..][..2].copy_from_slice(&nan);
-                assert_eq!(bad_index(weight_type, bytes), Some(69_999 * weight_type.block_len()), "{weight_type} at {offset}");
+                assert_eq!(
+                    bad_index(weight_type, bytes),
+                    Some(69_999 * weight_type.block_len()),
+                    "{weight_type} at {offset}"
+                );
             }
         }
     }

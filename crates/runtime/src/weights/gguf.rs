@@ -55,7 +55,8 @@ impl GgufFile {
         let by_name: BTreeMap<String, usize> =
             header.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
         let architecture = header.metadata.get("general.architecture");
-        let architecture = architecture.and_then(|value| if let Value::String(name) = value { Some(name.as_str()) } else { None });
+        let architecture =
+            architecture.and_then(|value| if let Value::String(name) = value { Some(name.as_str()) } else { None });
         let names = Names::of(architecture, by_name.contains_key("enc.blk.0.ffn_gate.weight"));
         Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
     }
@@ -113,16 +114,16 @@ impl GgufFile {
 
     /// The strings of `key`; an error where it is something else.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>, WeightsError> {
-        self.typed(key, "an array of strings", |value| if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None })
+        self.typed(key, "an array of strings", |value| {
+            if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None }
+        })
     }
 
     /// The floats of `key`; an error where it is something else.
     pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, WeightsError> {
-        self.typed(
-            key,
-            "an array of floats",
-            |value| if let Value::Array(Array::Floats(floats)) = value { Some(floats.as_slice()) } else { None },
-        )
+        self.typed(key, "an array of floats", |value| {
+            if let Value::Array(Array::Floats(floats)) = value { Some(floats.as_slice()) } else { None }
+        })
     }
 
     /// The integers of `key`, signed or not; an error where it is something else.
@@ -136,12 +137,22 @@ impl GgufFile {
 
     /// An error about the metadata of this file.
     pub(crate) fn metadata_error(&self, key: &str, why: impl Into<String>) -> WeightsError {
-        let hint =
-            "the file may come from a converter that this version does not know; convert the model again or use its safetensors files";
-        WeightsError::Malformed { path: self.path.clone(), what: format!("metadata `{key}`"), why: why.into(), hint: hint.into() }
+        let hint = "the file may come from a converter that this version does not know; convert the model again or use \
+                    its safetensors files";
+        WeightsError::Malformed {
+            path: self.path.clone(),
+            what: format!("metadata `{key}`"),
+            why: why.into(),
+            hint: hint.into(),
+        }
     }
 
-    fn typed<'a, T>(&'a self, key: &str, expected: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, WeightsError> {
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, WeightsError> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match read(value) {
             Some(typed) => Ok(Some(typed)),
@@ -163,9 +174,14 @@ impl WeightSource for GgufFile {
         };
         let info = &self.header.tensors[index];
         let Some(weight_type) = info.ggml_type.weight_type else {
-            return Err(SourceError::Invalid { name: gguf_name, path: self.path.clone(), why: unsupported(info.ggml_type) });
+            return Err(SourceError::Invalid {
+                name: gguf_name,
+                path: self.path.clone(),
+                why: unsupported(info.ggml_type),
+            });
         };
-        let bytes = Bytes::slice(Arc::clone(&self.owner), info.bytes.clone()).expect("the header check placed each tensor inside the file");
+        let bytes = Bytes::slice(Arc::clone(&self.owner), info.bytes.clone())
+            .expect("the header check placed each tensor inside the file");
         Ok(RawTensor { shape: info.shape.clone(), weight_type, bytes })
     }
 
@@ -186,16 +202,23 @@ impl WeightSource for GgufFile {
 
 fn unsupported(ggml_type: GgmlType) -> String {
     format!(
-        "its type {} is not supported\n\nhint: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K (such as a Q4_K_M or Q8_0 file)",
+        "its type {} is not supported\n\nhint: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, \
+         Q4_K, Q5_K, Q6_K (such as a Q4_K_M or Q8_0 file)",
         ggml_type.name
     )
 }
 
 fn malformed(path: &Path, error: HeaderError) -> WeightsError {
     let hint = if error.truncated {
-        format!("the download may have been cut short; compare its hash with the publisher's: probity model verify {}", path.display())
+        format!(
+            "the download may have been cut short; compare its hash with the publisher's: probity model verify {}",
+            path.display()
+        )
     } else {
-        format!("the file is damaged or not a GGUF file; compare its hash with the publisher's: probity model verify {}", path.display())
+        format!(
+            "the file is damaged or not a GGUF file; compare its hash with the publisher's: probity model verify {}",
+            path.display()
+        )
     };
     WeightsError::Malformed { path: path.to_owned(), what: error.what, why: error.why, hint }
 }

@@ -1,7 +1,8 @@
 //! The header of a GGUF file, read from untrusted bytes.
 //!
-//! Format: the GGUF specification of the ggml project, versions 2 and 3, little-endian. Each count and length is compared with the
-//! bytes that are left before anything is allocated, so memory stays within a small multiple of the file's own size.
+//! Format: the GGUF specification of the ggml project, versions 2 and 3, little-endian. Each count and length is
+//! compared with the bytes that are left before anything is allocated, so memory stays within a small multiple of the
+//! file's own size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -237,15 +238,20 @@ impl Header {
         let version = read_magic_and_version(&mut cursor)?;
         let tensor_count = cursor.u64("the number of tensors")?;
         let metadata_count = cursor.u64("the number of metadata entries")?;
-        // The least that an entry takes: two lengths and a type; a tensor: length, number of dimensions, one of them, type and offset.
+        // The least that an entry takes: two lengths and a type; a tensor: length, number of dimensions, one of them,
+        // type and offset.
         cursor.check_count("the number of metadata entries", metadata_count, 13)?;
         cursor.check_count("the number of tensors", tensor_count, 32)?;
         let metadata = read_metadata(&mut cursor, metadata_count)?;
-        let described =
-            (0..tensor_count).map(|index| read_tensor(&mut cursor, index)).collect::<Result<Vec<DescribedTensor>, HeaderError>>()?;
+        let described = (0..tensor_count)
+            .map(|index| read_tensor(&mut cursor, index))
+            .collect::<Result<Vec<DescribedTensor>, HeaderError>>()?;
         let alignment = alignment(&metadata)?;
         let data_start = (cursor.at as u64).next_multiple_of(alignment);
-        let tensors = described.into_iter().map(|t| t.place(data_start, alignment, file.len() as u64)).collect::<Result<Vec<_>, _>>()?;
+        let tensors = described
+            .into_iter()
+            .map(|t| t.place(data_start, alignment, file.len() as u64))
+            .collect::<Result<Vec<_>, _>>()?;
         check_disjoint(&tensors)?;
         check_end(&tensors, file, alignment)?;
         Ok(Self { version, metadata, tensors })
@@ -264,7 +270,9 @@ fn read_magic_and_version(cursor: &mut Cursor<'_>) -> Result<u32, HeaderError> {
     let version = cursor.u32("the version")?;
     match version {
         2 | 3 => Ok(version),
-        _ if matches!(version.swap_bytes(), 2 | 3) => error("the version", "the file is big-endian; only little-endian files are read"),
+        _ if matches!(version.swap_bytes(), 2 | 3) => {
+            error("the version", "the file is big-endian; only little-endian files are read")
+        }
         _ => error("the version", format!("expected 2 or 3, found {version}")),
     }
 }
@@ -288,7 +296,10 @@ fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, HeaderError> {
     let Some(value) = metadata.get(key) else { return Ok(32) };
     match value.as_u64() {
         Some(alignment) if alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT => Ok(alignment),
-        _ => error(format!("metadata `{key}`"), format!("expected a power of two up to {MAX_ALIGNMENT}, found {value:?}")),
+        _ => error(
+            format!("metadata `{key}`"),
+            format!("expected a power of two up to {MAX_ALIGNMENT}, found {value:?}"),
+        ),
     }
 }
 
@@ -317,7 +328,8 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: u64) -> Result<DescribedTensor, H
     let Some(ggml_type) = GgmlType::from_id(type_id) else {
         return error(what, format!("unknown tensor type {type_id}"));
     };
-    let Some(elements) = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size)).filter(|&n| n > 0) else {
+    let Some(elements) = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size)).filter(|&n| n > 0)
+    else {
         return error(what, format!("dimensions {sizes:?} are zero or their product overflows"));
     };
     if sizes[0] % ggml_type.block_len != 0 {
@@ -339,10 +351,13 @@ impl DescribedTensor {
         }
         let range = data_start.checked_add(offset).and_then(|start| Some((start, start.checked_add(size)?)));
         match range {
-            Some((start, end)) if end <= file_len => Ok(TensorInfo { name, shape, ggml_type, bytes: start as usize..end as usize }),
+            Some((start, end)) if end <= file_len => {
+                Ok(TensorInfo { name, shape, ggml_type, bytes: start as usize..end as usize })
+            }
             _ => {
                 let why = format!(
-                    "{} {shape:?} needs {size} bytes at offset {offset} after the header of {data_start} bytes; the file has {file_len} bytes",
+                    "{} {shape:?} needs {size} bytes at offset {offset} after the header of {data_start} bytes; the \
+                     file has {file_len} bytes",
                     ggml_type.name
                 );
                 Err(HeaderError { what, why, truncated: true })
@@ -360,12 +375,15 @@ fn check_disjoint(tensors: &[TensorInfo]) -> Result<(), HeaderError> {
     let mut by_place: Vec<&TensorInfo> = tensors.iter().collect();
     by_place.sort_unstable_by_key(|t| t.bytes.start);
     match by_place.windows(2).find(|pair| pair[0].bytes.end > pair[1].bytes.start) {
-        Some(pair) => error(format!("tensor `{}`", pair[1].name), format!("its bytes overlap those of tensor `{}`", pair[0].name)),
+        Some(pair) => {
+            error(format!("tensor `{}`", pair[1].name), format!("its bytes overlap those of tensor `{}`", pair[0].name))
+        }
         None => Ok(()),
     }
 }
 
-/// The file ends with its last tensor and the zeros that align it: what goes on behind has pushed tensors from their places.
+/// The file ends with its last tensor and the zeros that align it: what goes on behind has pushed tensors from their
+/// places.
 fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), HeaderError> {
     let Some(last) = tensors.iter().max_by_key(|tensor| tensor.bytes.end) else { return Ok(()) };
     let end = last.bytes.end;
@@ -373,7 +391,10 @@ fn check_end(tensors: &[TensorInfo], file: &[u8], alignment: u64) -> Result<(), 
     if file.len() as u64 <= (end as u64).next_multiple_of(alignment) && rest.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
-    error(format!("tensor `{}`", last.name), format!("it is the last and ends at {end}; the file goes on for {} bytes", rest.len()))
+    error(
+        format!("tensor `{}`", last.name),
+        format!("it is the last and ends at {end}; the file goes on for {} bytes", rest.len()),
+    )
 }
 
 /// Reads forward through the file; never past its end.
@@ -395,7 +416,10 @@ impl<'a> Cursor<'a> {
     /// Fails where `count` entries of at least `least` bytes cannot fit into what is left.
     fn check_count(&self, what: &str, count: u64, least: u64) -> Result<(), HeaderError> {
         if count > self.left() / least {
-            let why = format!("{count} entries of at least {least} bytes each do not fit into the {} bytes that are left", self.left());
+            let why = format!(
+                "{count} entries of at least {least} bytes each do not fit into the {} bytes that are left",
+                self.left()
+            );
             return Err(HeaderError { what: what.to_owned(), why, truncated: true });
         }
         Ok(())
@@ -473,7 +497,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// `count` numbers of `N` bytes; the caller's count is checked against what is left before the allocation.
-    fn numbers<const N: usize, T>(&mut self, what: &str, count: u64, read: impl Fn([u8; N]) -> T) -> Result<Vec<T>, HeaderError> {
+    fn numbers<const N: usize, T>(
+        &mut self,
+        what: &str,
+        count: u64,
+        read: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<T>, HeaderError> {
         self.check_count(what, count, N as u64)?;
         let bytes = self.take(count * N as u64, what)?;
         Ok(bytes.chunks_exact(N).map(|chunk| read(chunk.try_into().expect("chunks of N bytes"))).collect())

@@ -119,7 +119,8 @@ impl Names {
         }
     }
 
-    /// The GGUF name of a tensor that Hugging Face checkpoints call `name`; names without a counterpart stay as they are.
+    /// The GGUF name of a tensor that Hugging Face checkpoints call `name`; names without a counterpart stay as they
+    /// are.
     pub(crate) fn to_gguf(&self, name: &str) -> String {
         self.translate(name, |pair| pair).unwrap_or_else(|| name.to_owned())
     }
@@ -131,7 +132,8 @@ impl Names {
 
     fn translate(&self, name: &str, direction: impl Fn(Pair) -> Pair) -> Option<String> {
         let (stem, suffix) = name.rsplit_once('.')?;
-        let find = |pairs: &[Pair], wanted: &str| pairs.iter().map(|pair| direction(*pair)).find(|(from, _)| *from == wanted);
+        let find =
+            |pairs: &[Pair], wanted: &str| pairs.iter().map(|pair| direction(*pair)).find(|(from, _)| *from == wanted);
         for (layers, pairs) in self.stacks {
             let (from, to) = direction(*layers);
             if let Some((layer, part)) = stem.strip_prefix(from).and_then(|rest| rest.split_once('.')) {

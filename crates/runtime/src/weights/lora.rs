@@ -1,9 +1,9 @@
-//! Low-rank adapters (`LoRA`, Hu et al. 2022) in PEFT's files: `adapter_config.json` and `adapter_model.safetensors`, added to a model's weights when it is
-//! loaded.
+//! Low-rank adapters (`LoRA`, Hu et al. 2022) in PEFT's files: `adapter_config.json` and `adapter_model.safetensors`,
+//! added to a model's weights when it is loaded.
 //!
-//! A linear layer's weights become W + s·B·A, where s is `lora_alpha` / r, or `lora_alpha` / √r with `use_rslora`. Sums are taken in f32, and the
-//! tensor stays in f32 whatever it was stored as: a quantised layer is not quantised again. Every field of the configuration is honoured,
-//! known not to matter, or refused; so is every tensor of the adapter.
+//! A linear layer's weights become W + s·B·A, where s is `lora_alpha` / r, or `lora_alpha` / √r with `use_rslora`. Sums
+//! are taken in f32, and the tensor stays in f32 whatever it was stored as: a quantised layer is not quantised again.
+//! Every field of the configuration is honoured, known not to matter, or refused; so is every tensor of the adapter.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,8 @@ pub enum AdapterError {
         hint: &'static str,
     },
     /// A tensor of the adapter that does not fit.
-    #[error("tensor `{name}` in {}: {why}\n\nhint: the adapter was trained for another model, or its files are incomplete", path.display())]
+    #[error("tensor `{name}` in {}: {why}\n\nhint: the adapter was trained for another model, or its files are \
+             incomplete", path.display())]
     Tensor {
         /// The tensor.
         name: String,
@@ -67,7 +68,11 @@ impl Adapter {
         let path = folder.join(WEIGHTS);
         if !path.is_file() && folder.join("adapter_model.bin").is_file() {
             let hint = "save the adapter again with safe_serialization=True";
-            return Err(AdapterError::Config { path, why: "there is only adapter_model.bin, which may hold programs".into(), hint });
+            return Err(AdapterError::Config {
+                path,
+                why: "there is only adapter_model.bin, which may hold programs".into(),
+                hint,
+            });
         }
         let weights = SafetensorsFiles::open(&path)?;
         let changes = changes(&weights, &path)?;
@@ -94,13 +99,14 @@ impl Adapter {
         (self.rank, self.scale)
     }
 
-    /// The model's weights with the adapter in them. `pairs` is the length of a head where the rows of queries and keys lie in llama.cpp's
-    /// order, each element beside the one that it is rotated with.
+    /// The model's weights with the adapter in them. `pairs` is the length of a head where the rows of queries and keys
+    /// lie in llama.cpp's order, each element beside the one that it is rotated with.
     pub fn onto(self, base: Box<dyn WeightSource + Sync>, pairs: Option<usize>) -> Result<Adapted, AdapterError> {
         let names = base.names();
         for (name, [a, b]) in &self.changes {
             if !base.contains(name) {
-                let near = nearest(name, names.iter().map(String::as_str)).map(|near| format!("; the nearest is `{near}`"));
+                let near =
+                    nearest(name, names.iter().map(String::as_str)).map(|near| format!("; the nearest is `{near}`"));
                 return Err(self.wrong(a, format!("the model has no `{name}`{}", near.unwrap_or_default())));
             }
             let [out, columns] = match base.tensor(name).map_err(|error| self.wrong(a, error.to_string()))?.shape[..] {
@@ -201,11 +207,16 @@ impl WeightSource for Adapted {
 
 /// The tensors of the model that an adapter changes, with its own two for each.
 fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [String; 2]>, AdapterError> {
-    let wrong = |name: &str, why: &str| AdapterError::Tensor { name: name.to_owned(), path: path.to_owned(), why: why.to_owned() };
+    let wrong = |name: &str, why: &str| AdapterError::Tensor {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        why: why.to_owned(),
+    };
     let mut changes = BTreeMap::new();
     for name in weights.names() {
-        let module =
-            name.strip_prefix("base_model.model.").ok_or_else(|| wrong(&name, "its name does not begin with `base_model.model.`"))?;
+        let module = name
+            .strip_prefix("base_model.model.")
+            .ok_or_else(|| wrong(&name, "its name does not begin with `base_model.model.`"))?;
         if let Some(module) = module.strip_suffix(".lora_A.weight") {
             let b = format!("base_model.model.{module}.lora_B.weight");
             if !weights.contains(&b) {
@@ -257,13 +268,17 @@ fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
         let fits = match name.as_str() {
             "peft_type" => *value == "LORA",
             "bias" => *value == "none",
-            // Others change the model's own weights before training, so that A and B belong to weights that are not here.
-            "init_lora_weights" => value.is_boolean() || ["gaussian", "eva", "orthogonal"].contains(&value.as_str().unwrap_or_default()),
+            // Others change the model's own weights before training, so that A and B belong to weights that are not
+            // here.
+            "init_lora_weights" => {
+                value.is_boolean() || ["gaussian", "eva", "orthogonal"].contains(&value.as_str().unwrap_or_default())
+            }
             "r" | "lora_alpha" | "use_rslora" => true,
             name => empty || SILENT.contains(&name),
         };
         if !fits {
-            let hint = "merge the adapter into its model with PEFT's merge_and_unload, save that, and give it as --model";
+            let hint =
+                "merge the adapter into its model with PEFT's merge_and_unload, save that, and give it as --model";
             return Err(fail(format!("`{name}`: {value} is not supported"), hint));
         }
     }
@@ -272,7 +287,11 @@ fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
         return Err(fail("`peft_type` is missing".into(), broken));
     }
     let rank = fields.get("r").and_then(Value::as_u64).filter(|rank| *rank > 0).ok_or_else(|| missing("r"))?;
-    let alpha = fields.get("lora_alpha").and_then(Value::as_f64).filter(|alpha| *alpha > 0.0).ok_or_else(|| missing("lora_alpha"))?;
+    let alpha = fields
+        .get("lora_alpha")
+        .and_then(Value::as_f64)
+        .filter(|alpha| *alpha > 0.0)
+        .ok_or_else(|| missing("lora_alpha"))?;
     let rank_stabilised = fields.get("use_rslora").is_some_and(|value| *value == true);
     let divisor = if rank_stabilised { (rank as f64).sqrt() } else { rank as f64 };
     Ok((rank as usize, (alpha / divisor) as f32))
@@ -341,7 +360,8 @@ mod tests {
     /// What is wrong with an adapter of these tensors, all of one element.
     fn refused(names: &[&str]) -> String {
         let value = 1f32.to_le_bytes();
-        let view = || safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1, 1], &value).expect("a tensor");
+        let view =
+            || safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1, 1], &value).expect("a tensor");
         let bytes = safetensors::serialize(names.iter().map(|name| (*name, view())), None).expect("a file");
         let path = Path::new(WEIGHTS);
         let weights = SafetensorsFiles::from_bytes(path, bytes).expect("a file");
@@ -350,8 +370,14 @@ mod tests {
 
     #[test]
     fn tensors_that_are_no_pair_of_matrices_are_refused() {
-        assert!(refused(&["base_model.model.q.lora_A.weight"]).contains("there is no `base_model.model.q.lora_B.weight` beside it"));
-        assert!(refused(&["base_model.model.q.lora_B.weight"]).contains("there is no `base_model.model.q.lora_A.weight` beside it"));
+        assert!(
+            refused(&["base_model.model.q.lora_A.weight"])
+                .contains("there is no `base_model.model.q.lora_B.weight` beside it")
+        );
+        assert!(
+            refused(&["base_model.model.q.lora_B.weight"])
+                .contains("there is no `base_model.model.q.lora_A.weight` beside it")
+        );
         assert!(refused(&["base_model.model.q.lora_embedding_A"]).contains("`base_model.model.q.lora_embedding_A`"));
         assert!(refused(&["base_model.model.lm_head.weight"]).contains("only `lora_A.weight`"));
         assert!(refused(&["q.lora_A.weight"]).contains("does not begin with `base_model.model.`"));

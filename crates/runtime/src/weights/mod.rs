@@ -1,7 +1,7 @@
 //! Reading weights: GGUF and safetensors files as [`WeightSource`](probity_models::WeightSource)s.
 //!
-//! Files are data from strangers: every size and offset is checked before it is used, and a file that is broken gives an error that
-//! names it, the field and what was expected.
+//! Files are data from strangers: every size and offset is checked before it is used, and a file that is broken gives
+//! an error that names it, the field and what was expected.
 
 mod fingerprint;
 mod finite;
@@ -50,7 +50,8 @@ pub enum WeightsError {
     },
     /// A weight is no number.
     #[error(
-        "tensor `{name}` in {} holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's",
+        "tensor `{name}` in {} holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is \
+         damaged or was saved after a diverged training; compare its hash with the publisher's",
         path.display()
     )]
     NotFinite {
@@ -60,7 +61,8 @@ pub enum WeightsError {
         name: String,
         /// Its type.
         weight_type: probity_kernels::WeightType,
-        /// The first bad element in row-major order; for a quantised tensor the first element of the block whose scale is bad.
+        /// The first bad element in row-major order; for a quantised tensor the first element of the block whose scale
+        /// is bad.
         index: usize,
         /// `an infinite value` or `not a number`.
         found: &'static str,
@@ -99,8 +101,9 @@ pub(crate) fn map_file(path: &Path) -> Result<FileMap, WeightsError> {
     if file.metadata().map_err(io)?.is_dir() {
         return Err(io(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a folder, not a file")));
     }
-    // SAFETY: the map is private and read-only. A file that another process shortens or rewrites while it is mapped is outside what a
-    // reader can prevent; all offsets were checked against the length at mapping time, and model files are not written in place.
+    // SAFETY: the map is private and read-only. A file that another process shortens or rewrites while it is mapped is
+    // outside what a reader can prevent; all offsets were checked against the length at mapping time, and model files
+    // are not written in place.
     let map = unsafe { Mmap::map(&file) }.map_err(io)?;
     Ok(FileMap(map))
 }

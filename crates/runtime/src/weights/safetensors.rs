@@ -36,11 +36,13 @@ struct RawIndex {
 }
 
 impl ShardIndex {
-    /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`, nothing absolute.
+    /// Reads the text of an index; `path` is for messages. Shard names must be plain file names: no folders, no `..`,
+    /// nothing absolute.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self, WeightsError> {
-        let index: RawIndex = refuse_repeated_keys(text)
-            .and_then(|()| serde_json::from_slice(text))
-            .map_err(|source| malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}"))?;
+        let index: RawIndex =
+            refuse_repeated_keys(text).and_then(|()| serde_json::from_slice(text)).map_err(|source| {
+                malformed(path, "the shard index", source.to_string(), "expected {\"weight_map\": {tensor: file}}")
+            })?;
         if index.weight_map.is_empty() {
             return Err(malformed(path, "`weight_map`", "it names no tensor", "download the index again"));
         }
@@ -85,7 +87,11 @@ impl SafetensorsFiles {
             let (single, index) = (path.join(SINGLE), path.join(INDEX));
             return if single.is_file() { Self::open_single(&single) } else { Self::open_index(&index) };
         }
-        if path.extension().is_some_and(|extension| extension == "json") { Self::open_index(path) } else { Self::open_single(path) }
+        if path.extension().is_some_and(|extension| extension == "json") {
+            Self::open_index(path)
+        } else {
+            Self::open_single(path)
+        }
     }
 
     /// The same from one file's bytes in memory; `path` is for messages.
@@ -106,8 +112,9 @@ impl SafetensorsFiles {
 
     /// What `inspect` shows: name, shape, type and bytes of each tensor, by name.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, String, usize)> {
-        let listing =
-            |(name, entry): (&String, &Entry)| (name.clone(), entry.shape.clone(), format!("{:?}", entry.dtype), entry.range.len());
+        let listing = |(name, entry): (&String, &Entry)| {
+            (name.clone(), entry.shape.clone(), format!("{:?}", entry.dtype), entry.range.len())
+        };
         self.entries.iter().map(listing).collect()
     }
 
@@ -127,7 +134,12 @@ impl SafetensorsFiles {
             if !shard_path.is_file() {
                 let count = index.weight_map.values().filter(|s| *s == shard).count();
                 let why = format!("shard `{shard}` with {count} tensors is missing from {}", folder.display());
-                return Err(malformed(path, "`weight_map`", why, "finish the download: every shard that the index names is needed"));
+                return Err(malformed(
+                    path,
+                    "`weight_map`",
+                    why,
+                    "finish the download: every shard that the index names is needed",
+                ));
             }
             files.add(&shard_path, Arc::new(map_file(&shard_path)?))?;
         }
@@ -141,7 +153,8 @@ impl SafetensorsFiles {
             let holder = self.entries.get(tensor).map(|entry| &self.files[entry.file].0);
             let holder = holder.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
             if holder.as_deref() != Some(shard) {
-                let found = holder.map_or_else(|| "it is in no shard".to_owned(), |holder| format!("it is in `{holder}`"));
+                let found =
+                    holder.map_or_else(|| "it is in no shard".to_owned(), |holder| format!("it is in `{holder}`"));
                 let why = format!("tensor `{tensor}` should be in `{shard}`, but {found}");
                 return Err(malformed(
                     path,
@@ -157,7 +170,8 @@ impl SafetensorsFiles {
 
     fn add(&mut self, path: &Path, owner: Owner) -> Result<(), WeightsError> {
         let bytes: &[u8] = owner.bytes();
-        let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
+        let (header_len, metadata) =
+            SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
         refuse_repeated_keys(&bytes[8..8 + header_len])
             .map_err(|why| malformed(path, "the safetensors header", why.to_string(), "download the file again"))?;
         self.take_entries(path, &metadata, header_len + 8)?;
@@ -171,10 +185,20 @@ impl SafetensorsFiles {
             let Some(info) = metadata.info(&name) else { continue };
             if let Some(other) = self.entries.get(&name) {
                 let why = format!("it is also in {}", self.files[other.file].0.display());
-                return Err(malformed(path, &format!("tensor `{name}`"), why, "remove the shard that does not belong to this checkpoint"));
+                return Err(malformed(
+                    path,
+                    &format!("tensor `{name}`"),
+                    why,
+                    "remove the shard that does not belong to this checkpoint",
+                ));
             }
             let (start, end) = info.data_offsets;
-            let entry = Entry { file, dtype: info.dtype, shape: info.shape.clone(), range: data_start + start..data_start + end };
+            let entry = Entry {
+                file,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+                range: data_start + start..data_start + end,
+            };
             self.entries.insert(name, entry);
         }
         Ok(())
@@ -225,8 +249,10 @@ fn malformed(path: &Path, what: &str, why: impl Into<String>, hint: &str) -> Wei
 }
 
 fn unreadable(path: &Path, len: usize, error: &SafeTensorError) -> WeightsError {
-    let cut =
-        format!("the download may have been cut short; compare its hash with the publisher's: probity model verify {}", path.display());
+    let cut = format!(
+        "the download may have been cut short; compare its hash with the publisher's: probity model verify {}",
+        path.display()
+    );
     let why = match error {
         SafeTensorError::HeaderTooSmall => format!("the file has {len} bytes, fewer than the 8 of a header length"),
         SafeTensorError::InvalidHeaderLength => format!("the header claims to be longer than the file of {len} bytes"),

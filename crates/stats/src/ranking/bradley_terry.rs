@@ -28,12 +28,13 @@ pub struct Strength {
 }
 
 impl Comparisons {
-    /// Log-strengths θ under `P(i beats j) = 1 / (1 + exp(θ_j − θ_i))`, where each comparison is a win of weight p for its first and of weight
-    /// 1 − p for its second candidate.
+    /// Log-strengths θ under `P(i beats j) = 1 / (1 + exp(θ_j − θ_i))`, where each comparison is a win of weight p for
+    /// its first and of weight 1 − p for its second candidate.
     ///
-    /// Regularised: each candidate also plays a tie of weight `prior` (above 0) against an opponent of strength 0. So strengths are finite where
-    /// a candidate wins always, comparable where the comparisons fall into unconnected groups, and centred about 0; the smaller the prior, the
-    /// farther they spread. They maximise this likelihood, which has one maximum, to about 1e-10.
+    /// Regularised: each candidate also plays a tie of weight `prior` (above 0) against an opponent of strength 0. So
+    /// strengths are finite where a candidate wins always, comparable where the comparisons fall into unconnected
+    /// groups, and centred about 0; the smaller the prior, the farther they spread. They maximise this likelihood,
+    /// which has one maximum, to about 1e-10.
     ///
     /// # Panics
     /// Where `prior` is not a positive number.
@@ -44,8 +45,9 @@ impl Comparisons {
         self.spread(involved.into_iter().zip(game.solve()).collect(), STRENGTH_ROUNDING)
     }
 
-    /// The strengths with intervals from the observed information (the curvature of the regularised likelihood). `confidence` lies in (0, 1). Each
-    /// comparison counts as one observation, however it was judged: comparisons of one pair that always come out alike make intervals too narrow.
+    /// The strengths with intervals from the observed information (the curvature of the regularised likelihood).
+    /// `confidence` lies in (0, 1). Each comparison counts as one observation, however it was judged: comparisons of
+    /// one pair that always come out alike make intervals too narrow.
     ///
     /// # Panics
     /// Where `prior` is not a positive number.
@@ -62,7 +64,12 @@ impl Comparisons {
             let distance: Vec<f64> = (0..n).map(|j| f64::from(u8::from(i == j)) - 1.0 / n as f64).collect();
             let solved = cholesky_solve(curvature.clone(), distance.clone());
             let standard_error = distance.iter().zip(solved).map(|(c, s)| c * s).sum::<f64>().sqrt();
-            Strength { strength, standard_error, low: strength - bound * standard_error, high: strength + bound * standard_error }
+            Strength {
+                strength,
+                standard_error,
+                low: strength - bound * standard_error,
+                high: strength + bound * standard_error,
+            }
         };
         self.spread_each(involved.iter().copied().zip(theta.iter().enumerate().map(strength)))
     }
@@ -108,8 +115,11 @@ impl Game {
     }
 
     fn gradient(&self, theta: &[f64]) -> Vec<f64> {
-        let expected = |i: usize| -> f64 { theta.iter().enumerate().map(|(j, b)| self.met[i][j] * sigmoid(theta[i] - b)).sum() };
-        (0..theta.len()).map(|i| self.wins[i] + self.prior / 2.0 - expected(i) - self.prior * sigmoid(theta[i])).collect()
+        let expected =
+            |i: usize| -> f64 { theta.iter().enumerate().map(|(j, b)| self.met[i][j] * sigmoid(theta[i] - b)).sum() };
+        (0..theta.len())
+            .map(|i| self.wins[i] + self.prior / 2.0 - expected(i) - self.prior * sigmoid(theta[i]))
+            .collect()
     }
 
     /// The negative second derivatives: positive definite.
@@ -224,7 +234,8 @@ mod tests {
     #[test]
     fn a_small_prior_gives_back_the_strengths_that_made_the_probabilities() {
         let strengths = [-1.5, 0.0, 0.5, 1.0];
-        let found: Vec<f64> = full(&strengths, 0.0).bradley_terry(1e-6).into_iter().map(|s| s.expect("judged")).collect();
+        let found: Vec<f64> =
+            full(&strengths, 0.0).bradley_terry(1e-6).into_iter().map(|s| s.expect("judged")).collect();
         // The centre is the prior's alone.
         for (found, expected) in found.windows(2).zip(strengths.windows(2)) {
             assert!((found[1] - found[0] - (expected[1] - expected[0])).abs() < 1e-4, "{found:?} {expected:?}");

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::Comparisons;
 
-/// P(the first is said to be better | it is), and P(the first is said to be better | the second is). They fix the other two conditionals of eq. 13.
+/// P(the first is said to be better | it is), and P(the first is said to be better | the second is). They fix the other
+/// two conditionals of eq. 13.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Conditionals {
     /// Given that the first is better.
@@ -14,19 +15,26 @@ pub struct Conditionals {
 }
 
 impl Conditionals {
-    /// A judge without a preference for a position: the two are p and 1 − p. Whatever p above one half is, the most likely ranks are those that agree with most decisions; it is e / (1 + e), so
-    /// that a decision weighs one natural unit.
-    pub const SYMMETRIC: Self = Self { said_where_better: 0.731_058_578_630_004_9, said_where_worse: 0.268_941_421_369_995_1 };
+    /// A judge without a preference for a position: the two are p and 1 − p. Whatever p above one half is, the most
+    /// likely ranks are those that agree with most decisions; it is e / (1 + e), so that a decision weighs one natural
+    /// unit.
+    pub const SYMMETRIC: Self =
+        Self { said_where_better: 0.731_058_578_630_004_9, said_where_worse: 0.268_941_421_369_995_1 };
 
-    /// From the judge's own decisions at `threshold` over all pairs that were judged in both orders (eq. 13: "setting one probability will set the other three").
+    /// From the judge's own decisions at `threshold` over all pairs that were judged in both orders (eq. 13: "setting
+    /// one probability will set the other three").
     ///
-    /// In both orders each candidate stands first once, so the share of decisions for the first is (a + b) / 2 with a and b the two conditionals; and where the decisions on the two orders
-    /// are independent given the better candidate, both orders name one winner with probability a (1 − b) + (1 − a) b. Two equations give both. A decision at the threshold counts half.
+    /// In both orders each candidate stands first once, so the share of decisions for the first is (a + b) / 2 with a
+    /// and b the two conditionals; and where the decisions on the two orders are independent given the better
+    /// candidate, both orders name one winner with probability a (1 − b) + (1 − a) b. Two equations give both. A
+    /// decision at the threshold counts half.
     ///
-    /// A judge whose orders agree less often than those of one who does not look at the texts has no real solution: its decisions say nothing, and a = b. `None` where no pair was judged in
-    /// both orders. Both lie in [0, 1], `said_where_better` is not the lesser one.
+    /// A judge whose orders agree less often than those of one who does not look at the texts has no real solution: its
+    /// decisions say nothing, and a = b. `None` where no pair was judged in both orders. Both lie in [0, 1],
+    /// `said_where_better` is not the lesser one.
     pub fn estimate<'c>(items: impl IntoIterator<Item = &'c Comparisons>, threshold: f64) -> Option<Self> {
-        let decision = |p: f64| p.partial_cmp(&threshold).map_or(0.5, |order| f64::midpoint(f64::from(order as i8), 1.0));
+        let decision =
+            |p: f64| p.partial_cmp(&threshold).map_or(0.5, |order| f64::midpoint(f64::from(order as i8), 1.0));
         let (mut pairs, mut first, mut same) = (0_usize, 0.0, 0.0);
         for item in items {
             for (there, back) in item.pairs_in_both_orders() {
@@ -60,7 +68,10 @@ mod tests {
     /// Pairs with the decisions in both orders (first shown first, then turned), so many of each.
     fn judged(counts: [usize; 4]) -> Vec<Comparisons> {
         let decisions = [(0.9, 0.1), (0.1, 0.9), (0.9, 0.9), (0.1, 0.1)];
-        let each = counts.into_iter().zip(decisions).flat_map(|(count, (there, back))| std::iter::repeat_n((there, back), count));
+        let each = counts
+            .into_iter()
+            .zip(decisions)
+            .flat_map(|(count, (there, back))| std::iter::repeat_n((there, back), count));
         each.map(|(there, back)| comparisons(2, &[(0, 1, there), (1, 0, back)])).collect()
     }
 
@@ -68,7 +79,8 @@ mod tests {
     fn conditionals_are_found_again_from_the_decisions_that_they_make() {
         // 0 is better in all 400 pairs, and a judge with a = 0.8, b = 0.5 whose orders are independent.
         let (a, b) = (0.8, 0.5);
-        let expected = [a * (1.0 - b), (1.0 - a) * b, a * b, (1.0 - a) * (1.0 - b)].map(|share| (share * 400.0_f64).round() as usize);
+        let expected = [a * (1.0 - b), (1.0 - a) * b, a * b, (1.0 - a) * (1.0 - b)]
+            .map(|share| (share * 400.0_f64).round() as usize);
         let found = Conditionals::estimate(&judged(expected), 0.5).expect("pairs");
         assert!((found.said_where_better - a).abs() < 1e-12 && (found.said_where_worse - b).abs() < 1e-12, "{found:?}");
         assert!(found.tell());

@@ -1,15 +1,16 @@
 //! The ranks under which the comparisons are most likely (paper 002, appendix B).
 //!
-//! Eq. 12 as printed adds the two powers; the likelihood that its text describes is their product, Π p^z (1 − p)^(1 − z), which is what is
-//! maximised here. Up to a constant its logarithm is a sum over ordered pairs of how much the evidence speaks for one being before the other, so
-//! the best ranks are a linear ordering problem.
+//! Eq. 12 as printed adds the two powers; the likelihood that its text describes is their product, Π p^z (1 − p)^(1 −
+//! z), which is what is maximised here. Up to a constant its logarithm is a sum over ordered pairs of how much the
+//! evidence speaks for one being before the other, so the best ranks are a linear ordering problem.
 
 use serde::Serialize;
 
 use super::linear_order::LinearOrder;
 use super::{Comparisons, Conditionals};
 
-/// Up to so many judged texts all orders are searched; beyond, many local searches give an order and a bound on what a better one could win.
+/// Up to so many judged texts all orders are searched; beyond, many local searches give an order and a bound on what a
+/// better one could win.
 pub const EXACT_SEARCH: usize = super::linear_order::EXACT_SEARCH;
 
 /// A probability nearer to 0 or 1 counts as this near: contradicting certainties stay comparable.
@@ -21,8 +22,9 @@ pub(super) const PLACE_ROUNDING: f64 = 1e-9;
 /// The most likely ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LikelihoodRanking {
-    /// How many judged candidates stand below the candidate: the best of n has n − 1. Where several orders are equally likely it is the mean
-    /// over them (exact search), or over the places of neighbours that nothing tells apart (local search).
+    /// How many judged candidates stand below the candidate: the best of n has n − 1. Where several orders are equally
+    /// likely it is the mean over them (exact search), or over the places of neighbours that nothing tells apart (local
+    /// search).
     pub scores: Vec<Option<f64>>,
     /// The natural logarithm of the likelihood of the order that was found.
     pub log_likelihood: f64,
@@ -38,7 +40,8 @@ impl Comparisons {
         self.most_likely(|p| (log(p), log(1.0 - p)))
     }
 
-    /// Eq. 13: the same from hard decisions at `threshold`, each as likely as `conditionals` say. A probability at the threshold is no decision.
+    /// Eq. 13: the same from hard decisions at `threshold`, each as likely as `conditionals` say. A probability at the
+    /// threshold is no decision.
     pub fn max_approximate_likelihood(&self, threshold: f64, conditionals: &Conditionals) -> LikelihoodRanking {
         let Conditionals { said_where_better: better, said_where_worse: worse } = *conditionals;
         self.most_likely(|p| match p.partial_cmp(&threshold) {
@@ -66,7 +69,11 @@ impl Comparisons {
         let candidates: usize = widths.iter().sum();
         let tolerance = 1e-12 * (1.0 + gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
         let found = LinearOrder { gains, tolerance, widths }.best(self.start(&involved));
-        let below = involved.into_iter().zip(found.places).map(|(text, place)| (text, candidates as f64 - 1.0 - place)).collect();
+        let below = involved
+            .into_iter()
+            .zip(found.places)
+            .map(|(text, place)| (text, candidates as f64 - 1.0 - place))
+            .collect();
         LikelihoodRanking {
             scores: self.spread(below, PLACE_ROUNDING),
             log_likelihood: base + found.value,

@@ -1,4 +1,5 @@
-//! The linear ordering problem: which order of n items wins most, where each pair says how much it wins by having the one before the other.
+//! The linear ordering problem: which order of n items wins most, where each pair says how much it wins by having the
+//! one before the other.
 
 /// Up to so many items the best order is found over all of them: 2^n · n steps, and 30 MB at 20.
 pub(super) const EXACT_SEARCH: usize = 20;
@@ -22,7 +23,8 @@ pub(super) struct LinearOrder {
 
 /// What a search came to.
 pub(super) struct Found {
-    /// The mean number of places in front of each item over the best orders that were found, half of its own other places among them.
+    /// The mean number of places in front of each item over the best orders that were found, half of its own other
+    /// places among them.
     pub(super) places: Vec<f64>,
     /// What they win.
     pub(super) value: f64,
@@ -31,7 +33,8 @@ pub(super) struct Found {
 }
 
 impl LinearOrder {
-    /// The best order: of all up to [`EXACT_SEARCH`] items, else the best that many local searches find. `start` is a good guess.
+    /// The best order: of all up to [`EXACT_SEARCH`] items, else the best that many local searches find. `start` is a
+    /// good guess.
     pub(super) fn best(&self, start: Vec<usize>) -> Found {
         if self.gains.len() <= EXACT_SEARCH { self.exact() } else { self.local(start) }
     }
@@ -77,7 +80,8 @@ impl LinearOrder {
                 let front = set & !(1 << last);
                 let part = share[set] * ways[front] / ways[set];
                 share[front] += part;
-                places[last] += part * (members(front).map(|i| self.widths[i]).sum::<usize>() as f64 + self.own_middle(last));
+                places[last] +=
+                    part * (members(front).map(|i| self.widths[i]).sum::<usize>() as f64 + self.own_middle(last));
             }
         }
         places
@@ -88,7 +92,8 @@ impl LinearOrder {
         (self.widths[item] - 1) as f64 / 2.0
     }
 
-    /// Local searches from the guess, from orders by each item's gain, and from the best order so far with blocks of it turned round or moved: the first best.
+    /// Local searches from the guess, from orders by each item's gain, and from the best order so far with blocks of it
+    /// turned round or moved: the first best.
     fn local(&self, start: Vec<usize>) -> Found {
         let mut best = self.improved(start);
         let mut value = self.value(&best);
@@ -110,7 +115,8 @@ impl LinearOrder {
         order
     }
 
-    /// Moves a block of neighbours (an item alone is one) to another place while that wins anything, the best move first.
+    /// Moves a block of neighbours (an item alone is one) to another place while that wins anything, the best move
+    /// first.
     pub(super) fn improved(&self, mut order: Vec<usize>) -> Vec<usize> {
         while let Some((start, end, to)) = self.best_move(&order) {
             if to < start {
@@ -126,8 +132,8 @@ impl LinearOrder {
         order.iter().enumerate().flat_map(|(at, &i)| order[at + 1..].iter().map(move |&j| self.gains[i][j])).sum()
     }
 
-    /// The block `start..end` and the place `to` of the move that wins most: before the item at `to` where that stands in front of the block, behind it where
-    /// it stands behind. `None` where none wins.
+    /// The block `start..end` and the place `to` of the move that wins most: before the item at `to` where that stands
+    /// in front of the block, behind it where it stands behind. `None` where none wins.
     pub(super) fn best_move(&self, order: &[usize]) -> Option<(usize, usize, usize)> {
         let n = order.len();
         let mut best = (self.tolerance, None);
@@ -164,7 +170,9 @@ impl LinearOrder {
         let (mut start, mut front) = (0, 0);
         while start < order.len() {
             let mut end = start + 1;
-            while end < order.len() && order[start..end].iter().all(|&i| self.gains[i][order[end]].abs() <= self.tolerance) {
+            while end < order.len()
+                && order[start..end].iter().all(|&i| self.gains[i][order[end]].abs() <= self.tolerance)
+            {
                 end += 1;
             }
             let width: usize = order[start..end].iter().map(|&i| self.widths[i]).sum();
@@ -176,11 +184,12 @@ impl LinearOrder {
         places
     }
 
-    /// Each pair wins its own greater side at most; and of three that form a circle one must lose, by the least of them twice. Each pair's gain is spent on
-    /// circles once, so the losses add up.
+    /// Each pair wins its own greater side at most; and of three that form a circle one must lose, by the least of them
+    /// twice. Each pair's gain is spent on circles once, so the losses add up.
     fn upper_bound(&self) -> f64 {
         let n = self.gains.len();
-        let mut left: Vec<Vec<f64>> = self.gains.iter().map(|row| row.iter().map(|gain| gain.max(0.0)).collect()).collect();
+        let mut left: Vec<Vec<f64>> =
+            self.gains.iter().map(|row| row.iter().map(|gain| gain.max(0.0)).collect()).collect();
         let mut bound: f64 = left.iter().flatten().sum();
         if n > BOUNDED_BY_TRIPLES {
             return bound;
@@ -271,7 +280,9 @@ mod tests {
     }
 
     fn any_order(items: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = LinearOrder> {
-        items.prop_flat_map(|n| prop::collection::vec(-1.0_f64..1.0, n * n).prop_map(move |whims| problem(n, |i, j| whims[i * n + j])))
+        items.prop_flat_map(|n| {
+            prop::collection::vec(-1.0_f64..1.0, n * n).prop_map(move |whims| problem(n, |i, j| whims[i * n + j]))
+        })
     }
 
     fn moved(order: &[usize], (start, end, to): (usize, usize, usize)) -> Vec<usize> {
@@ -320,7 +331,8 @@ mod tests {
 
     #[test]
     fn wide_items_push_the_others_on() {
-        let ordering = LinearOrder { gains: vec![vec![0.0, 1.0], vec![-1.0, 0.0]], tolerance: 1e-12, widths: vec![3, 1] };
+        let ordering =
+            LinearOrder { gains: vec![vec![0.0, 1.0], vec![-1.0, 0.0]], tolerance: 1e-12, widths: vec![3, 1] };
         assert_eq!(ordering.best(vec![1, 0]).places, [1.0, 3.0]);
     }
 }

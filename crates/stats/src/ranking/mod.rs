@@ -1,7 +1,8 @@
 //! From comparisons to scores (paper 002, §3.4 and appendix B).
 //!
-//! Every way gives each candidate a score, higher is better, `None` for a candidate that no comparison involves. No score depends on the order
-//! in which the comparisons come, candidates of the same text have the same score, and scores that are equal but for rounding are one number.
+//! Every way gives each candidate a score, higher is better, `None` for a candidate that no comparison involves. No
+//! score depends on the order in which the comparisons come, candidates of the same text have the same score, and
+//! scores that are equal but for rounding are one number.
 
 mod bradley_terry;
 mod conditionals;
@@ -67,8 +68,8 @@ pub struct Comparisons {
 }
 
 impl Comparisons {
-    /// Comparisons among `candidates` candidates. One of a candidate with itself says nothing and is dropped; the same pair may come several
-    /// times, each counts.
+    /// Comparisons among `candidates` candidates. One of a candidate with itself says nothing and is dropped; the same
+    /// pair may come several times, each counts.
     pub fn new(candidates: usize, comparisons: impl IntoIterator<Item = Comparison>) -> Result<Self, RankingError> {
         let mut judged = Vec::new();
         for Comparison { i, j, p } in comparisons {
@@ -86,15 +87,19 @@ impl Comparisons {
         Ok(Self { texts: (0..candidates).collect(), judged })
     }
 
-    /// Says which candidates have the same text: they are ranked as one, by the comparisons of all of them, and what one of them won against another says nothing.
-    /// Where each had only its own comparisons, which ones were drawn would part what is equal.
+    /// Says which candidates have the same text: they are ranked as one, by the comparisons of all of them, and what
+    /// one of them won against another says nothing. Where each had only its own comparisons, which ones were drawn
+    /// would part what is equal.
     ///
     /// # Panics
     /// Where there is not one text for each candidate.
     #[must_use]
     pub fn of_texts<T: PartialEq>(mut self, texts: &[T]) -> Self {
         assert_eq!(texts.len(), self.candidates(), "each candidate has a text");
-        self.texts = texts.iter().map(|text| texts.iter().position(|other| other == text).expect("it is its own first")).collect();
+        self.texts = texts
+            .iter()
+            .map(|text| texts.iter().position(|other| other == text).expect("it is its own first"))
+            .collect();
         self
     }
 
@@ -104,8 +109,8 @@ impl Comparisons {
     /// Where a comparison becomes none.
     #[must_use]
     pub fn changed(&self, change: impl Fn(&Comparison) -> Option<Comparison>) -> Self {
-        let changed =
-            Self::new(self.candidates(), self.judged.iter().filter_map(change)).expect("a comparison of the same candidates stays one");
+        let changed = Self::new(self.candidates(), self.judged.iter().filter_map(change))
+            .expect("a comparison of the same candidates stays one");
         Self { texts: self.texts.clone(), ..changed }
     }
 
@@ -129,8 +134,9 @@ impl Comparisons {
         pairs(false) == pairs(true)
     }
 
-    /// The comparisons of the pairs that were judged equally often in both orders: the largest symmetric part that leaves no pair half out.
-    /// Over it, as over a symmetric set, a median of p off 0.5 speaks of the judge and not of which candidates came first.
+    /// The comparisons of the pairs that were judged equally often in both orders: the largest symmetric part that
+    /// leaves no pair half out. Over it, as over a symmetric set, a median of p off 0.5 speaks of the judge and not of
+    /// which candidates came first.
     #[must_use]
     pub fn in_both_orders(&self) -> Self {
         let times = |i: usize, j: usize| {
@@ -140,8 +146,8 @@ impl Comparisons {
         self.changed(|c| (times(c.i, c.j) == times(c.j, c.i)).then_some(*c))
     }
 
-    /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins where p > `threshold`, the second where p is below; at
-    /// the threshold each has half a win.
+    /// Eq. 6: wins / comparisons involving the candidate. The first of a comparison wins where p > `threshold`, the
+    /// second where p is below; at the threshold each has half a win.
     pub fn win_ratio(&self, threshold: f64) -> Vec<Option<f64>> {
         self.mean_of(|p| if p == threshold { 0.5 } else { f64::from(u8::from(p > threshold)) })
     }
@@ -151,7 +157,8 @@ impl Comparisons {
         self.mean_of(|p| p)
     }
 
-    /// The mean over each candidate's comparisons of `share(p)` where it stood first and 1 − `share(p)` where it stood second.
+    /// The mean over each candidate's comparisons of `share(p)` where it stood first and 1 − `share(p)` where it stood
+    /// second.
     fn mean_of(&self, share: impl Fn(f64) -> f64) -> Vec<Option<f64>> {
         let mut sums = vec![(0.0, 0_usize); self.candidates()];
         for c in self.between_texts() {
@@ -162,12 +169,17 @@ impl Comparisons {
                 sums[candidate].1 += 1;
             }
         }
-        let means: Vec<(usize, f64)> =
-            sums.iter().enumerate().filter(|(_, (_, count))| *count > 0).map(|(i, &(sum, count))| (i, sum / count as f64)).collect();
+        let means: Vec<(usize, f64)> = sums
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, count))| *count > 0)
+            .map(|(i, &(sum, count))| (i, sum / count as f64))
+            .collect();
         self.spread(means, MEAN_ROUNDING)
     }
 
-    /// The comparisons with the first candidate of each text in the place of all of that text, in the order of these; also those within a text.
+    /// The comparisons with the first candidate of each text in the place of all of that text, in the order of these;
+    /// also those within a text.
     fn between_texts(&self) -> Vec<Comparison> {
         let mut between: Vec<Comparison> =
             self.judged.iter().map(|c| Comparison { i: self.texts[c.i], j: self.texts[c.j], p: c.p }).collect();
@@ -205,12 +217,14 @@ impl Comparisons {
         self.texts.iter().map(|&text| first[text]).collect()
     }
 
-    /// p in the order (i, j) and in the order (j, i) for each pair i < j judged in both; repeated judgements of an order are averaged first.
+    /// p in the order (i, j) and in the order (j, i) for each pair i < j judged in both; repeated judgements of an
+    /// order are averaged first.
     pub fn pairs_in_both_orders(&self) -> Vec<(f64, f64)> {
         self.both_orders().into_iter().map(|(_, _, p, turned)| (p, turned)).collect()
     }
 
-    /// `|p_ij − (1 − p_ji)|` for each pair judged in both orders, as `(i, j, gap)` with i < j; repeated judgements of an order are averaged first.
+    /// `|p_ij − (1 − p_ji)|` for each pair judged in both orders, as `(i, j, gap)` with i < j; repeated judgements of
+    /// an order are averaged first.
     pub fn order_gaps(&self) -> Vec<(usize, usize, f64)> {
         self.both_orders().into_iter().map(|(i, j, p, turned)| (i, j, crate::debias::order_gap(p, turned))).collect()
     }
@@ -220,7 +234,9 @@ impl Comparisons {
         let mean = |group: &[Comparison]| group.iter().map(|c| c.p).sum::<f64>() / group.len() as f64;
         let by_order: Vec<(usize, usize, f64)> =
             self.judged.chunk_by(|a, b| (a.i, a.j) == (b.i, b.j)).map(|g| (g[0].i, g[0].j, mean(g))).collect();
-        let find = |i: usize, j: usize| by_order.binary_search_by_key(&(i, j), |&(i, j, _)| (i, j)).ok().map(|at| by_order[at].2);
+        let find = |i: usize, j: usize| {
+            by_order.binary_search_by_key(&(i, j), |&(i, j, _)| (i, j)).ok().map(|at| by_order[at].2)
+        };
         let forward = by_order.iter().filter(|(i, j, _)| i < j);
         forward.filter_map(|&(i, j, p)| find(j, i).map(|turned| (i, j, p, turned))).collect()
     }
@@ -249,8 +265,14 @@ pub enum RankMethod {
 
 impl RankMethod {
     /// All ways.
-    pub const ALL: [Self; 6] =
-        [Self::WinRatio, Self::MeanProb, Self::BradleyTerry, Self::Likelihood, Self::HardLikelihood, Self::HardLikelihoodSymmetric];
+    pub const ALL: [Self; 6] = [
+        Self::WinRatio,
+        Self::MeanProb,
+        Self::BradleyTerry,
+        Self::Likelihood,
+        Self::HardLikelihood,
+        Self::HardLikelihoodSymmetric,
+    ];
 
     /// The name on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -264,8 +286,8 @@ impl RankMethod {
         }
     }
 
-    /// The scores by candidate, decisions at 0.5. `conditionals` are those of the judge's decisions, over all that it judged; only
-    /// [`RankMethod::HardLikelihood`] asks for them.
+    /// The scores by candidate, decisions at 0.5. `conditionals` are those of the judge's decisions, over all that it
+    /// judged; only [`RankMethod::HardLikelihood`] asks for them.
     pub fn scores(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Vec<Option<f64>> {
         match self {
             Self::WinRatio => comparisons.win_ratio(0.5),
@@ -277,14 +299,16 @@ impl RankMethod {
         }
     }
 
-    /// Scores of this kind, or means of them, those that rounding alone tells apart as one number: sums to their last digits, strengths and places to
-    /// what their searches leave.
+    /// Scores of this kind, or means of them, those that rounding alone tells apart as one number: sums to their last
+    /// digits, strengths and places to what their searches leave.
     #[must_use]
     pub fn equalised(self, scores: &[f64]) -> Vec<f64> {
         match self {
             Self::WinRatio | Self::MeanProb => equalised(scores),
             Self::BradleyTerry => equalised_within(scores, STRENGTH_ROUNDING),
-            Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => equalised_within(scores, PLACE_ROUNDING),
+            Self::Likelihood | Self::HardLikelihood | Self::HardLikelihoodSymmetric => {
+                equalised_within(scores, PLACE_ROUNDING)
+            }
         }
     }
 
@@ -294,7 +318,9 @@ impl RankMethod {
             Self::WinRatio | Self::MeanProb | Self::BradleyTerry => None,
             Self::Likelihood => Some(comparisons.max_likelihood()),
             Self::HardLikelihood => Some(comparisons.max_approximate_likelihood(0.5, conditionals)),
-            Self::HardLikelihoodSymmetric => Some(comparisons.max_approximate_likelihood(0.5, &Conditionals::SYMMETRIC)),
+            Self::HardLikelihoodSymmetric => {
+                Some(comparisons.max_approximate_likelihood(0.5, &Conditionals::SYMMETRIC))
+            }
         }
     }
 }
@@ -307,7 +333,8 @@ impl fmt::Display for RankMethod {
 
 /// A name that no [`RankMethod`] has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no ranking method `{}`\n\nhint: the methods are {}", name.escape_debug(), RankMethod::ALL.map(RankMethod::name).join(", "))]
+#[error("there is no ranking method `{}`\n\nhint: the methods are \
+         {}", name.escape_debug(), RankMethod::ALL.map(RankMethod::name).join(", "))]
 pub struct UnknownRankMethod {
     /// The name.
     pub name: String,
@@ -352,7 +379,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_perfect_ranking_of_three_gives_one_a_half_and_zero() {
-        let perfect = comparisons(3, &[(0, 1, 0.9), (1, 0, 0.1), (0, 2, 0.9), (2, 0, 0.2), (1, 2, 0.7), (2, 1, 0.4), (1, 1, 0.9)]);
+        let perfect = comparisons(
+            3,
+            &[(0, 1, 0.9), (1, 0, 0.1), (0, 2, 0.9), (2, 0, 0.2), (1, 2, 0.7), (2, 1, 0.4), (1, 1, 0.9)],
+        );
         assert_eq!(perfect.win_ratio(0.5), [Some(1.0), Some(0.5), Some(0.0)]);
     }
 
@@ -430,7 +460,9 @@ pub(crate) mod tests {
         }
         let message = "elo".parse::<RankMethod>().expect_err("unknown").to_string();
         assert!(
-            message.ends_with("win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"),
+            message.ends_with(
+                "win-ratio, mean-prob, bradley-terry, likelihood, hard-likelihood, hard-likelihood-symmetric"
+            ),
             "{message}"
         );
     }
@@ -440,7 +472,8 @@ pub(crate) mod tests {
         let strengths = [0.3, 2.0, -1.0, 1.1, -2.0];
         for method in RankMethod::ALL {
             let judged = full(&strengths, 0.0);
-            let scores: Vec<f64> = method.scores(&judged, &conditionals(&judged)).into_iter().map(|s| s.expect("judged")).collect();
+            let scores: Vec<f64> =
+                method.scores(&judged, &conditionals(&judged)).into_iter().map(|s| s.expect("judged")).collect();
             assert_eq!(crate::spearman(&scores, &strengths), Some(1.0), "{method}: {scores:?}");
         }
     }
