@@ -432,7 +432,7 @@ fn a_dry_run_of_a_recipe_writes_nothing() {
     world.run(&["run", "r.toml", "--resume", "--no-store"]).fails_with(&["cannot be used with"]);
     two_runs(&world, "no-store = true\n");
     world.run(&["recipe", "check", "r.toml"]).exits(0);
-    world.run(&["run", "r.toml", "--resume"]).fails_with(&["run `two`: `no-store` does not go with `resume`"]);
+    world.run(&["run", "r.toml", "--resume"]).fails_with(&["`no-store`: it does not go with `resume`"]);
     world.run(&["run", "r.toml", "--only", "tow"]).fails_with(&["there is no [run.tow]; did you mean `two`?"]);
 }
 

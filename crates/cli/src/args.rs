@@ -8,6 +8,7 @@ use probity_methods::{DynMethod, methods};
 use crate::config::Config;
 use crate::exit::Done;
 use crate::groups::{completing, grouped};
+use crate::options::Typed;
 use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
 use crate::{
@@ -85,7 +86,7 @@ pub(crate) enum Command {
     Generate(RawArgs),
     /// Check that scores have the same bits however they are computed
     #[command(long_about = determinism::LONG_ABOUT)]
-    VerifyDeterminism(determinism::DeterminismArgs),
+    VerifyDeterminism(Typed<determinism::DeterminismOptions>),
     /// Print a sample of a run: texts, the prompt as the model saw it, probabilities token by token
     #[command(long_about = show::LONG_ABOUT)]
     Show(show::ShowArgs),
@@ -211,7 +212,7 @@ impl Invocation {
             Command::Prompts(command) => command.run(global),
             Command::Logprobs(args) => args.run::<logprobs::RequestLine>(global, arguments),
             Command::Generate(args) => args.run::<generate::GenerateLine>(global, arguments),
-            Command::VerifyDeterminism(args) => args.run(global),
+            Command::VerifyDeterminism(args) => args.0.run(global),
             Command::Show(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Diff(args) => args.run(),

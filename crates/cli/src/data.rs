@@ -4,112 +4,17 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use probity_data::{
-    DataError, Format, Importer, KEPT, LineError, MapEntry, Mapping, Problems, Sample, Source, Survey, importers,
-    write_samples,
-};
-use probity_runtime::weights::sha256_file;
+use probity_data::{DataError, Format, KEPT, Problems, Sample, Survey, write_samples};
+use probity_session::{ReadOptions, message, public_set};
 use probity_store::write_whole;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::exit::{Done, message};
+use crate::exit::Done;
+use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, table, thousands, visible, visible_line};
-
-/// How a file is read.
-#[derive(Debug, Clone, PartialEq, Args)]
-pub(crate) struct ReadArgs {
-    /// Which column is which field; once for each. `probity help data` has examples
-    ///
-    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE,
-    /// score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path to a place in
-    /// it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that value.
-    /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
-    /// of tables that have the names of fields are these fields.
-    #[arg(long, value_name = "FIELD=COLUMN", help_heading = "Data and output")]
-    map: Vec<MapEntry>,
-    /// What the file is, where its content and name do not tell
-    #[arg(long, value_name = "FORMAT", value_parser = formats(), help_heading = "Data and output")]
-    data_format: Option<Format>,
-    /// Read only the first N samples
-    #[arg(long, value_name = "N", help_heading = "Data and output")]
-    limit: Option<usize>,
-}
-
-fn formats() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(Format::as_str)).map(|name| name.parse().expect("one of the formats"))
-}
-
-impl ReadArgs {
-    fn source(&self, path: &Path) -> anyhow::Result<Source> {
-        let map = Mapping::new(self.map.iter().cloned())?;
-        Ok(Source { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
-    }
-
-    /// All samples of a file that were asked for.
-    pub(crate) fn samples(&self, path: &Path) -> anyhow::Result<Vec<Sample>> {
-        self.samples_for(path, |_| Vec::new())
-    }
-
-    /// The same; what `wrong` finds about a sample is wrong with the file too.
-    fn samples_for(&self, path: &Path, wrong: impl Fn(&Sample) -> Vec<LineError>) -> anyhow::Result<Vec<Sample>> {
-        let read = self.source(path)?.samples_for(wrong);
-        read.map_err(|error| public_set(path).map_or(error.into(), anyhow::Error::msg))
-    }
-}
-
-/// The samples of a run.
-#[derive(Debug, Clone, PartialEq, Args)]
-pub(crate) struct DataArgs {
-    /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input
-    #[arg(long, value_name = "FILE", help_heading = "Data and output")]
-    data: PathBuf,
-    #[command(flatten)]
-    read: ReadArgs,
-}
-
-impl DataArgs {
-    pub(crate) fn new(data: PathBuf, read: ReadArgs) -> Self {
-        Self { data, read }
-    }
-
-    /// All samples that were asked for.
-    pub(crate) fn samples(&self) -> anyhow::Result<Vec<Sample>> {
-        self.read.samples(&self.data)
-    }
-
-    /// The same; what `wrong` finds about a sample is wrong with the file too.
-    pub(crate) fn samples_for(&self, wrong: impl Fn(&Sample) -> Vec<LineError>) -> anyhow::Result<Vec<Sample>> {
-        self.read.samples_for(&self.data, wrong)
-    }
-
-    /// What a manifest says of them.
-    pub(crate) fn described(&self, samples: &[Sample]) -> anyhow::Result<Value> {
-        let mut described = json!(self.read.source(&self.data)?);
-        described["sha256"] = json!(hash_of_data(&self.data));
-        described["samples"] = json!(samples.len());
-        Ok(described)
-    }
-}
-
-/// What to do with the file of a public data set, which is of no use as it is; `None` where it is none.
-fn public_set(path: &Path) -> Option<String> {
-    let reads = |importer: &&Importer| path.is_file() && importer.import(path).is_ok();
-    let name = importers().iter().find(reads)?.name;
-    let path = path.display();
-    Some(format!(
-        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes \
-         samples of it"
-    ))
-}
-
-/// Of a regular file only: what came through a pipe is gone.
-fn hash_of_data(path: &Path) -> Option<String> {
-    path.is_file().then(|| sha256_file(path).ok()).flatten()
-}
 
 pub(crate) const LONG_ABOUT: &str = "\
 Check and convert files of samples.
@@ -175,8 +80,8 @@ pub(crate) struct CheckArgs {
     /// The files, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    #[command(flatten)]
-    read: ReadArgs,
+    #[command(flatten, next_help_heading = "Data and output")]
+    read: Typed<ReadOptions>,
     /// List all problems and warnings, not only the first thousand
     #[arg(long)]
     all: bool,
@@ -231,7 +136,7 @@ impl CheckArgs {
         if checked.survey.samples == 0
             && let Some(told) = public_set(path)
         {
-            checked.refused = Some(format!("error: {told}"));
+            checked.refused = Some(message(&told));
         }
         Ok(checked)
     }
@@ -340,8 +245,8 @@ fn counted(number: usize, what: &str) -> String {
 pub(crate) struct ConvertArgs {
     /// The file, or - for standard input
     file: PathBuf,
-    #[command(flatten)]
-    read: ReadArgs,
+    #[command(flatten, next_help_heading = "Data and output")]
+    read: Typed<ReadOptions>,
     /// Write here instead of to standard output; the file is replaced whole or not at all
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,

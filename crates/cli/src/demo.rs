@@ -1,27 +1,26 @@
 //! `probity demo`: the first thing a stranger runs.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::Context as _;
 use clap::Args;
 use probity_data::{Sample, read_from};
-use probity_lm::LanguageModel;
-use probity_methods::{Summary, method};
-use probity_metrics::Models;
-use probity_runtime::Model;
+use probity_lm::SinkError;
+use probity_methods::method;
 use probity_runtime::hub::known_model;
-use probity_store::{Existing, Recorded, RunFolder};
+use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, Plan, Report, Stage};
+use probity_store::{Existing, RunFolder};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::compute::ModelOptions;
+use crate::events::{Terminal, verdict_text};
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{About, Asked, answer_settings, close, execute, rows, typed, verdict_text};
+use crate::method::typed;
 use crate::model::{SourceArg, get};
-use crate::progress::Reporter;
+use crate::options::Typed;
 use crate::terminal::{print, table, visible_line, wrapped};
 
 const SAMPLE: &str = include_str!("../../../samples/demo.jsonl");
@@ -43,8 +42,8 @@ pub(crate) struct DemoArgs {
     /// The folder for the results; an earlier demo's are replaced
     #[arg(long, value_name = "DIR", default_value = "probity-demo")]
     out: PathBuf,
-    #[command(flatten)]
-    options: ModelOptions,
+    #[command(flatten, next_help_heading = "Model")]
+    computing: Typed<ComputingOptions>,
 }
 
 impl DemoArgs {
@@ -53,36 +52,48 @@ impl DemoArgs {
         if let Some(known) = known_model(&self.model) {
             get(known, self.source, global)?;
         }
-        let samples = samples()?;
-        let reporter = RefCell::new(Reporter::new(global));
-        let model = self.options.load(&self.model, &mut reporter.borrow_mut())?;
-        interrupt::catch(global.progress);
-        let demo = Demo {
-            out: &self.out,
-            arguments: &typed(arguments),
-            samples: &samples,
-            model: &model,
-            reporter: &reporter,
-        };
+        let samples: Arc<[Sample]> = samples()?.into();
+        let events = Arc::new(Demo { terminal: Terminal::new(global), found: Mutex::default() });
+        let context = Context::new(events.clone(), interrupt::catch(global.progress));
         say(&format!(
             "1. How likely is each summary, given its source? {} texts with four candidates each. The sample was \
-             written for probity: a good \
-             summary, one that leaves things out, one that is partly wrong, and the good one with its words shuffled. \
-             \"Gold\" says just that.\n",
+             written for probity: a good summary, one that leaves things out, one that is partly wrong, and the good \
+             one with its words shuffled. \"Gold\" says just that.\n",
             samples.len()
         ))?;
-        let (likely, folder) = demo.judge("gpt-score", &self.out)?;
-        print(&verdict_text(&likely.verdict))?;
-        print(&ranking(&samples, &rows(&folder, "scores")?))?;
+        self.judge("gpt-score", &self.out, &samples, typed(arguments), &context)?;
+        print(&ranking(&samples, &rows(&self.out, "scores")?))?;
         say("Scores are mean log P per token, best first. No label was needed, and a small model can do it: \
-             likelihoods tell fluent text from \
-             shuffled. That a text is likely does not make it true or complete.\n")?;
+             likelihoods tell fluent text from shuffled. That a text is likely does not make it true or complete.\n")?;
         say("2. Which of two summaries is better? The same model is asked, every pair in both orders.\n")?;
-        let (asked, _) = demo.judge("compare", &self.out.join(PAIRS))?;
-        print(&verdict_text(&asked.verdict))?;
-        say(&format!("{}\n", self.about_the_judge(&asked.values["prompts"][0])))?;
+        self.judge("compare", &self.out.join(PAIRS), &samples, typed(arguments), &context)?;
+        let found = events.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let asked = found.context("a plan that came to its end has a summary")?;
+        say(&format!("{}\n", self.about_the_judge(&asked["prompts"][0])))?;
         self.where_things_are()?;
         Ok(Done::Success)
+    }
+
+    /// Runs a method into that folder, as its command would.
+    fn judge(
+        &self,
+        name: &str,
+        out: &Path,
+        samples: &Arc<[Sample]>,
+        arguments: Vec<String>,
+        context: &Context,
+    ) -> anyhow::Result<()> {
+        let method = method(name).with_context(|| format!("the method `{name}` is not registered"))?;
+        let given = json!({
+            "attribute": [ATTRIBUTE], "data": "samples/demo.jsonl", "model": self.model, "out": out, "overwrite": true,
+        });
+        let mut stage = Stage::new(method, given.as_object().context("it is one")?, None)?;
+        stage.model.computing = self.computing.0.clone();
+        let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
+        stage.samples = Some(GivenSamples { samples: samples.clone(), described });
+        let plan = Plan::of(stage, arguments);
+        plan.run(plan.check()?, context)?;
+        Ok(())
     }
 
     /// Why a pairwise question to a tiny model says nothing, in three lines.
@@ -126,40 +137,33 @@ impl DemoArgs {
     }
 }
 
-/// What both questions are asked with.
-struct Demo<'a> {
-    out: &'a Path,
-    arguments: &'a [String],
-    samples: &'a [Sample],
-    model: &'a Model,
-    reporter: &'a RefCell<Reporter>,
+/// Tells the verdicts, and keeps the figures of the last one.
+struct Demo {
+    terminal: Arc<Terminal>,
+    found: Mutex<Option<Value>>,
 }
 
-impl Demo<'_> {
-    /// Runs a method into that folder, as its command would; its summary and the folder.
-    fn judge(&self, name: &str, out: &Path) -> anyhow::Result<(Summary, PathBuf)> {
-        let method = method(name).with_context(|| format!("the method `{name}` is not registered"))?;
-        let matches = method.command().try_get_matches_from([name, "--attribute", ATTRIBUTE])?;
-        let about = About {
-            command: if out == self.out { "demo" } else { name },
-            arguments: self.arguments,
-            params: &method.params_in_force(&matches)?,
-            data: &json!({"path": "samples/demo.jsonl, built in", "samples": self.samples.len()}),
-            model: self.model.description(),
-            others: &[],
-            options: self.model.options(),
-        };
-        let mut folder = RunFolder::create(out, Existing::Replace, about.info())?;
-        let result = (|| {
-            let answers = folder.answers()?;
-            let recorded = Recorded::new(self.model, &answer_settings(self.model.options()), Some(&answers), None)?;
-            let asked = Asked { model: &recorded, others: &[], for_metrics: Models::default() };
-            let summary = execute(method, &matches, self.samples, asked, &mut folder, self.reporter)?;
-            recorded.finish()?;
-            Ok(summary)
-        })();
-        Ok((close(folder, result)?, out.to_owned()))
+impl Events for Demo {
+    fn notice(&self, notice: Notice<'_>) {
+        // Where results are is told at the end, all together.
+        if !matches!(notice, Notice::Message(_)) {
+            self.terminal.notice(notice);
+        }
     }
+
+    fn report(&self, report: Report<'_>) -> Result<(), SinkError> {
+        if let Report::Summary(summary) = report {
+            print(&verdict_text(&summary.verdict))?;
+            *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary.values.clone());
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a table that a run has finished.
+fn rows(folder: &Path, table: &str) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(folder.join(format!("{table}.jsonl")))?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
 /// A paragraph, in lines that fit the terminal.

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
 use probity_lm::{
-    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Prompt, Sampling, SamplingLimits, ScoreAnswer, ScoreRequest,
-    ScoreResult, Termination, Usage,
+    Ask, GenerateRequest, Label, LabelSet, LanguageModel, Precision, Prompt, Sampling, SamplingLimits, ScoreAnswer,
+    ScoreRequest, ScoreResult, Termination, Usage,
 };
 use probity_runtime::hub::{Located, locate};
 use probity_runtime::{Isa, LoadOptions, Model};
+use probity_session::Interrupt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::args::Global;
-use crate::compute::PrecisionArg;
 use crate::exit::Done;
 use crate::interrupt;
 use crate::logprobs::read_requests;
@@ -34,17 +35,18 @@ takes minutes.
 Exit codes: 0 all bits are the same; 1 some differ; 2 an error.";
 
 /// Options of `verify-determinism`.
-#[derive(Debug, Args)]
-pub(crate) struct DeterminismArgs {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct DeterminismOptions {
     /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name in
     /// the local cache
-    #[arg(long, value_name = "NAME|PATH")]
+    #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
     model: String,
     /// The arithmetic in which quantised weights meet activations
-    #[arg(long, value_enum, default_value_t)]
-    precision: PrecisionArg,
+    #[schemars(extend("form" = "PRECISION"))]
+    precision: Precision,
     /// Requests of your own, as for `logprobs`, in the place of the built-in ones
-    #[arg(long, value_name = "FILE")]
+    #[schemars(extend("form" = "FILE"))]
     data: Option<PathBuf>,
 }
 
@@ -75,16 +77,16 @@ struct Case {
 /// All numbers of a result, as bits.
 type Bits = Vec<u64>;
 
-impl DeterminismArgs {
+impl DeterminismOptions {
     pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
         let located = locate(&self.model)?;
-        let defaults = LoadOptions { precision: self.precision.into(), ..LoadOptions::default() };
+        let defaults = LoadOptions { precision: self.precision, ..LoadOptions::default() };
         let reporter = Reporter::new(global);
         let mut model = Loaded::new(&located, defaults)?;
         let list = self.work_list(&model.model, &reporter)?;
-        interrupt::catch(global.progress);
+        let interrupt = interrupt::catch(global.progress);
         let started = Instant::now();
-        let (expected, usage) = list.run(&model.model, Order::AsGiven)?;
+        let (expected, usage) = list.run(&model.model, Order::AsGiven, &interrupt)?;
         print(&row("varied", "setting", "seconds", "bits"))?;
         print(&row("reference", &settings(&model.model), &seconds(started), "–"))?;
         let cases = cases(defaults, &model.model, &list, usage);
@@ -92,7 +94,7 @@ impl DeterminismArgs {
         for case in &cases {
             let started = Instant::now();
             model.set(&located, case.options)?;
-            let (got, _) = list.run(&model.model, case.order)?;
+            let (got, _) = list.run(&model.model, case.order, &interrupt)?;
             let difference = list.first_difference(&expected, &got);
             differing += usize::from(difference.is_some());
             print(&row(case.what, &case.setting, &seconds(started), difference.as_deref().unwrap_or("ok")))?;
@@ -231,7 +233,7 @@ impl WorkList {
     }
 
     /// The numbers of every request, in the order of the list.
-    fn run(&self, model: &Model, order: Order) -> anyhow::Result<(Vec<Bits>, Usage)> {
+    fn run(&self, model: &Model, order: Order, interrupt: &Interrupt) -> anyhow::Result<(Vec<Bits>, Usage)> {
         let places = |len: usize| -> Vec<usize> {
             let mut places: Vec<usize> = (0..len).collect();
             match order {
@@ -249,7 +251,7 @@ impl WorkList {
             usage +=
                 model.score(&mut places.iter().map(|place| self.scores[*place].clone()), &mut |index, result| {
                     bits[places[index]] = score_bits(&result);
-                    Ok(interrupt::check()?)
+                    Ok(interrupt.check()?)
                 })?;
         }
         for places in texts.chunks(chunk) {
@@ -258,7 +260,7 @@ impl WorkList {
                     let verdict = result.verdict.as_ref().map(score_bits).unwrap_or_default();
                     bits[self.scores.len() + places[index]] =
                         result.token_ids.iter().map(|id| u64::from(*id)).chain(verdict).collect();
-                    Ok(interrupt::check()?)
+                    Ok(interrupt.check()?)
                 })?;
         }
         Ok((bits, usage))

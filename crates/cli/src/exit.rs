@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use probity_session::{message, was_interrupted};
 use serde_json::json;
 
-use crate::interrupt::was_interrupted;
 use crate::progress::{ProgressArg, emit};
-use crate::terminal::{tell, visible};
+use crate::terminal::tell;
 
 /// A command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
     if error.chain().any(closed_pipe) {
         return ExitCode::SUCCESS;
     }
-    let (text, code) = if was_interrupted(&error) {
+    let (text, code) = if was_interrupted(error.as_ref()) {
         ("interrupted; what was written is kept".to_owned(), INTERRUPTED)
     } else {
         (message(error.as_ref()), ERROR)
@@ -59,79 +59,4 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     // A closed pipe while printing help is no error either.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(ERROR) } else { ExitCode::SUCCESS }
-}
-
-/// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
-/// are made visible.
-pub(crate) fn message(error: &(dyn Error + 'static)) -> String {
-    let mut said = String::new();
-    let mut hints: Vec<String> = Vec::new();
-    let mut cause = Some(error);
-    while let Some(current) = cause {
-        let text = current.to_string();
-        // An error that quotes its cause may have the cause's hint in its middle.
-        let mut what = String::new();
-        for (index, part) in text.split("\n\nhint: ").enumerate() {
-            match (index, part.split_once("\n\n")) {
-                (0, _) => what.push_str(part),
-                (_, Some((hint, rest))) => {
-                    add(&mut hints, hint);
-                    what.push_str(rest);
-                }
-                (_, None) => add(&mut hints, part),
-            }
-        }
-        if said.is_empty() {
-            said = format!("error: {what}");
-        } else if !said.contains(&what) {
-            said.push_str("\n  because ");
-            said.push_str(&what.replace('\n', "\n  "));
-        }
-        cause = current.source();
-    }
-    for (index, hint) in hints.iter().enumerate() {
-        said.push_str(if index == 0 { "\n\nhint: " } else { "\nhint: " });
-        said.push_str(hint);
-    }
-    visible(&said)
-}
-
-fn add(hints: &mut Vec<String>, hint: &str) {
-    if !hints.iter().any(|known| known == hint) {
-        hints.push(hint.to_owned());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read x: {source}\n\nhint: look for it")]
-    struct Outer {
-        source: Inner,
-    }
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("it is not there\n\nhint: try y")]
-    struct Inner;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("the run stopped")]
-    struct Top(#[source] Outer);
-
-    #[test]
-    fn causes_are_told_once_and_hints_come_last() {
-        let said = message(&Top(Outer { source: Inner }));
-        assert_eq!(
-            said,
-            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: try y\nhint: look for it"
-        );
-    }
-
-    #[test]
-    fn a_hostile_name_in_an_error_cannot_write_to_the_terminal() {
-        let said = message(anyhow::anyhow!("no file `\u{1b}[2J\u{202e}`").as_ref());
-        assert_eq!(said, "error: no file `\\u{1b}[2J\\u{202e}`");
-    }
 }

@@ -1,30 +1,24 @@
 //! Ctrl-C, and the signals by which systems end a program: the first ends the run at the next finished result, the
 //! second at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use probity_session::Interrupt;
 use serde_json::json;
 
 use crate::progress::{ProgressArg, emit};
 use crate::terminal::tell;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
-
-/// The user asked to stop.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub(crate) struct Interrupted;
-
-/// Catches Ctrl-C, SIGTERM and SIGHUP from here on. Where that cannot be had, Ctrl-C ends the process as it always
-/// does: finished rows are in the files anyway.
+/// A token that Ctrl-C, SIGTERM and SIGHUP raise from here on. Where they cannot be caught, Ctrl-C ends the process as
+/// it always does: finished rows are in the files anyway.
 ///
 /// What the process was started to ignore it goes on ignoring: SIGHUP under `nohup`, SIGINT as a background job of a
 /// script.
-pub(crate) fn catch(progress: ProgressArg) {
+pub(crate) fn catch(progress: ProgressArg) -> Interrupt {
+    let interrupt = Interrupt::default();
+    let token = interrupt.clone();
     #[cfg(unix)]
     let ignored = ignored();
     let _ = ctrlc::set_handler(move || {
-        if ASKED.swap(true, Ordering::SeqCst) {
+        if token.raise() {
             std::process::exit(130);
         }
         let text = "stopping after what is being computed (press Ctrl-C again to stop at once)";
@@ -38,6 +32,7 @@ pub(crate) fn catch(progress: ProgressArg) {
         // SAFETY: ignoring a signal runs no code of ours, and the number is one of the three below.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    interrupt
 }
 
 /// A file that may not grow further is an error with a hint, and not the end of the process.
@@ -62,14 +57,4 @@ fn ignored() -> Vec<libc::c_int> {
         }
     };
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().filter(is_ignored).collect()
-}
-
-/// An error once the user has asked.
-pub(crate) fn check() -> Result<(), Interrupted> {
-    if ASKED.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) }
-}
-
-/// Whether that is why a command ended.
-pub(crate) fn was_interrupted(error: &anyhow::Error) -> bool {
-    error.chain().any(<dyn std::error::Error>::is::<Interrupted>)
 }

@@ -5,14 +5,12 @@
 //! with 0.
 
 mod args;
-mod check;
-mod compute;
 mod config;
 mod data;
 mod demo;
 mod determinism;
 mod diff;
-mod dry_run;
+mod events;
 mod exit;
 mod generate;
 mod groups;
@@ -26,15 +24,13 @@ mod metrics;
 mod model;
 mod options;
 mod output;
-mod plan;
-mod problems;
+mod plan_end;
 mod progress;
 mod prompts;
 mod raw;
 mod recipe;
 mod reference;
 mod report;
-mod shelf;
 mod show;
 mod terminal;
 mod verify;

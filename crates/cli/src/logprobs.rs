@@ -178,10 +178,12 @@ mod tests {
     use super::*;
     use probity_data::read_from;
     use probity_lm::{GenerateRequest, GenerateResult, Precision, ScriptedModel};
+    use std::sync::atomic::Ordering::Relaxed;
+
     use probity_store::TableWriter;
 
-    use crate::args::Global;
-    use crate::progress::Reporter;
+    use probity_session::{Context, Interrupt, Silent};
+
     use crate::raw::{Answers, Tally, answer};
 
     fn read(text: &str) -> probity_data::ReadReport<RequestLine> {
@@ -223,9 +225,9 @@ mod tests {
         };
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("out.jsonl");
-        let mut reporter = Reporter::new(Global { quiet: true, ..Global::default() });
+        let context = Context::new(std::sync::Arc::new(Silent), Interrupt::default());
         let table = TableWriter::create(&path, false).expect("created");
-        let answers = Answers::new(table, Precision::Exact, &mut reporter);
+        let answers = Answers::new(table, Precision::Exact, &context);
         let (_, tally) = answers.ask(&model, &mut read(text).records.into_iter(), check).expect("scripted");
         let text = std::fs::read_to_string(path).expect("read");
         (text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), tally)
@@ -285,20 +287,20 @@ mod tests {
     fn a_file_is_read_no_further_than_the_model_asks() {
         let line = |id: usize| format!("{{\"id\":\"{id}\",\"prompt\":\"x\",\"continuation\":\"y\"}}\n");
         let text: String = (0..50).map(line).collect();
-        let read_lines = std::cell::Cell::new(0);
+        let read_lines = std::sync::atomic::AtomicUsize::new(0);
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("out.jsonl");
-        let mut reporter = Reporter::new(Global { quiet: true, ..Global::default() });
+        let context = Context::new(std::sync::Arc::new(Silent), Interrupt::default());
         let table = TableWriter::create(&path, false).expect("created").with_flush_every(1);
         let model = OneAtATime(ScriptedModel::from_probabilities(|_| Vec::new()));
         let mut lines = read(&text).records.into_iter().inspect(|_| {
             let written = std::fs::read_to_string(&path).expect("there").lines().count();
-            assert_eq!(written, read_lines.get(), "what was read before is answered and written");
-            read_lines.set(read_lines.get() + 1);
+            assert_eq!(written, read_lines.load(Relaxed), "what was read before is answered and written");
+            read_lines.fetch_add(1, Relaxed);
         });
-        let answers = Answers::new(table, Precision::Exact, &mut reporter);
+        let answers = Answers::new(table, Precision::Exact, &context);
         let (_, tally) = answers.ask(&model, &mut lines, |_| Ok(())).expect("scripted");
-        assert_eq!((tally.answered, read_lines.get()), (50, 50));
+        assert_eq!((tally.answered, read_lines.load(Relaxed)), (50, 50));
     }
 
     #[test]

@@ -15,14 +15,16 @@ use clap::Args;
 use probity_data::is_score_table;
 use probity_methods::{Headline, Section};
 use probity_runtime::weights::sha256_file;
+use probity_session::{ReadOptions, close, probity_version};
 use probity_stats::Resampling;
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::data::ReadArgs;
+use crate::events::section_text;
 use crate::exit::Done;
-use crate::method::{close, section_text, typed};
+use crate::method::typed;
+use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, visible, visible_json};
 use evaluate::Evaluation;
@@ -68,8 +70,8 @@ pub(crate) struct MetaArgs {
     /// kept
     #[arg(long, value_name = "FILE")]
     gold: Option<PathBuf>,
-    #[command(flatten)]
-    read: ReadArgs,
+    #[command(flatten, next_help_heading = "Data and output")]
+    read: Typed<ReadOptions>,
     /// Only these metrics, separated by commas
     #[arg(long, value_name = "NAMES")]
     metric: Vec<String>,
@@ -166,7 +168,7 @@ impl MetaArgs {
             command: "meta".to_owned(),
             arguments_given: typed(arguments),
             arguments_in_force: json!({"method": method, "data": hashed(gold)}),
-            versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            versions: probity_version(),
             model: Value::Null,
             other_models: Vec::new(),
             seeds: BTreeMap::from([("seed".to_owned(), self.seed)]),
@@ -196,6 +198,7 @@ fn signature_line(metrics: &Metrics, resampling: &Resampling) -> String {
 }
 
 fn write(mut folder: RunFolder, summary: &Value) -> anyhow::Result<()> {
-    let written = folder.write_summary(summary).map_err(anyhow::Error::from);
-    close(folder, written)
+    let written = folder.write_summary(summary);
+    close(folder, written.as_ref().map(drop).map_err(|error| error as _))?;
+    Ok(written?)
 }

@@ -1,104 +1,28 @@
-//! Running a method of the registry into a run folder.
+//! A method of the registry as a command, and plans as they are told on a terminal.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args, FromArgMatches};
-use probity_data::{Sample, write_samples};
-use probity_lm::{LanguageModel, ModelDescription, SinkError};
-use probity_methods::{Conclusion, Cost, DynMethod, Output, Run, Section, Summary};
-use probity_metrics::Models;
-use probity_report::text::tokens_text;
-use probity_runtime::LoadOptions;
-use probity_store::{Answers, Existing, RunFolder, RunInfo, SAMPLES, TableWriter};
-use serde_json::{Value, json};
+use clap::{ArgMatches, FromArgMatches};
+use probity_methods::DynMethod;
+use probity_options::specs;
+use probity_session::{Context, ModelOptions, Plan, RunOptions, Stage, run_options, was_interrupted};
 
 use crate::args::Global;
-use crate::compute::{ModelArgs, in_force};
 use crate::config::Config;
-use crate::data::DataArgs;
+use crate::events::Terminal;
 use crate::exit::Done;
-use crate::interrupt::{self, was_interrupted};
-use crate::plan::{Plan, Stage};
-use crate::problems::Problems;
-use crate::progress::{Reporter, seconds_text};
-use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
-
-/// Options of every run.
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) data: DataArgs,
-    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
-    /// runs/METHOD-DATE-TIME
-    #[arg(long, value_name = "DIR", help_heading = "Data and output")]
-    pub(crate) out: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) ask: AskArgs,
-    #[command(flatten)]
-    pub(crate) keep: KeepArgs,
-}
-
-/// How a run is gone about.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Data and output")]
-pub(crate) struct AskArgs {
-    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
-    /// memory and time
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Exit with 1 where a sample could not be scored
-    #[arg(long)]
-    pub(crate) strict: bool,
-}
-
-/// What becomes of an earlier run, and where answers are kept.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Data and output")]
-pub(crate) struct KeepArgs {
-    /// Replace an earlier run in that folder
-    #[arg(long)]
-    pub(crate) overwrite: bool,
-    /// Go on with the run in that folder: what is answered there is not asked again
-    #[arg(long, conflicts_with = "overwrite")]
-    pub(crate) resume: bool,
-    /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cache: Option<PathBuf>,
-    /// Keep no answers: a run that is interrupted begins anew
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) no_store: bool,
-}
-
-impl KeepArgs {
-    pub(crate) fn existing(&self) -> Existing {
-        match (self.overwrite, self.resume) {
-            (true, _) => Existing::Replace,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        }
-    }
-}
-
-/// The answers that runs share in that folder.
-pub(crate) fn shared_answers(cache: Option<&Path>) -> anyhow::Result<Option<Answers>> {
-    Ok(cache.map(Answers::open_shared).transpose()?)
-}
-
-/// Settings that an answer depends on besides the model.
-pub(crate) fn answer_settings(options: LoadOptions) -> String {
-    format!("min_mass:{}", options.min_mass)
-}
+use crate::interrupt;
+use crate::options::{given, with_options};
+use crate::plan_end::{conclude, done};
+use crate::report::ReportOptions;
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
-    let command = with_options(clap::Command::new(method.name()), &method.options());
-    // Augmenting puts the options' own description in the place of the method's.
-    let command = RunArgs::augment_args(command).about(method.about()).long_about(method.long_about());
+    let command = clap::Command::new(method.name()).about(method.about()).long_about(method.long_about());
+    let command = with_options(command, &method.options());
+    let command = with_options(command.next_help_heading("Model"), &specs::<ModelOptions>());
+    let command = with_options(command.next_help_heading("Data and output"), &specs::<RunOptions>());
     // A run that is there already has to be named.
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }
@@ -109,19 +33,40 @@ pub(crate) fn run(
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> anyhow::Result<Done> {
-    let mut stage = Stage::new(method, matches.clone(), None)?;
-    if !stage.args.ask.dry_run {
+    let options = [method.options(), run_options()].concat();
+    let mut stage = Stage::new(method, &given(matches, &options), None)?;
+    if !stage.run.ask.dry_run {
         let config = Config::load()?;
-        stage.args.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
+        stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
-    let plan = Plan {
-        stages: vec![stage],
-        report: None,
-        found: Problems::default(),
-        recipe: None,
-        arguments: typed(arguments),
-    };
-    plan.run(Global::from_arg_matches(matches)?)
+    run_plan(&Plan::of(stage, typed(arguments)), None, Global::from_arg_matches(matches)?)
+}
+
+/// Checks a plan, runs it, and says how its stages ended and what they come to together.
+pub(crate) fn run_plan(plan: &Plan, report: Option<&ReportOptions>, global: Global) -> anyhow::Result<Done> {
+    let ready = plan.check()?;
+    report.map_or(Ok(()), ReportOptions::spare_other_files)?;
+    let terminal = Terminal::new(global);
+    let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
+    let ends = plan.run(ready, &context).inspect_err(|error| {
+        let goes_on = |stage: &&Stage| !stage.run.keep.no_store && !stage.run.ask.dry_run;
+        if was_interrupted(error)
+            && let Some(stage) = plan.stages.iter().find(goes_on)
+        {
+            let out = stage.run.output.out.as_ref().filter(|_| plan.recipe.is_none());
+            let out = out.map(|out| format!("--out {} ", out.display())).unwrap_or_default();
+            terminal.reporter().say(&format!("the same command with {out}--resume goes on from here"));
+        }
+    })?;
+    if plan.recipe.is_some() {
+        conclude(&ends)?;
+    }
+    let finished = ends.iter().filter(|end| end.in_short().is_some());
+    let folders: Vec<PathBuf> = finished.filter_map(|end| end.stage.run.output.out.clone()).collect();
+    if let Some(report) = report.filter(|_| !folders.is_empty()) {
+        report.report(&folders, &terminal.reporter())?;
+    }
+    Ok(done(&ends))
 }
 
 /// `runs/compare-20261124-101530`, in universal time; with a number behind it where that is taken.
@@ -135,190 +80,4 @@ fn folder_of_its_own(method: &str, runs: &Path) -> PathBuf {
 /// The arguments without the program's name.
 pub(crate) fn typed(arguments: &[OsString]) -> Vec<String> {
     arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
-}
-
-/// What a run is, for its manifest.
-pub(crate) struct About<'a> {
-    /// The command's name.
-    pub(crate) command: &'a str,
-    /// The arguments as typed.
-    pub(crate) arguments: &'a [String],
-    /// The method's options in force.
-    pub(crate) params: &'a Value,
-    pub(crate) data: &'a Value,
-    pub(crate) model: &'a ModelDescription,
-    /// Further models that the method asks.
-    pub(crate) others: &'a [ModelDescription],
-    pub(crate) options: LoadOptions,
-}
-
-impl About<'_> {
-    /// What the manifest says of the run when it begins.
-    pub(crate) fn info(&self) -> RunInfo {
-        let seeds = self.params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed));
-        RunInfo {
-            command: self.command.to_owned(),
-            arguments_given: self.arguments.to_vec(),
-            arguments_in_force: json!({"method": self.params, "model": in_force(self.options), "data": self.data}),
-            versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
-            model: json!(self.model),
-            other_models: self.others.iter().map(|other| json!(other)).collect(),
-            seeds: seeds.into_iter().collect(),
-            recipe: None,
-        }
-    }
-}
-
-/// All models that a run works with.
-pub(crate) struct Asked<'a> {
-    pub(crate) model: &'a dyn LanguageModel,
-    /// Further ones, where the method asks for them.
-    pub(crate) others: &'a [&'a dyn LanguageModel],
-    pub(crate) for_metrics: Models,
-}
-
-/// Runs the method; its rows are in the folder when this returns, also after an error.
-pub(crate) fn execute(
-    method: &dyn DynMethod,
-    matches: &ArgMatches,
-    samples: &[Sample],
-    asked: Asked<'_>,
-    folder: &mut RunFolder,
-    reporter: &RefCell<Reporter>,
-) -> anyhow::Result<Summary> {
-    folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
-    let mut output = FolderOutput { folder, tables: Vec::new(), reporter, name: method.name() };
-    let Asked { model, others, for_metrics } = asked;
-    let mut run = Run::new(model, &mut output).with_other_models(others).with_metric_models(for_metrics);
-    let result = method.run(matches, samples, &mut run);
-    output.reporter.borrow_mut().finish();
-    let tables = std::mem::take(&mut output.tables);
-    let summary = result?;
-    for (_, table) in tables {
-        table.finish()?;
-    }
-    folder.write_summary(&summary)?;
-    folder.set_cost(&summary.cost)?;
-    Ok(summary)
-}
-
-/// Says in the manifest how the run ended.
-pub(crate) fn close<T>(folder: RunFolder, result: anyhow::Result<T>) -> anyhow::Result<T> {
-    match result {
-        Ok(value) => {
-            folder.finish()?;
-            Ok(value)
-        }
-        Err(error) => {
-            let text = error.to_string();
-            let why = text.split("\n\nhint: ").next().unwrap_or_default();
-            // The error that ended the run is what the user must see, not that it could not be noted (on a full disk,
-            // say).
-            let _ = if was_interrupted(&error) { folder.interrupt() } else { folder.fail(why) };
-            Err(error)
-        }
-    }
-}
-
-/// Prints the tables of a summary.
-pub(crate) fn show(summary: &Summary) -> anyhow::Result<()> {
-    if !summary.verdict.is_empty() {
-        print(&verdict_text(&summary.verdict))?;
-    }
-    for section in &summary.sections {
-        print(&section_text(section))?;
-    }
-    let cost = summary.cost;
-    let told = format!(
-        "{} questions in {}; {}; {} of keys and values at most",
-        thousands(cost.requests as u64),
-        seconds_text(cost.seconds),
-        tokens_text(cost.tokens_computed, cost.tokens_unshared),
-        size(cost.peak_cache_bytes),
-    );
-    print(&wrapped(&told, 2))?;
-    if let Some(text) = generation_text(&cost) {
-        print(&wrapped(&text, 2))?;
-    }
-    print(&visible(&summary.signature_line))?;
-    Ok(())
-}
-
-/// What the run says, and how far to trust it, before how it came about.
-pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
-    let mut text = String::new();
-    for one in verdict {
-        let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
-        for line in
-            [format!("{about}{}", one.says), format!("{}: {}", one.trust.to_string().to_uppercase(), one.because)]
-        {
-            text.push_str(&wrapped(&visible_line(&line), 2));
-            text.push('\n');
-        }
-    }
-    text
-}
-
-/// How much was generated, and how well it was guessed; nothing where nothing was.
-fn generation_text(cost: &Cost) -> Option<String> {
-    let generated = (cost.tokens_generated > 0).then(|| thousands(cost.tokens_generated))?;
-    let drafts = cost.acceptance().map(|share| {
-        format!(
-            "; {} drafted, {} of them accepted ({:.0} %)",
-            thousands(cost.tokens_drafted),
-            thousands(cost.drafts_accepted),
-            100.0 * share
-        )
-    });
-    Some(format!("{generated} tokens generated{}", drafts.unwrap_or_default()))
-}
-
-/// A section as it is printed.
-pub(crate) fn section_text(section: &Section) -> String {
-    let mut text = format!("{}\n", visible(&section.title));
-    if !section.columns.is_empty() {
-        text.push_str(&table(&section.columns, &section.rows));
-        text.push('\n');
-    }
-    for note in &section.notes {
-        text.push_str(&wrapped(&visible_line(note), 2));
-        text.push('\n');
-    }
-    text
-}
-
-/// A method's output as tables of a run folder.
-struct FolderOutput<'a> {
-    folder: &'a mut RunFolder,
-    tables: Vec<(&'static str, TableWriter)>,
-    reporter: &'a RefCell<Reporter>,
-    name: &'static str,
-}
-
-impl Output for FolderOutput<'_> {
-    fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
-        let writer = self.folder.table(&format!("{table}.jsonl"))?;
-        self.tables.push((table, writer));
-        Ok(())
-    }
-
-    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
-        let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
-        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
-        if let Some(outcome) = row["outcome"].as_str() {
-            self.reporter.borrow_mut().outcome(outcome);
-        }
-        // After the row is in: what was finished is kept.
-        Ok(interrupt::check()?)
-    }
-
-    fn progress(&mut self, done: usize, total: usize) {
-        self.reporter.borrow_mut().questions(self.name, done, Some(total));
-    }
-}
-
-/// The rows of a table that a run has finished.
-pub(crate) fn rows(folder: &Path, table: &str) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(folder.join(format!("{table}.jsonl")))?;
-    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }

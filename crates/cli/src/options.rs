@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use probity_options::{Given, Kind, OptionSpec, Options, read, specs};
+use probity_options::{Kind, OptionSpec, Options, read, specs};
 use serde_json::Value;
 
 /// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
@@ -41,14 +41,42 @@ impl<P: Options> FromArgMatches for Typed<P> {
     }
 }
 
+/// What was typed of options that come from elsewhere too: those that count more.
+#[derive(Debug, Clone)]
+pub(crate) struct Given<P> {
+    pub(crate) given: probity_options::Given,
+    of: std::marker::PhantomData<P>,
+}
+
+impl<P: Options> clap::Args for Given<P> {
+    fn augment_args(command: Command) -> Command {
+        with_options(command, &specs::<P>())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<P: Options> FromArgMatches for Given<P> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self { given: given(matches, &specs::<P>()), of: std::marker::PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 /// The command with these options too.
 pub(crate) fn with_options(command: Command, specs: &[OptionSpec]) -> Command {
     specs.iter().fold(command, |command, spec| command.arg(argument(spec)))
 }
 
 /// What was typed, by field; what was not is left to the defaults of whoever reads it.
-pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> Given {
-    let mut given = Given::new();
+pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_options::Given {
+    let mut given = probity_options::Given::new();
     for spec in specs {
         let id = spec.field.as_str();
         if matches.value_source(id) != Some(clap::parser::ValueSource::CommandLine) && !spec.is_required {
@@ -59,7 +87,8 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> Given {
             continue;
         }
         let texts = matches.get_many::<String>(id).into_iter().flatten();
-        let mut values = texts.map(|text| spec.parse(text).expect("clap's parser has read it"));
+        // What a shell completes is not checked here: whoever reads it says what is wrong.
+        let mut values = texts.map(|text| spec.parse(text).unwrap_or_else(|_| text.as_str().into()));
         let value = if spec.is_list { Some(Value::Array(values.collect())) } else { values.next() };
         given.extend(value.map(|value| (id.to_owned(), value)));
     }
@@ -69,10 +98,12 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> Given {
 /// The option as clap has it. What its values may be is told by the definition alone.
 fn argument(spec: &OptionSpec) -> Arg {
     let argument = Arg::new(spec.field.clone()).long(spec.name()).required(spec.is_required);
+    let argument = match spec.extension("heading").and_then(Value::as_str) {
+        Some(heading) => argument.help_heading(heading.to_owned()),
+        None => argument,
+    };
     let argument = help(argument, &spec.help);
-    let conflicts =
-        spec.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let argument = argument.conflicts_with_all(conflicts.map(str::to_owned).collect::<Vec<_>>());
+    let argument = argument.conflicts_with_all(spec.conflicts().map(str::to_owned).collect::<Vec<_>>());
     if spec.kind == Kind::Flag {
         return argument.action(ArgAction::SetTrue);
     }
@@ -83,7 +114,7 @@ fn argument(spec: &OptionSpec) -> Arg {
         .action(if spec.is_list { ArgAction::Append } else { ArgAction::Set })
         .value_name(form)
         .value_parser(parser(spec));
-    argument.default_values(defaults(spec))
+    argument.default_values(spec.typed_defaults())
 }
 
 /// Help of one paragraph has no final period; of several the first is the short one.
@@ -105,24 +136,4 @@ fn parser(spec: &OptionSpec) -> ValueParser {
     }
     let spec = spec.clone();
     ValueParser::from(move |text: &str| spec.parse(text).map(|_| text.to_owned()))
-}
-
-/// Defaults as they would be typed.
-fn defaults(spec: &OptionSpec) -> Vec<String> {
-    if spec.is_required {
-        return Vec::new();
-    }
-    let text = |value: &Value| match value {
-        Value::Null => None,
-        Value::String(text) if text.is_empty() => None,
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => {
-            Some(number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), |n| n.to_string()))
-        }
-        other => Some(other.to_string()),
-    };
-    match &spec.default {
-        Value::Array(values) => values.iter().filter_map(text).collect(),
-        one => text(one).into_iter().collect(),
-    }
 }

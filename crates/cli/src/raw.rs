@@ -1,37 +1,40 @@
 //! The raw interfaces to a model: a file's requests, line by line, and each answer as a line in the order of the
 //! requests.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use clap::Args;
 use probity_data::{DataError, LineError, Problems, Record, Records};
 use probity_lm::{LabelError, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::{Model, Planner};
+use probity_session::{
+    Context, DryRun, ModelOptions, Notice, Report, SessionError, Work, answer_settings, computing_in_force, message,
+    shared_answers, tell_damaged,
+};
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde_json::{Map, Value, json};
 
 use crate::args::Global;
-use crate::compute::{ModelArgs, in_force};
-use crate::dry_run;
+use crate::events::Terminal;
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{answer_settings, shared_answers, typed};
+use crate::method::typed;
+use crate::options::Typed;
 use crate::output::Stdout;
-use crate::plan::tell_damaged;
 use crate::progress::Reporter;
 
 /// What can be asked so.
-pub(crate) trait Line: Record + 'static {
+pub(crate) trait Line: Record + Send + 'static {
     /// What the model is asked.
-    type Request;
+    type Request: Send;
     /// What comes back.
-    type Result;
+    type Result: Send;
 
     /// The request; the line was [checked](Record::check).
     fn into_request(self) -> Self::Request;
@@ -64,8 +67,8 @@ pub(crate) trait Line: Record + 'static {
 /// Options of the raw interfaces.
 #[derive(Debug, Args)]
 pub(crate) struct RawArgs {
-    #[command(flatten)]
-    model: ModelArgs,
+    #[command(flatten, next_help_heading = "Model")]
+    model: Typed<ModelOptions>,
     /// The requests, or - for standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
@@ -147,11 +150,12 @@ impl RawArgs {
     /// Asks what the file's lines say.
     pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         let reporter = Reporter::new(global);
-        let mut reporter =
-            if self.out.is_none() && std::io::stdout().is_terminal() { reporter.without_bar() } else { reporter };
+        let to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
+        let terminal = Terminal::by(if to_terminal { reporter.without_bar() } else { reporter });
         let mut records = Records::<L>::open(&self.input, self.limit)?;
+        let context = Context::new(terminal, interrupt::catch(global.progress));
         if self.dry_run {
-            return self.dry_run(records, &mut reporter);
+            return self.dry_run(records, &context);
         }
         let table = match &self.out {
             Some(path) => TableWriter::create(path, self.overwrite)?,
@@ -159,44 +163,44 @@ impl RawArgs {
         };
         // What cannot be written is told before a model is loaded.
         let shared = shared_answers(self.cache.as_deref())?;
-        if let Some(path) = &self.manifest {
-            let begun =
-                json!({"probity": env!("CARGO_PKG_VERSION"), "arguments_given": typed(arguments), "answered": null});
-            write_whole(path, |writer| writeln!(writer, "{begun:#}").context("cannot write the manifest"))?;
-        }
-        let model = self.model.load(&mut reporter)?;
-        interrupt::catch(global.progress);
-        let recorded = Recorded::new(&model, &answer_settings(model.options()), None, shared.as_ref())?;
-        reporter.looks_up(recorded.found_so_far());
-        let answers = Answers::new(table.with_flush_every(1), model.description().precision, &mut reporter);
+        let given = typed(arguments);
+        let version = env!("CARGO_PKG_VERSION");
+        self.write_manifest(&json!({"probity": version, "arguments_given": given, "answered": null}))?;
+        let model = context.models.language(&self.model)?;
+        let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
+        context.events.notice(Notice::Found(recorded.found_so_far()));
+        let answers = Answers::new(table.with_flush_every(1), model.description().precision, &context);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
         if let Some(told) = L::epilogue(&usage, started.elapsed().as_secs_f64()) {
-            reporter.finish();
-            reporter.say(&told);
+            context.events.notice(Notice::StepEnded);
+            context.events.notice(Notice::Message(&told));
         }
-        tell_damaged(&recorded.damaged(), &reporter);
+        tell_damaged(&recorded.damaged(), context.events.as_ref());
         let mut problems = records.into_problems();
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
-        if let Some(path) = &self.manifest {
-            let manifest = json!({
-                "probity": env!("CARGO_PKG_VERSION"), "arguments_given": typed(arguments), "arguments_in_force": in_force(model.options()),
-                "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
-                "broken_lines": problems.count(), "usage": usage,
-            });
-            write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))?;
-        }
+        self.write_manifest(&json!({
+            "probity": version, "arguments_given": given, "arguments_in_force": computing_in_force(model.options()),
+            "model": model.description(), "answered": tally.answered, "unanswered": tally.unanswered,
+            "broken_lines": problems.count(), "usage": usage,
+        }))?;
         let done = if self.strict && tally.unanswered > 0 { Done::Unscored } else { Done::Success };
         Ok(told(problems).unwrap_or(done))
     }
 
-    fn dry_run<L: Line>(&self, mut records: Records<'_, L>, reporter: &mut Reporter) -> anyhow::Result<Done> {
-        let model = self.model.load(reporter)?;
+    fn write_manifest(&self, manifest: &Value) -> anyhow::Result<()> {
+        let Some(path) = &self.manifest else { return Ok(()) };
+        write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))
+    }
+
+    fn dry_run<L: Line>(&self, mut records: Records<'_, L>, context: &Context) -> anyhow::Result<Done> {
+        let model = context.models.language(&self.model)?;
         let planner = Planner::new(&model);
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
-        dry_run::show(&model, &planner.into_plan(), reporter)?;
+        let dry_run = DryRun::of(&model, planner.into_plan(), context)?;
+        context.events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
     }
 }
@@ -206,7 +210,7 @@ fn told(problems: Problems) -> Option<Done> {
     if problems.is_empty() {
         return None;
     }
-    crate::terminal::tell(&crate::exit::message(&DataError::Problems(problems)));
+    crate::terminal::tell(&message(&DataError::Problems(problems)));
     Some(Done::InPart)
 }
 
@@ -225,7 +229,7 @@ pub(crate) struct Tally {
 pub(crate) struct Answers<'a> {
     table: TableWriter,
     precision: Precision,
-    reporter: &'a mut Reporter,
+    context: &'a Context,
     tally: Tally,
     /// Requests read so far, and whether these are all.
     read: usize,
@@ -236,9 +240,9 @@ pub(crate) struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    pub(crate) fn new(table: TableWriter, precision: Precision, reporter: &'a mut Reporter) -> Self {
+    pub(crate) fn new(table: TableWriter, precision: Precision, context: &'a Context) -> Self {
         let (tally, asked) = (Tally::default(), BTreeMap::new());
-        Self { table, precision, reporter, tally, read: 0, at_end: false, asked, next_asked: 0 }
+        Self { table, precision, context, tally, read: 0, at_end: false, asked, next_asked: 0 }
     }
 
     /// Asks everything, line by line. A request that fails `check` is set aside with the reason: the model would end
@@ -246,27 +250,29 @@ impl<'a> Answers<'a> {
     pub(crate) fn ask<L: Line>(
         self,
         model: &dyn LanguageModel,
-        lines: &mut dyn Iterator<Item = (usize, L)>,
-        check: impl Fn(&L::Request) -> Result<(), LmError>,
+        lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
+        check: impl Fn(&L::Request) -> Result<(), LmError> + Sync,
     ) -> anyhow::Result<(Usage, Tally)> {
+        let interrupt = self.context.interrupt.clone();
         // The model takes requests and gives answers by turns.
-        let answers = RefCell::new(self);
+        let answers = Mutex::new(self);
+        let lock = || answers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failure = None;
         let mut requests = std::iter::from_fn(|| {
-            answers.borrow_mut().next_request(lines, &check).unwrap_or_else(|error| {
+            lock().next_request(lines, &check).unwrap_or_else(|error| {
                 failure = Some(error);
                 None
             })
         });
         let result = L::ask(model, &mut requests, &mut |index, result| {
-            answers.borrow_mut().take::<L>(index, &result)?;
-            Ok(interrupt::check()?)
+            lock().take::<L>(index, &result)?;
+            Ok(interrupt.check()?)
         });
         if let Some(failure) = failure {
             return Err(failure);
         }
         let usage = result?;
-        let Self { table, tally, .. } = answers.into_inner();
+        let Self { table, tally, .. } = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
         table.finish()?;
         Ok((usage, tally))
     }
@@ -274,7 +280,7 @@ impl<'a> Answers<'a> {
     /// The next request that can be asked.
     fn next_request<L: Line>(
         &mut self,
-        lines: &mut dyn Iterator<Item = (usize, L)>,
+        lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: &dyn Fn(&L::Request) -> Result<(), LmError>,
     ) -> anyhow::Result<Option<L::Request>> {
         for (number, line) in lines {
@@ -305,7 +311,8 @@ impl<'a> Answers<'a> {
         *count += 1;
         self.table.put(place, &answer::<L>(&id, result, self.precision))?;
         let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
-        self.reporter.questions("asking", done, self.at_end.then_some(self.read));
+        let total = self.at_end.then_some(self.read);
+        self.context.events.notice(Notice::Progress { what: "asking", work: Work::Questions, done, total });
         Ok(())
     }
 }

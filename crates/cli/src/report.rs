@@ -9,9 +9,13 @@ use clap::Args;
 use probity_report::{Options, Report, Run, Table};
 use probity_stats::Resampling;
 use probity_store::{MANIFEST, Manifest, write_whole};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::args::Global;
 use crate::exit::Done;
+use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};
 
@@ -38,42 +42,45 @@ pub(crate) struct ReportArgs {
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     #[command(flatten)]
-    options: ReportOptions,
+    options: Typed<ReportOptions>,
 }
 
 /// What a report is and where it goes.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub(crate) struct ReportOptions {
     /// Write the page here
-    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    #[schemars(extend("form" = "FILE", "heading" = "Outputs"))]
     html: Option<PathBuf>,
     /// Write each table into this folder as comma-separated values
-    #[arg(long, value_name = "DIR", help_heading = "Outputs")]
+    #[schemars(extend("form" = "DIR", "heading" = "Outputs"))]
     csv: Option<PathBuf>,
     /// Write all tables here as JSON; figures are unrounded, tables of the method itself as they are printed
     /// (summary.json has them unrounded)
-    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    #[schemars(extend("form" = "FILE", "heading" = "Outputs"))]
     json: Option<PathBuf>,
     /// Write all tables here as Markdown
-    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    #[schemars(extend("form" = "FILE", "heading" = "Outputs"))]
     markdown: Option<PathBuf>,
     /// Write all tables here as LaTeX (package booktabs)
-    #[arg(long, value_name = "FILE", help_heading = "Outputs")]
+    #[schemars(extend("form" = "FILE", "heading" = "Outputs"))]
     latex: Option<PathBuf>,
     /// Write each plot into this folder as SVG
-    #[arg(long, value_name = "DIR", help_heading = "Outputs")]
+    #[schemars(extend("form" = "DIR", "heading" = "Outputs"))]
     svg: Option<PathBuf>,
     /// The page's title
-    #[arg(long, default_value = "probity report")]
+    #[default("probity report")]
     title: String,
     /// How many samples the page holds, over all runs; figures and tables are over all
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[schemars(extend("form" = "N"))]
+    #[default(10_000)]
     samples: usize,
     /// Swaps that a randomisation test draws where it cannot go through all (more than 4,096)
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[schemars(range(min = 1, max = 1_000_000), extend("form" = "N"))]
+    #[default(1000)]
     rounds: u32,
     /// Seed of the swaps that are drawn
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[schemars(extend("form" = "N"))]
     seed: u64,
 }
 

@@ -1,13 +1,12 @@
 //! `probity check`: whether a run's folder is as it was written.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probity_store::{ANSWERS, Answers, Extent, MANIFEST, Manifest, Status, StoreError};
+use probity_session::{Checked, message};
+use probity_store::Manifest;
 
-use crate::exit::{Done, message};
+use crate::exit::Done;
 use crate::terminal::{print, thousands, visible, visible_line};
 
 pub(crate) const LONG_ABOUT: &str = "\
@@ -36,8 +35,8 @@ impl CheckArgs {
         let mut whole = true;
         for folder in &self.folder {
             let checked = Checked::of(folder);
-            let Checked { said, wrong } = checked
-                .unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(error.as_ref())] });
+            let Checked { said, wrong } =
+                checked.unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(&error)] });
             whole &= wrong.is_empty();
             let state = if wrong.is_empty() {
                 "as it was written".to_owned()
@@ -89,100 +88,4 @@ fn quoted(argument: &str) -> String {
     } else {
         format!("'{}'", argument.replace('\'', "'\\''"))
     }
-}
-
-/// What was looked at, and what is wrong with it.
-pub(crate) struct Checked {
-    said: String,
-    pub(crate) wrong: Vec<String>,
-}
-
-impl Checked {
-    /// Looks at everything. An error where there is neither a run nor answers.
-    pub(crate) fn of(folder: &Path) -> anyhow::Result<Self> {
-        let mut wrong = Vec::new();
-        let manifest = manifest(folder, &mut wrong)?;
-        let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
-        let contents = finished.map(|run| &run.contents);
-        for (name, content) in contents.into_iter().flatten() {
-            if let Some(why) = content.difference(&folder.join(name)) {
-                wrong.push(format!("{name}: {why}"));
-            }
-        }
-        if let Some(name) = finished.and_then(|run| {
-            run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))
-        }) {
-            wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
-        }
-        let answers = folder.join(ANSWERS);
-        let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
-        let rows = match (answers.exists(), Answers::open_read_only(&answers)) {
-            (false, _) if listed => {
-                wrong.push(format!("{ANSWERS}: it is missing"));
-                0
-            }
-            (false, _) => 0,
-            (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
-            (true, Err(error)) => {
-                wrong.push(error.to_string());
-                0
-            }
-        };
-        let status = manifest.as_ref().map_or("answers", |run| run.status.name());
-        let files = contents.map_or(0, BTreeMap::len);
-        Ok(Self { said: format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong })
-    }
-}
-
-/// The manifest; absent of answers that runs share, which have none, and where it is lost.
-fn manifest(folder: &Path, wrong: &mut Vec<String>) -> anyhow::Result<Option<Manifest>> {
-    let has_answers = folder.join(ANSWERS).exists();
-    let why = match Manifest::read(folder) {
-        Ok(manifest) => {
-            if !Manifest::is_as_written(folder)? {
-                wrong.push(format!("{MANIFEST}: it is not as it was written"));
-            }
-            return Ok(Some(manifest));
-        }
-        Err(StoreError::NoRun { .. }) if has_answers && !has_files_of_a_run(folder)? => return Ok(None),
-        Err(StoreError::NoRun { .. }) if has_answers => "it is missing".to_owned(),
-        Err(error) if has_answers => error.to_string(),
-        Err(error) => return Err(error.into()),
-    };
-    wrong.push(format!(
-        "{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"
-    ));
-    Ok(None)
-}
-
-/// Whether a folder holds more than answers.
-fn has_files_of_a_run(folder: &Path) -> anyhow::Result<bool> {
-    for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        let name = name.to_string_lossy();
-        if !name.starts_with(ANSWERS) && !name.starts_with('.') {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Checks every row, and that all are there; how many there are.
-fn check_answers(answers: &Answers, extent: Option<&Extent>, wrong: &mut Vec<String>) -> anyhow::Result<usize> {
-    let before = wrong.len();
-    let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
-    let rows = rows.or_else(|error| {
-        wrong.push(error.to_string());
-        anyhow::Ok(0)
-    })?;
-    // Where a row is named already, that the rows together are not what they were says no more.
-    if let (Some(extent), true) = (extent, wrong.len() == before) {
-        let found = answers.extent()?;
-        if found.requests != extent.requests {
-            wrong.push(format!("{ANSWERS}: {} requests, and had {}", found.requests, extent.requests));
-        } else if found != *extent {
-            wrong.push(format!("{ANSWERS}: its rows are sound, and not those that the run has written"));
-        }
-    }
-    Ok(rows)
 }

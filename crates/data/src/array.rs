@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use crate::error::Unit;
 
 /// The reader, whose array, where it is one, is lines of its items; and how these are counted.
-pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + 'a) -> (Box<dyn BufRead + 'a>, Unit) {
+pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, Unit) {
     let start = reader.fill_buf().unwrap_or_default();
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     if start.trim_ascii_start().starts_with(b"[") {

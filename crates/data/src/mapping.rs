@@ -9,6 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use probity_lm::nearest;
+use probity_options::written_as_text;
 
 use crate::line_error::shown;
 use crate::preferences;
@@ -165,6 +166,8 @@ impl fmt::Display for MapEntry {
         write!(f, "{}{}={}", self.field, if self.constant { ":" } else { "" }, self.column)
     }
 }
+
+written_as_text!(MapEntry);
 
 /// Which columns are which fields, in the order in which they were given: that of candidates is theirs in the sample.
 ///

@@ -11,12 +11,12 @@ const BUFFER: usize = 64 << 10;
 
 /// Opens a file, or standard input for `-`. What gzip or zstd packed is unpacked as it is read, a buffer at a time; its
 /// first bytes tell, whatever the name.
-pub fn open(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
+pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     unpacked(open_packed(path)?, &file_name(path))
 }
 
 /// As [`open`], with the bytes as they lie there.
-pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead>, DataError> {
+pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead + Send>, DataError> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::with_capacity(BUFFER, io::stdin())));
     }
@@ -34,7 +34,10 @@ pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
 }
 
 /// Unpacks what is packed; `file` is its name in messages.
-pub(crate) fn unpacked(mut reader: impl BufRead + 'static, file: &str) -> Result<Box<dyn BufRead>, DataError> {
+pub(crate) fn unpacked(
+    mut reader: impl BufRead + Send + 'static,
+    file: &str,
+) -> Result<Box<dyn BufRead + Send>, DataError> {
     let refused = |source| DataError::Open { file: file.to_owned(), source };
     // A reader that fails at once says so where it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };

@@ -71,7 +71,7 @@ impl Walk<'_> {
         while let kind @ 1.. = self.field(&mut id)? {
             match (id, kind) {
                 (5, I16..=I64) => {
-                    children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?
+                    children = self.varint().map(|zigzag| if zigzag % 2 == 0 { zigzag / 2 } else { 0 })?;
                 }
                 _ => self.skip(kind, 0)?,
             }

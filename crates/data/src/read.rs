@@ -83,7 +83,7 @@ pub fn read_strict<T: Record>(path: &Path) -> Result<Vec<T>, DataError> {
 /// Of two records with one id the second is the problem. A file that is empty or that is a JSON array is an error here
 /// too; one whose reading fails half-way gives what came before and the failure as the last problem.
 pub fn read_from<T: Record>(
-    reader: impl BufRead,
+    reader: impl BufRead + Send,
     file: String,
     limit: Option<usize>,
 ) -> Result<ReadReport<T>, DataError> {
@@ -93,7 +93,7 @@ pub fn read_from<T: Record>(
 }
 
 /// Numbered records, or all that is wrong with each.
-pub(crate) type Items<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + 'a>;
+pub(crate) type Items<'a, T> = Box<dyn Iterator<Item = (usize, Result<T, Vec<LineError>>)> + Send + 'a>;
 
 /// The good records of a file with their line numbers, one at a time, by the rules of [`read_from`]: for files that are
 /// longer than memory. What is kept of those that were read is their ids.
@@ -115,13 +115,13 @@ impl<T: Record + 'static> Records<'static, T> {
 
 impl<'a, T: Record + 'a> Records<'a, T> {
     /// The records of JSON lines from any reader; `file` is its name in messages.
-    pub fn new(reader: impl BufRead + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
+    pub fn new(reader: impl BufRead + Send + 'a, file: String, limit: Option<usize>) -> Result<Self, DataError> {
         Self::lines(reader, Problems::new(file), limit)
     }
 
     /// As [`Records::new`], with problems added to those.
     pub(crate) fn lines(
-        reader: impl BufRead + 'a,
+        reader: impl BufRead + Send + 'a,
         problems: Problems,
         limit: Option<usize>,
     ) -> Result<Self, DataError> {

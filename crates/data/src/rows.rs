@@ -1,9 +1,8 @@
 //! Tables as rows of named values, whatever kind of file they come from.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::BufRead;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 
@@ -26,7 +25,34 @@ pub(crate) enum Rows<R> {
 }
 
 /// The columns that rows had so far, shared with who wants to know.
-pub(crate) type SeenColumns = Rc<RefCell<BTreeSet<String>>>;
+#[derive(Clone, Default)]
+pub(crate) struct SeenColumns(Arc<Mutex<BTreeSet<String>>>);
+
+impl SeenColumns {
+    /// All of a table, whose file names them.
+    pub(crate) fn extend(&self, names: &[String]) {
+        self.lock().extend(names.iter().cloned());
+    }
+
+    /// Those of one row of a file whose rows name their own, as long as there is room.
+    fn add<'n>(&self, names: impl Iterator<Item = &'n String>) {
+        let mut seen = self.lock();
+        for name in names {
+            if seen.len() < REMEMBERED && !seen.contains(name) {
+                seen.insert(name.clone());
+            }
+        }
+    }
+
+    /// In the order of their names.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.lock().iter().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl<R: BufRead> Rows<R> {
     /// All columns, where the file says so before its first row.
@@ -58,12 +84,7 @@ impl<R: BufRead> Iterator for Rows<R> {
             Self::Lines(lines, seen) => {
                 let item = lines.next();
                 if let Some((_, Ok(row))) = &item {
-                    let mut seen = seen.borrow_mut();
-                    for name in row.keys() {
-                        if seen.len() < REMEMBERED && !seen.contains(name) {
-                            seen.insert(name.clone());
-                        }
-                    }
+                    seen.add(row.keys());
                 }
                 item
             }

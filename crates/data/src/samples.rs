@@ -43,7 +43,7 @@ impl<R: BufRead> MappedSamples<R> {
         let plan = Plan::new(mapping, columns.as_deref(), file)?;
         if let Some(columns) = &columns {
             rows.want(&plan.used(columns));
-            seen.borrow_mut().extend(columns.iter().cloned());
+            seen.extend(columns);
         }
         let gathered = Vec::new().into_iter();
         let unmet = plan
@@ -98,7 +98,7 @@ impl<R: BufRead> MappedSamples<R> {
     /// Columns that no row had, and paths that led to nothing in any: in a file whose rows name their own, this can be
     /// said at its end only.
     fn never_seen(&self) -> Option<Item> {
-        let seen: Vec<String> = self.seen.borrow().iter().cloned().collect();
+        let seen = self.seen.all();
         let known = names(&seen);
         let wrong = |entry: &MapEntry| {
             let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());

@@ -1,9 +1,7 @@
 //! Tables of scores: which metric gave which candidate how much.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use serde_json::Value;
 
@@ -11,6 +9,7 @@ use crate::error::Unit;
 use crate::line_error::{LineError, shown};
 use crate::open::file_name;
 use crate::rows::Row;
+use crate::rows::SeenColumns;
 use crate::source::{OpenRows, Source};
 use crate::values::{kind, number, plain};
 use crate::{DataError, Problems};
@@ -55,7 +54,7 @@ pub struct ScoreTable {
 /// Whether a file's first row has a column `item`: then it is a table of scores, else one of samples. A file that
 /// cannot be read is none.
 pub fn is_score_table(path: &Path) -> bool {
-    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let seen = SeenColumns::default();
     let opened = Source::new(path).rows(&seen, EXAMPLE);
     opened.is_ok_and(|mut opened| {
         opened.rows.next().is_some_and(|(_, row)| row.is_ok_and(|row| row.contains_key("item")))
@@ -69,7 +68,7 @@ pub fn is_score_table(path: &Path) -> bool {
 /// scores that are not defined. Anything else that is no finite number is a problem, as is a score that was there
 /// already; a file with problems is refused with all of them.
 pub fn read_scores(path: &Path) -> Result<ScoreTable, DataError> {
-    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let seen = SeenColumns::default();
     let opened = Source::new(PathBuf::from(path)).rows(&seen, EXAMPLE)?;
     let problems = Problems { unit: opened.unit, example: Some(EXAMPLE), ..Problems::new(file_name(path)) };
     let (table, problems) = Reading { problems, ..Reading::default() }.read(opened);

@@ -1,10 +1,8 @@
 //! Where samples come from: a file of any kind, and which of its columns is which.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io::{BufRead, Cursor, Read};
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +55,7 @@ impl SampleFile {
     /// The columns that were passed over so far, by name.
     pub fn unmapped(&self) -> Vec<String> {
         let Some((seen, used)) = &self.columns else { return Vec::new() };
-        let seen: Vec<String> = seen.borrow().iter().cloned().collect();
+        let seen = seen.all();
         let known = names(&seen);
         let roots: Names<'_> = used.iter().filter_map(|column| column.root(&known)).collect();
         seen.iter().filter(|name| !roots.contains(name.as_str())).cloned().collect()
@@ -66,7 +64,7 @@ impl SampleFile {
 
 /// An open file as rows.
 pub(crate) struct OpenRows {
-    pub(crate) rows: Rows<Box<dyn BufRead>>,
+    pub(crate) rows: Rows<Box<dyn BufRead + Send>>,
     pub(crate) unit: Unit,
 }
 
@@ -105,11 +103,16 @@ impl Source {
     }
 
     /// As [`Source::open`], with the bytes of `reader` in place of the file's, which still gives the name.
-    pub fn open_from(&self, reader: impl BufRead + 'static) -> Result<SampleFile, DataError> {
+    pub fn open_from(&self, reader: impl BufRead + Send + 'static) -> Result<SampleFile, DataError> {
         self.open_either(reader, false, KEPT)
     }
 
-    fn open_either(&self, reader: impl BufRead + 'static, on_disk: bool, keep: usize) -> Result<SampleFile, DataError> {
+    fn open_either(
+        &self,
+        reader: impl BufRead + Send + 'static,
+        on_disk: bool,
+        keep: usize,
+    ) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
         let mut reader = with_first_row(unpacked(reader, &file)?);
         // A reader that fails says so where its first line is read.
@@ -129,10 +132,10 @@ impl Source {
             };
             map = Cow::Owned(pairs);
         }
-        let seen: SeenColumns = Rc::new(RefCell::new(std::collections::BTreeSet::new()));
+        let seen = SeenColumns::default();
         let rows = self.rows_of(reader, format, on_disk, &seen, <Sample as crate::Record>::EXAMPLE)?;
         let unit = rows.unit;
-        let samples = MappedSamples::new(rows.rows, &map, Rc::clone(&seen), &file)?;
+        let samples = MappedSamples::new(rows.rows, &map, seen.clone(), &file)?;
         let used = samples.used();
         let records = Records::of(Box::new(samples) as Items<'static, Sample>, problems(unit), self.limit)?;
         Ok(SampleFile { records, format, columns: Some((seen, used)) })
@@ -149,7 +152,7 @@ impl Source {
 
     fn rows_of(
         &self,
-        mut reader: Box<dyn BufRead>,
+        mut reader: Box<dyn BufRead + Send>,
         format: Format,
         on_disk: bool,
         seen: &SeenColumns,
@@ -164,7 +167,7 @@ impl Source {
         let rows = match format {
             Format::Jsonl => {
                 let (reader, unit) = items_as_lines(reader);
-                return Ok(OpenRows { rows: Rows::Lines(JsonLines::new(reader), Rc::clone(seen)), unit });
+                return Ok(OpenRows { rows: Rows::Lines(JsonLines::new(reader), seen.clone()), unit });
             }
             Format::Csv | Format::Tsv => {
                 let delimiter = delimiter(format, reader.fill_buf().unwrap_or_default());
@@ -190,7 +193,7 @@ impl Source {
 const FIRST_ROW: u64 = 16 << 20;
 
 /// The same, with its first line (of a list, its beginning) in one piece however little the system gives at a time.
-fn with_first_row(mut reader: Box<dyn BufRead>) -> Box<dyn BufRead> {
+fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn BufRead + Send> {
     let mut start = Vec::new();
     loop {
         let before = start.len();

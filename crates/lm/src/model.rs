@@ -1,24 +1,26 @@
 //! The trait that every model answers to.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{GenerateRequest, GenerateResult, LabelError, ScoreRequest, ScoreResult, Usage};
 
 /// The arithmetic in which weights meet activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Weights are widened to f32 and multiplied in f32.
+    /// Weights are widened to 32-bit floats.
     #[default]
     Exact,
-    /// The fastest that the machine has: [`Tiles`](Self::Tiles) on a CPU with such tiles, else [`Dots`](Self::Dots),
-    /// and a description says which; on a device with operations of its own (`cuda:0`, `metal`) weights and activations
-    /// are bf16.
+    /// The fastest that this machine has: tiles or dots. Quicker, and probabilities differ visibly.
+    // On the CPU a description says which of the two; a device with operations of its own (cuda:0, metal) has bf16.
     Fast,
-    /// Activations are rounded to 8 bits for products with quantised weights; with floats, both are rounded to bf16.
-    /// The same bits on every CPU.
+    /// Activations are rounded to 8 bits (weights that are floats, and activations with them, to bf16), as llama.cpp
+    /// does.
+    // The same bits on every CPU.
     Dots,
-    /// Weights and activations are rounded to bf16. The same bits on every CPU, fast on those with bf16 tiles (AMX).
+    /// Weights and activations are rounded to bf16, for processors with AMX.
+    // The same bits on every CPU, fast on those with tiles.
     Tiles,
 }
 
@@ -69,7 +71,7 @@ pub struct ModelDescription {
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Takes results as they finish, by the position of their request; an error ends the run after what is in flight.
-pub type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), SinkError> + 'a;
+pub type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), SinkError> + Send + 'a;
 
 /// Why a work list could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +102,7 @@ pub enum LmError {
 
 /// The requests of a work list, in its order. The model takes them as it has room for them, so that a list may be
 /// longer than memory.
-pub type Requests<'a, T> = dyn Iterator<Item = T> + 'a;
+pub type Requests<'a, T> = dyn Iterator<Item = T> + Send + 'a;
 
 /// A language model that answers whole work lists.
 ///
@@ -110,7 +112,7 @@ pub type Requests<'a, T> = dyn Iterator<Item = T> + 'a;
 ///
 /// A request that is wrong ends the list. Nothing of what the model holds at that time is computed: of a list that fits
 /// into memory nothing at all.
-pub trait LanguageModel {
+pub trait LanguageModel: Send + Sync {
     /// What a record must say about this model.
     fn description(&self) -> &ModelDescription;
 
@@ -136,5 +138,27 @@ pub trait LanguageModel {
             Ok(())
         })?;
         Ok(results.into_iter().map(|r| r.expect("each request is answered")).collect())
+    }
+}
+
+impl<M: LanguageModel + ?Sized> LanguageModel for &M {
+    fn description(&self) -> &ModelDescription {
+        (**self).description()
+    }
+
+    fn score(
+        &self,
+        requests: &mut Requests<'_, ScoreRequest>,
+        sink: &mut Sink<'_, ScoreResult>,
+    ) -> Result<Usage, LmError> {
+        (**self).score(requests, sink)
+    }
+
+    fn generate(
+        &self,
+        requests: &mut Requests<'_, GenerateRequest>,
+        sink: &mut Sink<'_, GenerateResult>,
+    ) -> Result<Usage, LmError> {
+        (**self).generate(requests, sink)
     }
 }

@@ -5,8 +5,8 @@ use crate::{
     ModelDescription, Outcome, Precision, Requests, ScoreAnswer, ScoreRequest, ScoreResult, Sink, Usage,
 };
 
-type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult>;
-type GenerateScript = Box<dyn Fn(&GenerateRequest) -> GenerateResult>;
+type ScoreScript = Box<dyn Fn(&ScoreRequest) -> ScoreResult + Send + Sync>;
+type GenerateScript = Box<dyn Fn(&GenerateRequest) -> GenerateResult + Send + Sync>;
 
 /// A language model whose answers are written by the test.
 pub struct ScriptedModel {
@@ -19,7 +19,7 @@ impl ScriptedModel {
     /// Answers label questions with the probabilities that `probabilities` gives, in the order of the labels (they may
     /// sum to less than one); a continuation is as probable as its words are short: log P = −(number of characters),
     /// one token per word.
-    pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + 'static) -> Self {
+    pub fn from_probabilities(probabilities: impl Fn(&ScoreRequest) -> Vec<f64> + Send + Sync + 'static) -> Self {
         Self::from_results(move |request| {
             let prompt_tokens = request.prompt.text().split_whitespace().count();
             let (outcome, answer) = match &request.ask {
@@ -45,7 +45,7 @@ impl ScriptedModel {
     }
 
     /// Answers each request with what `score` returns.
-    pub fn from_results(score: impl Fn(&ScoreRequest) -> ScoreResult + 'static) -> Self {
+    pub fn from_results(score: impl Fn(&ScoreRequest) -> ScoreResult + Send + Sync + 'static) -> Self {
         let description = ModelDescription {
             name: "scripted".into(),
             adapter: None,
@@ -64,7 +64,10 @@ impl ScriptedModel {
 
     /// Continues each prompt with what `generate` returns.
     #[must_use]
-    pub fn with_generation(mut self, generate: impl Fn(&GenerateRequest) -> GenerateResult + 'static) -> Self {
+    pub fn with_generation(
+        mut self,
+        generate: impl Fn(&GenerateRequest) -> GenerateResult + Send + Sync + 'static,
+    ) -> Self {
         self.generate = Box::new(generate);
         self
     }

@@ -11,13 +11,40 @@ use serde_json::Value;
 use crate::flags::Flags;
 use crate::{Builtin, MethodError, Report, Run, Summary};
 
-/// The models that a method's metrics are made with, as the user named them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MetricModels {
-    /// What reads texts.
-    pub encoder: Option<String>,
-    /// What tells how probable texts are.
-    pub seq2seq: Option<String>,
+/// A model that a method asks besides the one of its command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleModel {
+    /// What it does: `judge`, `encoder`. The option that names it is called so too, or ends in it.
+    pub role: &'static str,
+    /// As the user named it.
+    pub name: String,
+    /// What it must be able to do.
+    pub kind: ModelKind,
+}
+
+/// What a model can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelKind {
+    /// How probable labels and texts are, and how a text goes on; the method asks it itself.
+    Language,
+    /// The same, for metrics.
+    Seq2Seq,
+    /// Hidden states of whole texts, for metrics.
+    Encoder,
+}
+
+impl RoleModel {
+    /// A model that the method asks itself.
+    pub(crate) fn language(role: &'static str, name: &str) -> Self {
+        Self { role, name: name.to_owned(), kind: ModelKind::Language }
+    }
+
+    /// The models that metrics are made with, where they are named.
+    pub(crate) fn of_metrics(encoder: Option<&str>, seq2seq: Option<&str>) -> Vec<Self> {
+        let encoder = encoder.map(|name| Self { role: "encoder", name: name.to_owned(), kind: ModelKind::Encoder });
+        let seq2seq = seq2seq.map(|name| Self { role: "seq2seq", name: name.to_owned(), kind: ModelKind::Seq2Seq });
+        encoder.into_iter().chain(seq2seq).collect()
+    }
 }
 
 /// An evaluation method: one file with its parameters, prompts, aggregation and documentation, and one line in the
@@ -35,14 +62,10 @@ pub trait Method {
     /// The prompts that ship with it, each of which the user can put a file in the place of.
     const PROMPTS: &'static [Builtin] = &[];
 
-    /// The further models that the method asks, as the user named them; [`Run::other_models`] holds them in this order.
-    fn other_models(_: &Self::Params) -> Vec<String> {
+    /// The models that the method asks besides the one of its command. [`Run::other_models`] holds those of
+    /// [`ModelKind::Language`] in this order, [`Run::metric_models`] the others.
+    fn models(_: &Self::Params) -> Vec<RoleModel> {
         Vec::new()
-    }
-
-    /// The models that its metrics are made with; [`Run::metric_models`] holds them.
-    fn metric_models(_: &Self::Params) -> MetricModels {
-        MetricModels::default()
     }
 
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
@@ -69,10 +92,8 @@ pub trait DynMethod: Sync {
 pub trait Configured: Send + Sync {
     /// The options with defaults filled in, for the manifest.
     fn options_in_force(&self) -> Value;
-    /// [`Method::other_models`].
-    fn other_models(&self) -> Vec<String>;
-    /// [`Method::metric_models`].
-    fn metric_models(&self) -> MetricModels;
+    /// [`Method::models`].
+    fn models(&self) -> Vec<RoleModel>;
     /// Runs the method. One that names other models needs a run that has them.
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
 }
@@ -128,12 +149,8 @@ impl<M: Method> Configured for WithOptions<M> {
         serde_json::to_value(&self.0).expect("options are plain values under string keys")
     }
 
-    fn other_models(&self) -> Vec<String> {
-        M::other_models(&self.0.params)
-    }
-
-    fn metric_models(&self) -> MetricModels {
-        M::metric_models(&self.0.params)
+    fn models(&self) -> Vec<RoleModel> {
+        M::models(&self.0.params)
     }
 
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {

@@ -31,14 +31,14 @@ pub(crate) struct Reading {
 /// What is asked of the model about a candidate, and how its answer becomes a score.
 pub(crate) enum Asking<'a> {
     /// How probable each label is.
-    Labels { labels: LabelSet, read: &'a dyn Fn(&LabelAnswer) -> Reading },
+    Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> Reading + Sync) },
     /// How probable the candidate itself is after the prompt, which does not show it.
-    Candidate { read: &'a dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> },
+    Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
     /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
     Texts {
         samples: usize,
-        request: &'a dyn Fn(&str, Prompt, usize) -> GenerateRequest,
-        read: &'a dyn Fn(&GenerateResult) -> Result<f64, Outcome>,
+        request: &'a (dyn Fn(&str, Prompt, usize) -> GenerateRequest + Sync),
+        read: &'a (dyn Fn(&GenerateResult) -> Result<f64, Outcome> + Sync),
     },
 }
 
@@ -101,7 +101,7 @@ struct Told {
 }
 
 /// Takes what one question came to.
-type Keep<'k> = dyn FnMut(usize, Told, &mut dyn Output) -> Result<(), SinkError> + 'k;
+type Keep<'k> = dyn FnMut(usize, Told, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 impl Told {
     fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> Reading) -> Self {

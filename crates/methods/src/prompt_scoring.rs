@@ -195,7 +195,7 @@ mod tests {
     use super::last_score;
     use crate::testing::{generated, qualities, run, sample};
 
-    fn model(answer: impl Fn(&probity_lm::GenerateRequest) -> GenerateResult + 'static) -> ScriptedModel {
+    fn model(answer: impl Fn(&probity_lm::GenerateRequest) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
         ScriptedModel::from_probabilities(|_| panic!("no labels are asked for")).with_generation(answer)
     }
 

@@ -20,11 +20,10 @@ pub use options::{Reference, RevisEvalParams};
 
 use crate::gold;
 use crate::judge::{Judging, Mode, Verdict};
-use crate::method::MetricModels;
 use crate::quote::Quoted;
 use crate::revise::{Focus, Made, REVISIONS, Reviser, Revising, Tally, revisions_section, row};
 use crate::run::write_row;
-use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, Run, Section, Signature};
+use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, RoleModel, Run, Section, Signature};
 use judged::{Asking, TEMPERATURES};
 use options::Chosen;
 use references::{Shelf, Unit, units};
@@ -82,12 +81,9 @@ Files: `revisions.jsonl` (see `probity revise`), `verdicts.jsonl` (a row per que
 or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `summary.json`; `ratings.jsonl` with \
 --rate, `set_*.jsonl` with --export-sets.";
 
-    fn other_models(params: &RevisEvalParams) -> Vec<String> {
-        params.judge_model.iter().cloned().collect()
-    }
-
-    fn metric_models(params: &RevisEvalParams) -> MetricModels {
-        MetricModels { encoder: params.encoder.clone(), seq2seq: params.seq2seq.clone() }
+    fn models(params: &RevisEvalParams) -> Vec<RoleModel> {
+        let judge = params.judge_model.iter().map(|name| RoleModel::language("judge", name));
+        judge.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
     }
 
     fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {

@@ -17,7 +17,7 @@ use crate::MethodError;
 /// A row has a table, a position in the table's final order, and is a JSON object. Rows come in any order, each
 /// position once; a method that dies half-way has handed over every row that was finished. An error stops the run after
 /// what is in flight and comes back unchanged as [`MethodError::Output`].
-pub trait Output {
+pub trait Output: Send {
     /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
 
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         Self { others, ..self }
     }
 
-    /// The same with the models that [`DynMethod::metric_models`](crate::DynMethod::metric_models) names.
+    /// The same with the models that [`Configured::models`](crate::Configured::models) names for metrics.
     #[must_use]
     pub fn with_metric_models(self, metric_models: Models) -> Self {
         Self { metric_models, ..self }
@@ -189,8 +189,8 @@ impl<'a> Run<'a> {
     /// position of its request, with the output to write its row to. Prompts that begin alike should stand together.
     pub fn score(
         &mut self,
-        requests: impl ExactSizeIterator<Item = ScoreRequest>,
-        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
+        requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
+        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.score_by(self.model, requests, each)
     }
@@ -199,8 +199,8 @@ impl<'a> Run<'a> {
     pub fn score_by(
         &mut self,
         model: &dyn LanguageModel,
-        requests: impl ExactSizeIterator<Item = ScoreRequest>,
-        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError>,
+        requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
+        each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.ask(requests, |requests, sink| model.score(requests, sink), each)
     }
@@ -208,8 +208,8 @@ impl<'a> Run<'a> {
     /// Continues all prompts, in the same way.
     pub fn generate(
         &mut self,
-        requests: impl ExactSizeIterator<Item = GenerateRequest>,
-        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+        requests: impl ExactSizeIterator<Item = GenerateRequest> + Send,
+        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.generate_by(self.model, requests, each)
     }
@@ -218,8 +218,8 @@ impl<'a> Run<'a> {
     pub fn generate_by(
         &mut self,
         model: &dyn LanguageModel,
-        requests: impl ExactSizeIterator<Item = GenerateRequest>,
-        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError>,
+        requests: impl ExactSizeIterator<Item = GenerateRequest> + Send,
+        each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.ask(requests, |requests, sink| model.generate(requests, sink), each)
     }
@@ -227,9 +227,9 @@ impl<'a> Run<'a> {
     /// Hands a work list to the model, and keeps progress and tally.
     fn ask<Q, A>(
         &mut self,
-        mut requests: impl ExactSizeIterator<Item = Q>,
+        mut requests: impl ExactSizeIterator<Item = Q> + Send,
         answer: impl FnOnce(&mut Requests<'_, Q>, &mut Sink<'_, A>) -> Result<Usage, LmError>,
-        mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError>,
+        mut each: impl FnMut(usize, A, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         let total = requests.len();
         if total == 0 {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use probity_data::{Candidate, Sample};
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
-use probity_options::{Given, OptionSpec};
+use probity_options::{Given, Kind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, MemoryOutput, MethodError, Run, Summary, method};
+use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, Summary, method};
 
 /// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
@@ -58,7 +58,8 @@ pub(crate) fn run_by(
     output: &mut dyn crate::Output,
 ) -> Result<Summary, MethodError> {
     let method = configured(args)?;
-    assert_eq!(method.other_models().len(), others.len());
+    let asked = method.models().into_iter().filter(|model| model.kind == ModelKind::Language);
+    assert_eq!(asked.count(), others.len());
     method.run(samples, &mut Run::new(model, output).with_other_models(others))
 }
 
@@ -72,10 +73,13 @@ pub(crate) fn configured(args: &str) -> Result<Box<dyn Configured>, MethodError>
 /// Options as they are typed. Those that are none of `known` are given as they are, and the method refuses them.
 pub(crate) fn given(known: &[OptionSpec], text: &str) -> Given {
     let mut given = Given::new();
-    for option in text.split("--").map(str::trim).filter(|option| !option.is_empty()) {
+    for option in text.split("--").filter(|option| !option.trim().is_empty()) {
         let (name, value) = option.split_once([' ', '=']).unwrap_or((option, "yes"));
         let field = name.replace('-', "_");
-        let Some(spec) = known.iter().find(|spec| spec.field == field) else {
+        let spec = known.iter().find(|spec| spec.field == field);
+        let is_flag = spec.is_none_or(|spec| spec.kind == Kind::Flag);
+        let value = if is_flag { "yes" } else { value.trim() };
+        let Some(spec) = spec else {
             given.insert(field, value.into());
             continue;
         };

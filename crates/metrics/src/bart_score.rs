@@ -1,6 +1,6 @@
 //! `BARTScore` (Yuan et al. 2021): how probable a sequence-to-sequence model finds one text, given another.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use probity_lm::{Ask, LanguageModel, LmError, ModelDescription, Outcome, Prompt, ScoreRequest, ScoreResult};
 use rustc_hash::FxHashMap;
@@ -32,14 +32,14 @@ enum Several {
 
 /// `BARTScore` between candidates and references; see [`Definition::LONG_ABOUT`].
 pub(crate) struct BartScore {
-    model: Arc<Mutex<dyn LanguageModel + Send>>,
+    model: Arc<dyn LanguageModel>,
     description: ModelDescription,
     several: Several,
 }
 
 /// `BARTScore` of candidates, given their source; see [`Definition::LONG_ABOUT`].
 pub(crate) struct BartScoreSource {
-    model: Arc<Mutex<dyn LanguageModel + Send>>,
+    model: Arc<dyn LanguageModel>,
     description: ModelDescription,
 }
 
@@ -66,7 +66,7 @@ items together: the mean.";
 
     fn build(options: BartScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
-        let description = describe(&model);
+        let description = describe(&*model);
         Ok(Box::new(Self { model, description, several: options.several }))
     }
 }
@@ -90,13 +90,13 @@ As `bart-score`, but of the candidate given the text that it was made from; no r
 
     fn build(_: NoOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let model = models.language_model(Self::NAME)?;
-        let description = describe(&model);
+        let description = describe(&*model);
         Ok(Box::new(Self { model, description }))
     }
 }
 
-fn describe(model: &Mutex<dyn LanguageModel + Send>) -> ModelDescription {
-    model.lock().unwrap_or_else(PoisonError::into_inner).description().clone()
+fn describe(model: &dyn LanguageModel) -> ModelDescription {
+    model.description().clone()
 }
 
 fn settings(description: &ModelDescription) -> Settings {
@@ -119,7 +119,7 @@ impl Metric for BartScore {
 
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
         let pairs: Vec<(&str, &str)> = items.iter().flat_map(both_ways).collect();
-        let scores = log_probabilities(Self::NAME, &self.model, &pairs)?;
+        let scores = log_probabilities(Self::NAME, &*self.model, &pairs)?;
         let mut scores = scores.chunks_exact(2);
         let rows = items.iter().map(|item| {
             let of_item: Vec<&[Score]> = scores.by_ref().take(item.references.len()).collect();
@@ -164,7 +164,7 @@ impl Metric for BartScoreSource {
     fn score(&self, items: &[Item<'_>], watch: Watch<'_>) -> Result<Scores, MetricError> {
         let pairs: Vec<(&str, &str)> =
             items.iter().map(|item| (item.source.unwrap_or_default(), item.candidate)).collect();
-        let scores = log_probabilities(Self::NAME, &self.model, &pairs)?;
+        let scores = log_probabilities(Self::NAME, &*self.model, &pairs)?;
         watch(items.len()).map_err(MetricError::Stopped)?;
         Ok(Scores::with_means(scores.into_iter().map(|score| vec![score]).collect()))
     }
@@ -174,7 +174,7 @@ impl Metric for BartScoreSource {
 /// once.
 fn log_probabilities(
     metric: &str,
-    model: &Mutex<dyn LanguageModel + Send>,
+    model: &dyn LanguageModel,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<Score>, MetricError> {
     let mut index = FxHashMap::default();
@@ -192,7 +192,7 @@ fn log_probabilities(
     let mut requests = asked.iter().map(|&at| {
         let (given, text) = distinct[at];
         ScoreRequest {
-            id: at.to_string(),
+            id: format!("{metric}/{at}"),
             prompt: Prompt::Text(given.to_owned()),
             ask: Ask::Continuation(text.to_owned()),
         }
@@ -202,7 +202,7 @@ fn log_probabilities(
         Ok(())
     };
     let failed = |source: LmError| MetricError::Model { metric: metric.to_owned(), source: Box::new(source) };
-    model.lock().unwrap_or_else(PoisonError::into_inner).score(&mut requests, sink).map_err(failed)?;
+    model.score(&mut requests, sink).map_err(failed)?;
     Ok(pairs.iter().map(|pair| answers[index[pair]]).collect())
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use crate::fixture::Lengths;
 
     fn scored(metric: &str, items: &[Item<'_>]) -> Vec<Vec<Score>> {
-        let models = Models { language_model: Some(Arc::new(Mutex::new(Lengths::new(20)))), ..Models::default() };
+        let models = Models { language_model: Some(Arc::new(Lengths::new(20))), ..Models::default() };
         choose(metric).expect("well formed")[0]
             .build(&models)
             .expect("suits")

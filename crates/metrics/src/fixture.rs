@@ -1,6 +1,6 @@
 //! Models for tests whose answers can be worked out by hand.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Outcome,
@@ -29,7 +29,7 @@ pub(crate) fn models(items: &[Item<'_>]) -> Models {
         let seen = |at: &usize| sequence.ids[..*at].iter().any(|id| Some(*id) == sign);
         sequence.positions.iter().map(|at| if seen(at) { guess.unwrap_or(0) } else { 0 }).collect()
     });
-    Models { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Mutex::new(Lengths::new(100)))) }
+    Models { encoder: Some(Arc::new(encoder)), language_model: Some(Arc::new(Lengths::new(100))) }
 }
 
 /// A language model to which a token's log-probability is minus the number of characters of the condition, `impossible`

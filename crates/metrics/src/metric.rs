@@ -1,7 +1,7 @@
 //! What a metric is, and how the registry holds metrics of different options side by side.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use probity_lm::{LanguageModel, TextEncoder};
 use probity_options::{Given, OptionSpec, Options, read, specs};
@@ -100,8 +100,8 @@ pub type Needs = &'static [Need];
 pub struct Models {
     /// What reads texts for metrics that compare hidden states.
     pub encoder: Option<Arc<dyn TextEncoder>>,
-    /// What tells how probable texts are; one metric asks it at a time.
-    pub language_model: Option<Arc<Mutex<dyn LanguageModel + Send>>>,
+    /// What tells how probable texts are.
+    pub language_model: Option<Arc<dyn LanguageModel>>,
 }
 
 impl Models {
@@ -111,7 +111,7 @@ impl Models {
     }
 
     /// The language model, for the metric of that name.
-    pub(crate) fn language_model(&self, metric: &str) -> Result<Arc<Mutex<dyn LanguageModel + Send>>, MetricError> {
+    pub(crate) fn language_model(&self, metric: &str) -> Result<Arc<dyn LanguageModel>, MetricError> {
         self.language_model.clone().ok_or_else(|| Need::LanguageModel.no_model(metric))
     }
 }

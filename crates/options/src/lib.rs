@@ -11,4 +11,4 @@ mod text;
 
 pub use read::{Given, OptionError, read};
 pub use spec::{Choice, Kind, OptionSpec, Options, specs};
-pub use text::name;
+pub use text::{as_text, name};

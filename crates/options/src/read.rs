@@ -44,8 +44,19 @@ pub fn read<P: Options>(given: &Given) -> Result<P, OptionError> {
             None => {}
         }
     }
+    for spec in &specs {
+        if let Some(other) = spec.conflicts().find(|other| is_on(given, &spec.field) && is_on(given, other)) {
+            let why = format!("it does not go with `{}`", other.replace('_', "-"));
+            return Err(OptionError::new(&spec.field, why));
+        }
+    }
     // Each was read by itself before, so that what is left is nobody's in particular.
     P::deserialize(Value::Object(given.clone())).map_err(|error| OptionError::new("", error.to_string()))
+}
+
+/// Whether an option is given, and not as off.
+fn is_on(given: &Given, field: &str) -> bool {
+    given.get(field).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
 }
 
 impl OptionSpec {

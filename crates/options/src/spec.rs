@@ -75,6 +75,33 @@ impl OptionSpec {
         self.field.replace('_', "-")
     }
 
+    /// What it is for, as lists have it: without the final period where it is one paragraph.
+    pub fn description(&self) -> &str {
+        let is_one = !self.help.contains("\n\n");
+        self.help.strip_suffix('.').filter(|_| is_one).unwrap_or(&self.help)
+    }
+
+    /// Its defaults as they would be typed; none where nothing is in force.
+    pub fn typed_defaults(&self) -> Vec<String> {
+        let text = |value: &Value| match value {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+            // `1` and not `1.0`.
+            Value::Number(number) if number.is_f64() => number.as_f64().map(|number| number.to_string()),
+            other => Some(other.to_string()),
+        };
+        match &self.default {
+            _ if self.is_required => Vec::new(),
+            Value::Array(values) => values.iter().filter_map(text).collect(),
+            one => text(one).into_iter().collect(),
+        }
+    }
+
+    /// The fields that cannot be given beside it: `#[schemars(extend("conflicts" = ["FIELD"]))]`.
+    pub fn conflicts(&self) -> impl Iterator<Item = &str> {
+        self.extension("conflicts").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    }
+
     /// Something that the adapters know and this crate does not: `#[schemars(extend("KEY" = …))]` of the field.
     pub fn extension(&self, key: &str) -> Option<&Value> {
         self.schema.get(key)

@@ -10,6 +10,25 @@ pub fn name(choice: &impl Serialize) -> String {
     }
 }
 
+/// A field of a type with `Display` and `FromStr` as its text: `#[serde(with = "as_text")]`.
+pub mod as_text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// Writes the text.
+    pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 /// Lets a type with `Display` and `FromStr` (whose error is a text) be an option: serialised as its text, and read from
 /// one.
 #[macro_export]

@@ -104,7 +104,7 @@ fn markdown_text(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '!' | '|' | '~' | '$' => {
-                safe.extend(['\\', c])
+                safe.extend(['\\', c]);
             }
             _ => safe.push(c),
         }

@@ -156,7 +156,7 @@ fn read_texts(path: &str) -> Result<Vec<GenerateRequest>> {
 /// Writes all texts; the time of their first tokens, which is that of their prompts, is told apart. An answer's time is
 /// when it was there.
 fn write(model: &Model, requests: &[GenerateRequest]) -> Result<Value> {
-    let timed = |requests: &mut dyn Iterator<Item = GenerateRequest>| -> Result<(f64, Vec<Value>, Usage)> {
+    let timed = |requests: &mut (dyn Iterator<Item = GenerateRequest> + Send)| -> Result<(f64, Vec<Value>, Usage)> {
         let mut answers = Vec::new();
         let start = Instant::now();
         let usage = model.generate(requests, &mut |index, result| {

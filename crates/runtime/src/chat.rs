@@ -468,7 +468,10 @@ mod tests {
         ];
         for source in too_much {
             let error = render(&source, &[]).expect_err("too much").to_string();
-            assert!(error.contains("chat template failed: it needs more than 256 MiB of memory"), "{source}: {error}");
+            // On a busy machine its time may be over before its memory.
+            let limits = ["it needs more than 256 MiB of memory", "it is not done after 5 s"];
+            let told = |limit: &str| error.contains(&format!("chat template failed: {limit}"));
+            assert!(limits.into_iter().any(told), "{source}: {error}");
         }
         // One value for each of so many places: no memory, but no end either.
         let sliced =

@@ -172,7 +172,7 @@ pub struct Checkpoint {
     /// The same, read for the runtime.
     pub config: ModelConfig,
     /// The weights.
-    pub source: Box<dyn WeightSource + Sync>,
+    pub source: Box<dyn WeightSource + Send + Sync>,
     /// Tokenizer and chat template.
     pub encoder: Encoder,
     /// Every file that the model is made of.
@@ -191,24 +191,28 @@ impl Checkpoint {
     /// Opens the model's files.
     pub fn open(located: &Located) -> Result<Self, LoadError> {
         let path = located.path.as_path();
-        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Sync>, _, _) = match located
-            .format
-        {
-            Format::Gguf => {
-                let file = GgufFile::open(path)?;
-                if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
-                    return Err(LoadError::Split { path: path.to_owned(), count });
+        let (config_json, mut source, tokenizer, mut files): (_, Box<dyn WeightSource + Send + Sync>, _, _) =
+            match located.format {
+                Format::Gguf => {
+                    let file = GgufFile::open(path)?;
+                    if let Some(count) = file.u64("split.count")?.filter(|&count| count > 1) {
+                        return Err(LoadError::Split { path: path.to_owned(), count });
+                    }
+                    let tokenizer = Tokenizer::from_gguf(&file)?;
+                    (gguf_config(&file)?, Box::new(file), tokenizer, vec![path.to_owned()])
                 }
-                let tokenizer = Tokenizer::from_gguf(&file)?;
-                (gguf_config(&file)?, Box::new(file), tokenizer, vec![path.to_owned()])
-            }
-            Format::Safetensors => {
-                let source = SafetensorsFiles::open(path)?;
-                let mut files = source.paths();
-                files.extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.exists()));
-                (config_of_folder(path)?, Box::new(source), Tokenizer::from_json(&path.join("tokenizer.json"))?, files)
-            }
-        };
+                Format::Safetensors => {
+                    let source = SafetensorsFiles::open(path)?;
+                    let mut files = source.paths();
+                    files.extend(SIDE_FILES.iter().map(|name| path.join(name)).filter(|file| file.exists()));
+                    (
+                        config_of_folder(path)?,
+                        Box::new(source),
+                        Tokenizer::from_json(&path.join("tokenizer.json"))?,
+                        files,
+                    )
+                }
+            };
         let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
         if tokenizer.vocab_size() > config.vocab_size() {
@@ -321,7 +325,7 @@ impl Checkpoint {
 
 /// A source that looks at each tensor once, when it is first taken, and remembers which were.
 struct Checked<'a> {
-    source: &'a (dyn WeightSource + Sync),
+    source: &'a (dyn WeightSource + Send + Sync),
     taken: RefCell<BTreeMap<String, Result<(), WeightsError>>>,
 }
 

@@ -11,6 +11,8 @@ use probity_lm::{
 use probity_models::{
     Arithmetic, Compute, Decoder, DeviceChoice, HeadRow, KvSpan, PackedOutput, PackedSegment, weight_types,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
@@ -63,13 +65,14 @@ pub struct LoadOptions {
 
 /// Where tokens of a text are guessed from before the model says them. A guess is put to the model with the token
 /// before it and kept where the model says the same, so a text does not depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Drafting {
-    /// Nowhere.
-    Off,
-    /// From what followed the text's last tokens where they stood before, in the prompt or in the text.
+    /// What followed the last tokens where they stood before, in the prompt or the text: quick where texts copy.
     #[default]
     Lookup,
+    /// No guessing.
+    Off,
 }
 
 impl Drafting {

@@ -1,6 +1,6 @@
 //! What a work list would cost, found out without answering it.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use candle_core::Tensor;
@@ -43,7 +43,7 @@ pub struct Plan {
 /// model would run.
 pub struct Planner<'a> {
     model: &'a Model,
-    plan: RefCell<Plan>,
+    plan: Mutex<Plan>,
 }
 
 /// How long a [`Plan`] would take on this machine, and what that rests on.
@@ -64,20 +64,24 @@ pub struct Estimate {
 impl<'a> Planner<'a> {
     /// Plans for this model.
     pub fn new(model: &'a Model) -> Self {
-        Self { model, plan: RefCell::default() }
+        Self { model, plan: Mutex::default() }
     }
 
     /// What everything asked so far would cost.
     pub fn into_plan(self) -> Plan {
-        self.plan.into_inner()
+        self.plan.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self) {
-        self.plan.borrow_mut().lists += 1;
+        self.plan().lists += 1;
     }
 
     fn count(&self, outcome: &Outcome) {
-        let mut plan = self.plan.borrow_mut();
+        let mut plan = self.plan();
         plan.questions += 1;
         plan.too_long += u64::from(matches!(outcome, Outcome::TooLong { .. }));
     }
@@ -113,7 +117,7 @@ impl LanguageModel for Planner<'_> {
             &mut |mut window, answer| {
                 let (queries, _) = queries_of(&mut window);
                 let (cost, rows) = plan_scores(self.model.decoder(), &queries, self.model.schedule());
-                let mut plan = self.plan.borrow_mut();
+                let mut plan = self.plan();
                 plan.usage += cost;
                 plan.rows += rows;
                 for query in queries {
@@ -149,7 +153,7 @@ impl LanguageModel for Planner<'_> {
                 let (places, prompts): (Vec<usize>, Vec<_>) =
                     window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
                 let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
-                let mut plan = self.plan.borrow_mut();
+                let mut plan = self.plan();
                 plan.usage += cost;
                 plan.has_verdicts |= verdicts;
                 plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();

@@ -28,6 +28,7 @@ pub struct TextModel {
     hidden_size: usize,
     vocab_size: usize,
     token_budget: usize,
+    weight_bytes: u64,
 }
 
 /// How vocabularies write what stands behind a mask.
@@ -43,6 +44,7 @@ impl TextModel {
         let compute = Compute { arithmetic: options.arithmetic(), isa };
         let encoder = threads.load(|| checkpoint.load_encoder(compute, options.device))?;
         let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
+        let weight_bytes = checkpoint.files.iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
         let ModelConfig::Encoder(config) = checkpoint.config else { unreachable!("an encoder was loaded") };
         let tokenizer = checkpoint.encoder.into_tokenizer();
         let [before, after] = tokenizer.frame().clone();
@@ -57,7 +59,13 @@ impl TextModel {
             hidden_size: config.hidden_size,
             vocab_size: config.vocab_size,
             token_budget: options.token_budget,
+            weight_bytes,
         })
+    }
+
+    /// Bytes of its files, which are mostly weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
     }
 
     /// One vector of length one for each text: the mean over its tokens' last hidden states, those that frame it

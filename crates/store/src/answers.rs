@@ -1,10 +1,10 @@
 //! A model's answers in a database, keyed by the content of what was asked.
 
-use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, ReentrantMutex};
 use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelAnswer, ModelDescription, Outcome, ScoreRequest, ScoreResult,
 };
@@ -156,8 +156,8 @@ impl Question for GenerateRequest {
 #[derive(Debug)]
 pub struct Answers {
     pub(crate) path: PathBuf,
-    pub(crate) connection: Connection,
-    flushed: Cell<Instant>,
+    pub(crate) connection: ReentrantMutex<Connection>,
+    flushed: Mutex<Instant>,
 }
 
 /// A model in a database of answers.
@@ -291,7 +291,11 @@ impl Answers {
             FORMAT if !has_our_tables(&connection, "main").map_err(StoreError::database("opened", path))? => {
                 Err(StoreError::Foreign { path: path.to_owned() })
             }
-            FORMAT => Ok(Self { path: path.to_owned(), connection, flushed: Cell::new(Instant::now()) }),
+            FORMAT => Ok(Self {
+                path: path.to_owned(),
+                connection: ReentrantMutex::new(connection),
+                flushed: Mutex::new(Instant::now()),
+            }),
             0 => Err(StoreError::NoAnswers { path: path.to_owned() }),
             1..FORMAT => Err(StoreError::Older { path: path.to_owned() }),
             _ => Err(StoreError::Newer { path: path.to_owned() }),
@@ -305,6 +309,7 @@ impl Answers {
 
     /// Finds or adds the model that is asked; `settings` are those that an answer depends on besides.
     pub fn model(&self, description: &ModelDescription, settings: &str) -> Result<ModelEntry, StoreError> {
+        let connection = self.connection.lock();
         let version = env!("CARGO_PKG_VERSION");
         let (fingerprint, precision, device) =
             (&description.fingerprint, description.precision.as_str(), &description.device);
@@ -316,7 +321,7 @@ impl Answers {
             let find = "SELECT id FROM models WHERE fingerprint = ?1 AND precision = ?2 AND device = ?3 AND version = \
                         ?4 AND settings = ?5";
             let parts = params![fingerprint, precision, device, version, settings];
-            let id = || self.connection.query_row(find, parts, |row| row.get::<_, i64>(0));
+            let id = || connection.query_row(find, parts, |row| row.get::<_, i64>(0));
             if id().optional()?.is_none() {
                 // Where one model's row was damaged it was this one's: keys of answers depend on what the model is, and
                 // not on its row.
@@ -325,15 +330,15 @@ impl Answers {
                      WHERE (SELECT count(*) FROM models AS m WHERE seal <> {MODEL_SEAL}) = 1 AND id = (SELECT id FROM \
                      models AS m WHERE seal <> {MODEL_SEAL})"
                 );
-                self.connection.execute(&heal, parts)?;
+                connection.execute(&heal, parts)?;
             }
             // The last words heal a description that was damaged.
             let add = "INSERT INTO models (fingerprint, precision, device, version, settings, description, seal) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6, x'')
                 ON CONFLICT DO UPDATE SET description = excluded.description";
-            self.connection.execute(add, params![fingerprint, precision, device, version, settings, text])?;
+            connection.execute(add, params![fingerprint, precision, device, version, settings, text])?;
             let id = id()?;
-            self.connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE id = ?1"), [id])?;
+            connection.execute(&format!("UPDATE models AS m SET seal = {MODEL_SEAL} WHERE id = ?1"), [id])?;
             Ok(id)
         };
         let id = add().map_err(StoreError::database("written", &self.path))?;
@@ -349,12 +354,13 @@ impl Answers {
     /// What there is of that question. That a prompt is too long is no answer: whether it fits depends on the machine's
     /// memory too, and costs nothing to find out.
     pub fn get<Q: Question>(&self, entry: &Entry) -> Result<Found<Q::Answer>, StoreError> {
+        let connection = self.connection.lock();
         let get = || -> rusqlite::Result<Option<Option<String>>> {
             let find = format!(
                 "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE \
                  key = ?1 AND outcome <> 'too_long'"
             );
-            let mut find = self.connection.prepare_cached(&find)?;
+            let mut find = connection.prepare_cached(&find)?;
             find.query_row(params![&entry.key.0[..], entry.content], |row| row.get(0)).optional()
         };
         let Some(sealed) = get().map_err(StoreError::database("read", &self.path))? else { return Ok(Found::Nothing) };
@@ -371,13 +377,14 @@ impl Answers {
         answer: &Q::Answer,
         named: Option<Named<'_>>,
     ) -> Result<(), StoreError> {
+        let connection = self.connection.lock();
         let text =
             serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
-            let together = self.connection.unchecked_transaction()?;
+            let together = connection.unchecked_transaction()?;
             let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer, seal)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, seal('answer', ?1, ?2, ?3, ?4, ?5, ?6))";
-            let mut insert = self.connection.prepare_cached(insert)?;
+            let mut insert = connection.prepare_cached(insert)?;
             insert.execute(params![
                 &entry.key.0[..],
                 model.id,
@@ -397,11 +404,12 @@ impl Answers {
 
     /// Notes that a request of the run has that question.
     pub fn name(&self, named: Named<'_>, entry: &Entry) -> Result<(), StoreError> {
+        let connection = self.connection.lock();
         let name = || -> rusqlite::Result<()> {
             let find = format!(
                 "SELECT 1 FROM requests r WHERE position = ?1 AND request = ?2 AND key = ?3 AND seal = {REQUEST_SEAL}"
             );
-            let mut find = self.connection.prepare_cached(&find)?;
+            let mut find = connection.prepare_cached(&find)?;
             // A look is cheaper than a transaction.
             if find.exists(params![named.position as i64, named.request, &entry.key.0[..]])? {
                 Ok(())
@@ -413,17 +421,18 @@ impl Answers {
     }
 
     fn insert_name(&self, named: Named<'_>, entry: &Entry) -> rusqlite::Result<()> {
+        let connection = self.connection.lock();
         let insert = "INSERT OR REPLACE INTO requests (position, request, key, seal) VALUES (?1, ?2, ?3, \
                       seal('request', ?1, ?2, ?3))";
-        let mut insert = self.connection.prepare_cached(insert)?;
+        let mut insert = connection.prepare_cached(insert)?;
         insert.execute(params![named.position as i64, named.request, &entry.key.0[..]])?;
         Ok(())
     }
 
     /// Forgets the requests from that place on: those of a longer run that was here before. Their answers stay.
     pub fn forget_requests_from(&self, position: usize) -> Result<(), StoreError> {
-        let forget =
-            self.connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
+        let connection = self.connection.lock();
+        let forget = connection.execute("DELETE FROM requests WHERE position >= ?1 OR position < 0", [position as i64]);
         forget.map_err(StoreError::database("written", &self.path))?;
         Ok(())
     }
@@ -431,26 +440,29 @@ impl Answers {
     /// Says that no more answers come for now: until the next one the database is a single file, and reading makes none
     /// beside it. Where another process has it open, it stays as it is.
     pub fn settle(&self) {
-        let settled = self
-            .connection
+        let connection = self.connection.lock();
+        let settled = connection
             .busy_timeout(Duration::ZERO)
-            .and_then(|()| self.connection.pragma_update(None, "journal_mode", "delete"));
+            .and_then(|()| connection.pragma_update(None, "journal_mode", "delete"));
         // It is whole either way.
-        let _ = settled.and_then(|()| self.connection.busy_timeout(PATIENCE));
+        let _ = settled.and_then(|()| connection.busy_timeout(PATIENCE));
     }
 
     fn flush_in_time(&self) -> rusqlite::Result<()> {
-        if self.flushed.get().elapsed() < FLUSH_AFTER {
+        let connection = self.connection.lock();
+        let mut flushed = self.flushed.lock();
+        if flushed.elapsed() < FLUSH_AFTER {
             return Ok(());
         }
-        self.flushed.set(Instant::now());
+        *flushed = Instant::now();
         // What others are reading or writing meanwhile is left for the next time.
-        self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
     }
 
     /// Goes through all rows, and hands on what each damaged one is: the request that it answers, where it is the run's
     /// own, else its key. Says how many rows there were. An error where the database itself cannot be read.
     pub fn check(&self, mut damaged: impl FnMut(String)) -> Result<usize, StoreError> {
+        let connection = self.connection.lock();
         let tables = [
             (
                 "answers a",
@@ -463,8 +475,7 @@ impl Answers {
         ];
         let mut rows = 0;
         let mut of_table = |(table, seal, name): (&str, &str, &str)| -> rusqlite::Result<()> {
-            let mut find = self
-                .connection
+            let mut find = connection
                 .prepare(&format!("SELECT CASE WHEN seal = {seal} THEN NULL ELSE {name} END FROM {table}"))?;
             let mut found = find.query([])?;
             while let Some(row) = found.next()? {
@@ -489,16 +500,17 @@ impl Answers {
     }
 
     fn wrong_pages(&self, check: &str) -> Result<Option<String>, StoreError> {
-        let told: rusqlite::Result<String> =
-            self.connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
+        let connection = self.connection.lock();
+        let told: rusqlite::Result<String> = connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
         Ok(Some(told.map_err(StoreError::database("read", &self.path))?).filter(|told| told != "ok"))
     }
 
     /// What there is of the run's own requests.
     pub fn extent(&self) -> Result<Extent, StoreError> {
+        let connection = self.connection.lock();
         let extent = || -> rusqlite::Result<Extent> {
             let find = "SELECT r.seal, a.seal FROM requests r LEFT JOIN answers a ON a.key = r.key ORDER BY r.position";
-            let mut find = self.connection.prepare(find)?;
+            let mut find = connection.prepare(find)?;
             let mut rows = find.query([])?;
             let (mut requests, mut hasher) = (0, Sha256::new());
             while let Some(row) = rows.next()? {
@@ -526,7 +538,8 @@ impl Answers {
     }
 
     fn count_of(&self, table: &str) -> Result<usize, StoreError> {
-        let count = self.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
+        let connection = self.connection.lock();
+        let count = connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
         Ok(count.map_err(StoreError::database("read", &self.path))? as usize)
     }
 }

@@ -109,8 +109,9 @@ impl Answers {
 
     /// Rows whose first column says whether they are as they were written.
     fn each_row(&self, select: &str, mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+        let connection = self.connection.lock();
         let mut all = || -> rusqlite::Result<bool> {
-            let mut find = self.connection.prepare(select)?;
+            let mut find = connection.prepare(select)?;
             let mut rows = find.query([])?;
             while let Some(row) = rows.next()? {
                 if !row.get::<_, bool>(0)? {
@@ -140,12 +141,13 @@ impl Answers {
     /// Puts the answers of requests that are in both databases side by side, in the order of this one: `each` gets
     /// those that differ.
     pub fn differences(&self, other: &Path, mut each: impl FnMut(Difference)) -> Result<Overlap, StoreError> {
+        let connection = self.connection.lock();
         let attached = uri(other, "mode=ro").ok_or_else(|| StoreError::NoAnswers { path: other.to_owned() })?;
         let mut overlap = Overlap::default();
         let (mut wrong, mut refused) = (None, None);
         let compare = || -> rusqlite::Result<()> {
-            self.connection.execute("ATTACH ?1 AS other", [attached])?;
-            if !has_our_tables(&self.connection, "other")? {
+            connection.execute("ATTACH ?1 AS other", [attached])?;
+            if !has_our_tables(&connection, "other")? {
                 refused = Some(StoreError::Foreign { path: other.to_owned() });
                 return Ok(());
             }
@@ -158,7 +160,7 @@ impl Answers {
                  JOIN other.requests s ON s.request = r.request LEFT JOIN other.answers b ON b.key = s.key ORDER BY \
                  r.position"
             );
-            let mut both = self.connection.prepare(&both)?;
+            let mut both = connection.prepare(&both)?;
             let mut rows = both.query([])?;
             while let Some(row) = rows.next()? {
                 for (at, path) in [(5, &self.path), (6, &other.to_owned())] {
@@ -177,15 +179,14 @@ impl Answers {
                 }
             }
             let count = |table: &str| {
-                self.connection
-                    .query_row(&format!("SELECT count(*) FROM {table}.requests"), [], |row| row.get::<_, i64>(0))
+                connection.query_row(&format!("SELECT count(*) FROM {table}.requests"), [], |row| row.get::<_, i64>(0))
             };
             overlap.only_here = (count("main")? as usize).saturating_sub(overlap.both);
             overlap.only_there = (count("other")? as usize).saturating_sub(overlap.both);
             Ok(())
         };
         let compared = compare();
-        let _ = self.connection.execute("DETACH other", []);
+        let _ = connection.execute("DETACH other", []);
         compared.map_err(StoreError::database("read", &self.path))?;
         if let Some(error) = refused {
             return Err(error);
@@ -194,13 +195,14 @@ impl Answers {
     }
 
     fn select(&self, condition: &str, values: impl rusqlite::Params) -> Result<Vec<Asked>, StoreError> {
+        let connection = self.connection.lock();
         let columns = format!(
             "SELECT r.position, r.request, a.kind, a.question, a.answer, {} FROM requests r LEFT JOIN answers a USING \
              (key) WHERE",
             both_sealed()
         );
         let rows = || -> rusqlite::Result<Vec<Option<Result<Asked, serde_json::Error>>>> {
-            let mut find = self.connection.prepare_cached(&format!("{columns} {condition}"))?;
+            let mut find = connection.prepare_cached(&format!("{columns} {condition}"))?;
             find.query_map(values, |row| if row.get(5)? { asked(row).map(Some) } else { Ok(None) })?.collect()
         };
         let rows = rows().map_err(StoreError::database("read", &self.path))?;

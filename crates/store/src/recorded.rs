@@ -1,11 +1,10 @@
 //! A model whose answers are kept, and that is not asked twice.
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
     Sink, SinkError, Usage,
@@ -18,21 +17,27 @@ use crate::answers::{Answers, Entry, Found, ModelEntry, Named, Question};
 /// keeps them as they come. What comes out is the same as without, but for the order and the usage: what was found cost
 /// nothing.
 pub struct Recorded<'a> {
-    model: &'a dyn LanguageModel,
+    model: Arc<dyn LanguageModel + 'a>,
     /// The run's own answers, where requests have their names too.
-    own: Option<Place<'a>>,
+    own: Option<Place>,
     /// Answers that runs share.
-    shared: Option<Place<'a>>,
+    shared: Option<Place>,
+    tally: Arc<Tally>,
+}
+
+/// What is counted over all models of a run.
+#[derive(Default)]
+struct Tally {
     /// Requests of the lists before.
-    asked: Rc<Cell<usize>>,
+    asked: AtomicUsize,
     found: Arc<AtomicUsize>,
     /// Requests whose kept answer was damaged, and which were asked again.
-    damaged: Rc<RefCell<Vec<String>>>,
+    damaged: Mutex<Vec<String>>,
 }
 
 /// Where answers are kept, and the model's entry there.
-struct Place<'a> {
-    answers: &'a Answers,
+struct Place {
+    answers: Arc<Answers>,
     model: ModelEntry,
 }
 
@@ -46,53 +51,49 @@ struct Open {
 impl<'a> Recorded<'a> {
     /// Answers of `model` with those settings, kept in the run's `own` database and in a `shared` one.
     pub fn new(
-        model: &'a dyn LanguageModel,
+        model: Arc<dyn LanguageModel + 'a>,
         settings: &str,
-        own: Option<&'a Answers>,
-        shared: Option<&'a Answers>,
+        own: Option<&Arc<Answers>>,
+        shared: Option<&Arc<Answers>>,
     ) -> Result<Self, StoreError> {
-        let place = |answers: &'a Answers| Ok(Place { answers, model: answers.model(model.description(), settings)? });
-        let place = |answers: Option<&'a Answers>| answers.map(place).transpose();
-        Ok(Self {
-            model,
-            own: place(own)?,
-            shared: place(shared)?,
-            asked: Rc::default(),
-            found: Arc::default(),
-            damaged: Rc::default(),
-        })
+        let place = |answers: &Arc<Answers>| {
+            Ok(Place { answers: answers.clone(), model: answers.model(model.description(), settings)? })
+        };
+        let place = |answers: Option<&Arc<Answers>>| answers.map(place).transpose();
+        let (own, shared) = (place(own)?, place(shared)?);
+        Ok(Self { model, own, shared, tally: Arc::default() })
     }
 
     /// Another model of the same run: its answers are kept in the same places, and its requests follow those of the
     /// others in the order in which they are asked. [`Recorded::found`] and [`Recorded::finish`] are about all of them
     /// together.
-    pub fn beside(&self, model: &'a dyn LanguageModel, settings: &str) -> Result<Self, StoreError> {
-        let answers = |place: &Option<Place<'a>>| place.as_ref().map(|place| place.answers);
-        let other = Self::new(model, settings, answers(&self.own), answers(&self.shared))?;
-        Ok(Self { asked: self.asked.clone(), found: self.found.clone(), damaged: self.damaged.clone(), ..other })
+    pub fn beside<'b>(&self, model: Arc<dyn LanguageModel + 'b>, settings: &str) -> Result<Recorded<'b>, StoreError> {
+        let [own, shared] = [&self.own, &self.shared].map(|place| place.as_ref().map(|place| &place.answers));
+        let other = Recorded::new(model, settings, own, shared)?;
+        Ok(Recorded { tally: self.tally.clone(), ..other })
     }
 
     /// How many answers were found so far.
     pub fn found(&self) -> usize {
-        self.found.load(Ordering::Relaxed)
+        self.tally.found.load(Ordering::Relaxed)
     }
 
     /// The requests whose answers were kept and not as they had been written: in which file, and which. They were asked
     /// again.
     pub fn damaged(&self) -> Vec<String> {
-        self.damaged.borrow().clone()
+        self.tally.damaged.lock().clone()
     }
 
     /// The count of [`Recorded::found`] as it goes, to be read from anywhere.
     pub fn found_so_far(&self) -> &Arc<AtomicUsize> {
-        &self.found
+        &self.tally.found
     }
 
     /// Says that the run has no more requests: the names of a longer run that was here before go, and its database is
     /// settled.
     pub fn finish(&self) -> Result<(), StoreError> {
         let Some(own) = &self.own else { return Ok(()) };
-        own.answers.forget_requests_from(self.asked.get())?;
+        own.answers.forget_requests_from(self.tally.asked.load(Ordering::Relaxed))?;
         own.answers.settle();
         Ok(())
     }
@@ -104,13 +105,13 @@ impl<'a> Recorded<'a> {
 
     fn find<Q: Question>(&self, open: &Open) -> Result<Option<Q::Answer>, StoreError> {
         let Some(entry) = &open.entry else { return Ok(None) };
-        let get = |place: &Option<Place<'_>>| -> Result<Option<Q::Answer>, StoreError> {
+        let get = |place: &Option<Place>| -> Result<Option<Q::Answer>, StoreError> {
             let Some(place) = place else { return Ok(None) };
             Ok(match place.answers.get::<Q>(entry)? {
                 Found::Answer(answer) => Some(answer),
                 Found::Nothing => None,
                 Found::Damaged => {
-                    self.damaged.borrow_mut().push(format!("`{}` in {}", open.id, place.answers.path().display()));
+                    self.tally.damaged.lock().push(format!("`{}` in {}", open.id, place.answers.path().display()));
                     None
                 }
             })
@@ -124,19 +125,19 @@ impl<'a> Recorded<'a> {
                 own.answers.put::<Q>(&own.model, entry, answer, Some(self.named(open)))?;
             }
         }
-        self.found.fetch_add(usize::from(answer.is_some()), Ordering::Relaxed);
+        self.tally.found.fetch_add(usize::from(answer.is_some()), Ordering::Relaxed);
         Ok(answer)
     }
 
     fn keep<Q: Question>(&self, open: &Open, answer: &Q::Answer) -> Result<(), StoreError> {
         let Some(entry) = &open.entry else { return Ok(()) };
-        let put = |place: &Place<'_>, named| place.answers.put::<Q>(&place.model, entry, answer, named);
+        let put = |place: &Place, named| place.answers.put::<Q>(&place.model, entry, answer, named);
         self.own.as_ref().map_or(Ok(()), |own| put(own, Some(self.named(open))))?;
         self.shared.as_ref().map_or(Ok(()), |shared| put(shared, None))
     }
 
     fn named<'o>(&self, open: &'o Open) -> Named<'o> {
-        Named { position: self.asked.get() + open.position, request: &open.id }
+        Named { position: self.tally.asked.load(Ordering::Relaxed) + open.position, request: &open.id }
     }
 
     fn ask<Q: Question>(
@@ -145,40 +146,40 @@ impl<'a> Recorded<'a> {
         sink: &mut Sink<'_, Q::Answer>,
         answer: impl FnOnce(&mut Requests<'_, Q>, &mut Sink<'_, Q::Answer>) -> Result<Usage, LmError>,
     ) -> Result<Usage, LmError> {
-        let sink = RefCell::new(sink);
-        let refused: RefCell<Option<SinkError>> = RefCell::new(None);
+        let sink = Mutex::new(sink);
+        let refused: Mutex<Option<SinkError>> = Mutex::new(None);
         // By their positions among the requests that the model has.
-        let waiting: RefCell<BTreeMap<usize, Open>> = RefCell::default();
+        let waiting: Mutex<BTreeMap<usize, Open>> = Mutex::default();
         let (mut taken, mut passed) = (0, 0);
         let mut next = || -> Result<Option<Q>, SinkError> {
             for request in &mut *requests {
                 let open = Open { position: taken, entry: self.entry(&request)?, id: request.id().to_owned() };
                 taken += 1;
                 if let Some(answer) = self.find::<Q>(&open)? {
-                    sink.borrow_mut()(open.position, answer)?;
+                    sink.lock()(open.position, answer)?;
                     continue;
                 }
-                waiting.borrow_mut().insert(passed, open);
+                waiting.lock().insert(passed, open);
                 passed += 1;
                 return Ok(Some(request));
             }
             Ok(None)
         };
         let mut missing = std::iter::from_fn(|| {
-            if refused.borrow().is_some() {
+            if refused.lock().is_some() {
                 return None;
             }
             next().unwrap_or_else(|error| {
-                *refused.borrow_mut() = Some(error);
+                *refused.lock() = Some(error);
                 None
             })
         });
         let usage = answer(&mut missing, &mut |index, answer| {
-            let open = waiting.borrow_mut().remove(&index).ok_or("an answer came twice")?;
+            let open = waiting.lock().remove(&index).ok_or("an answer came twice")?;
             self.keep::<Q>(&open, &answer)?;
-            sink.borrow_mut()(open.position, answer)
+            sink.lock()(open.position, answer)
         });
-        self.asked.set(self.asked.get() + taken);
+        self.tally.asked.fetch_add(taken, Ordering::Relaxed);
         match refused.into_inner() {
             Some(error) => Err(LmError::Sink(error)),
             None => usage,
@@ -221,19 +222,19 @@ mod tests {
     }
 
     /// A model that counts what it is asked; longer prompts are surer, and one letter is never followed by B.
-    fn counting() -> (ScriptedModel, Rc<Cell<usize>>) {
-        let count = Rc::new(Cell::new(0));
+    fn counting() -> (ScriptedModel, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
         let model = ScriptedModel::from_probabilities(move |request| {
-            counted.set(counted.get() + 1);
+            counted.fetch_add(1, Ordering::Relaxed);
             let len = request.prompt.text().len() as f64;
             vec![1.0 - 1.0 / (1.0 + len), if len > 1.0 { 0.3 / (1.0 + len) } else { 0.0 }]
         });
         (model, count)
     }
 
-    fn place(folder: &tempfile::TempDir, name: &str) -> Answers {
-        Answers::open(&folder.path().join(name)).expect("opened")
+    fn place(folder: &tempfile::TempDir, name: &str) -> Arc<Answers> {
+        Arc::new(Answers::open(&folder.path().join(name)).expect("opened"))
     }
 
     #[test]
@@ -245,18 +246,18 @@ mod tests {
         assert_eq!(expected[0].labels().expect("labels").labels[1].logprob, f64::NEG_INFINITY);
         for (asked, found) in [(4, 0), (0, 4)] {
             let answers = place(&folder, "a.sqlite");
-            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
-            count.set(0);
+            let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
+            count.store(0, Ordering::Relaxed);
             assert_eq!(recorded.score_all(&requests).expect("answered"), expected);
-            assert_eq!((count.get(), recorded.found()), (asked, found));
+            assert_eq!((count.load(Ordering::Relaxed), recorded.found()), (asked, found));
             assert_eq!(answers.count().expect("readable"), 3, "the same question is kept once");
         }
         // Other settings may give other answers.
         let answers = place(&folder, "a.sqlite");
-        let other = Recorded::new(&model, "min_mass:0.9", Some(&answers), None).expect("readable");
-        count.set(0);
+        let other = Recorded::new(Arc::new(&model), "min_mass:0.9", Some(&answers), None).expect("readable");
+        count.store(0, Ordering::Relaxed);
         other.score_all(&requests).expect("answered");
-        assert_eq!((count.get(), other.found()), (4, 0));
+        assert_eq!((count.load(Ordering::Relaxed), other.found()), (4, 0));
     }
 
     #[test]
@@ -266,7 +267,7 @@ mod tests {
         let requests: Vec<ScoreRequest> = (0..10).map(|n| request(&"x".repeat(n + 1))).collect();
         let expected = model.score_all(&requests).expect("scripted");
         let answers = place(&folder, "a.sqlite");
-        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+        let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
         let mut taken = 0;
         let stopped = recorded.score(&mut requests.iter().cloned(), &mut |_, _| {
             taken += 1;
@@ -275,10 +276,10 @@ mod tests {
         assert!(matches!(stopped, Err(LmError::Sink(error)) if error.to_string() == "enough"));
         drop(answers);
         let answers = place(&folder, "a.sqlite");
-        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
-        count.set(0);
+        let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
+        count.store(0, Ordering::Relaxed);
         assert_eq!(recorded.score_all(&requests).expect("answered"), expected);
-        assert_eq!((count.get(), recorded.found()), (6, 4), "the refused answer is kept too");
+        assert_eq!((count.load(Ordering::Relaxed), recorded.found()), (6, 4), "the refused answer is kept too");
         // A sink that refuses an answer that was found ends the list as well.
         let refused = recorded.score(&mut requests.iter().cloned(), &mut |_, _| Err("no".into()));
         assert!(matches!(refused, Err(LmError::Sink(error)) if error.to_string() == "no"));
@@ -290,11 +291,11 @@ mod tests {
         let (model, count) = counting();
         let (first, second, shared) =
             (place(&folder, "1.sqlite"), place(&folder, "2.sqlite"), place(&folder, "shared.sqlite"));
-        let ask = |places: [&Answers; 2], texts: &[&str]| {
-            count.set(0);
-            let recorded = Recorded::new(&model, "", Some(places[0]), Some(places[1])).expect("readable");
+        let ask = |places: [&Arc<Answers>; 2], texts: &[&str]| {
+            count.store(0, Ordering::Relaxed);
+            let recorded = Recorded::new(Arc::new(&model), "", Some(places[0]), Some(places[1])).expect("readable");
             recorded.score_all(&texts.iter().map(|text| request(text)).collect::<Vec<_>>()).expect("answered");
-            (count.get(), recorded.found())
+            (count.load(Ordering::Relaxed), recorded.found())
         };
         assert_eq!(ask([&first, &shared], &["a", "ab"]), (2, 0));
         assert_eq!(ask([&second, &shared], &["ab", "abc"]), (1, 1));
@@ -313,7 +314,7 @@ mod tests {
         });
         let answers = place(&folder, "a.sqlite");
         for _ in 0..2 {
-            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+            let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
             recorded.score_all(&[request("x")]).expect("answered");
             assert_eq!((recorded.found(), answers.count().expect("readable")), (0, 1));
         }
@@ -335,7 +336,7 @@ mod tests {
             named("ab/1", "v"),
         ];
         for requests in [&long[..], &long[..5]] {
-            let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+            let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
             let (first, second) = requests.split_at(2);
             let results =
                 [recorded.score_all(first).expect("answered"), recorded.score_all(second).expect("answered")].concat();
@@ -362,8 +363,11 @@ mod tests {
         let (model, _) = counting();
         let (first, second) = (place(&folder, "a #1?.sqlite"), place(&folder, "b.sqlite"));
         let named = |id: &str, text: &str| ScoreRequest { id: id.into(), ..request(text) };
-        let ask = |place: &Answers, requests: &[ScoreRequest]| {
-            Recorded::new(&model, "", Some(place), None).expect("readable").score_all(requests).expect("answered")
+        let ask = |place: &Arc<Answers>, requests: &[ScoreRequest]| {
+            Recorded::new(Arc::new(&model), "", Some(place), None)
+                .expect("readable")
+                .score_all(requests)
+                .expect("answered")
         };
         let here = ask(&first, &[named("same", "x"), named("other", "y"), named("gone", "z")]);
         let there = ask(&second, &[named("new", "w"), named("other", "yy"), named("same", "x"), named("newer", "ww")]);
@@ -381,7 +385,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let (model, _) = counting();
         let answers = place(&folder, "a.sqlite");
-        Recorded::new(&model, "", Some(&answers), None)
+        Recorded::new(Arc::new(&model), "", Some(&answers), None)
             .expect("readable")
             .score_all(&[request("x")])
             .expect("answered");
@@ -454,7 +458,7 @@ mod tests {
         let requests: Vec<ScoreRequest> = (0..12).map(|n| request(&"x".repeat(n + 1))).collect();
         let expected = model.score_all(&requests).expect("scripted");
         let whole = place(&folder, "whole.sqlite");
-        let recorded = Recorded::new(&model, "", Some(&whole), None).expect("readable");
+        let recorded = Recorded::new(Arc::new(&model), "", Some(&whole), None).expect("readable");
         recorded.score_all(&requests).expect("answered");
         recorded.finish().expect("settled");
         drop(recorded);
@@ -468,8 +472,8 @@ mod tests {
             damaged[bit as usize / 8] ^= 1 << (bit as usize % 8);
             let path = folder.path().join("damaged.sqlite");
             std::fs::write(&path, &damaged).expect("written");
-            let answered = Answers::open(&path).and_then(|answers| {
-                let recorded = Recorded::new(&model, "", Some(&answers), None)?;
+            let answered = Answers::open(&path).map(Arc::new).and_then(|answers| {
+                let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None)?;
                 let found = recorded.score_all(&requests);
                 healed += usize::from(!recorded.damaged().is_empty());
                 Ok(found)
@@ -499,7 +503,7 @@ mod tests {
         place(&folder, "sound.sqlite");
         for (index, statement) in statements.iter().enumerate() {
             let name = format!("{index}.sqlite");
-            place(&folder, &name).connection.execute_batch(statement).expect(statement);
+            place(&folder, &name).connection.lock().execute_batch(statement).expect(statement);
             let path = folder.path().join(name);
             let foreign = |error: StoreError| matches!(error, StoreError::Foreign { .. });
             assert!(Answers::open(&path).is_err_and(foreign), "{statement}");
@@ -514,7 +518,10 @@ mod tests {
         let (model, count) = counting();
         let answers = place(&folder, "a.sqlite");
         let requests: Vec<ScoreRequest> = ["x", "xy"].map(request).into();
-        Recorded::new(&model, "", Some(&answers), None).expect("readable").score_all(&requests).expect("answered");
+        Recorded::new(Arc::new(&model), "", Some(&answers), None)
+            .expect("readable")
+            .score_all(&requests)
+            .expect("answered");
         let wrong = |answers: &Answers| {
             let mut wrong = Vec::new();
             answers.check(|row| wrong.push(row)).map(|rows| (rows, wrong)).expect("readable")
@@ -522,20 +529,26 @@ mod tests {
         assert_eq!(wrong(&answers), (5, Vec::new()), "two answers, two requests, a model");
         answers
             .connection
+            .lock()
             .execute("UPDATE answers SET answer = replace(answer, '0.', '1.') WHERE question LIKE '%xy%'", [])
             .expect("changed");
-        answers.connection.execute("UPDATE requests SET request = 'another' WHERE position = 0", []).expect("changed");
+        answers
+            .connection
+            .lock()
+            .execute("UPDATE requests SET request = 'another' WHERE position = 0", [])
+            .expect("changed");
         let (_, rows) = wrong(&answers);
         assert_eq!(rows, ["the answer to `id of xy`", "request 0"]);
         assert!(matches!(answers.page(0, 10), Err(StoreError::Damaged { .. })));
-        count.set(0);
-        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("readable");
+        count.store(0, Ordering::Relaxed);
+        let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("readable");
         recorded.score_all(&requests).expect("answered");
-        assert_eq!((count.get(), recorded.damaged().len()), (1, 1), "asked again, and told");
+        assert_eq!((count.load(Ordering::Relaxed), recorded.damaged().len()), (1, 1), "asked again, and told");
         assert_eq!(wrong(&answers), (5, Vec::new()), "healed");
         // A request whose answer cannot be found is no request that was never asked.
         answers
             .connection
+            .lock()
             .execute_batch("PRAGMA foreign_keys = off; DELETE FROM answers WHERE question LIKE '%xy%'")
             .expect("changed");
         assert!(matches!(answers.outcomes(|_, _| {}), Err(StoreError::Damaged { .. })));

@@ -9,11 +9,12 @@ use clap::Args;
 use probity_data::{Candidate, LineError, Sample, open};
 use probity_metrics::{Choice, Item, Score};
 use probity_runtime::weights::sha256_file;
+use probity_session::{DataOptions, ReadOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Place;
-use crate::data::{DataArgs, ReadArgs};
+use crate::options::Typed;
 use crate::terminal::thousands;
 
 /// Where candidates, references and sources come from.
@@ -25,7 +26,7 @@ pub(super) struct MaterialArgs {
     #[arg(long, value_name = "FILE", required_unless_present_any = ["hypotheses", "list"])]
     data: Option<PathBuf>,
     #[command(flatten)]
-    read: ReadArgs,
+    read: Typed<ReadOptions>,
     /// Plain texts in place of samples: candidates, one a line; a file for each system
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["data", "map", "data_format", "limit"])]
     hypotheses: Vec<PathBuf>,
@@ -47,7 +48,7 @@ impl MaterialArgs {
     /// All samples; what a metric needs and a sample lacks is wrong with it.
     pub(super) fn read(&self, choices: &[Choice]) -> anyhow::Result<Material> {
         if let Some(path) = &self.data {
-            let data = DataArgs::new(path.clone(), self.read.clone());
+            let data = DataOptions { data: path.clone(), read: self.read.0.clone() };
             let samples = data.samples_for(|sample| lacking(choices, sample))?;
             let described = data.described(&samples)?;
             return Ok(Material { samples, described });

@@ -1,25 +1,27 @@
 //! `probity metrics`: candidates against references, by the metrics of the registry.
 
 mod material;
-pub(crate) mod models;
+mod models;
 mod summary;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use probity_data::write_samples;
 use probity_metrics::{Choice, DynDefinition, Item, Metric, MetricError, Score, Scores, choose, metrics};
+use probity_options::{Kind, OptionSpec};
+use probity_session::{Context, Interrupt, Notice, Work, close, probity_version};
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};
 
 use crate::args::Global;
+use crate::events::{Terminal, section_text};
 use crate::exit::Done;
 use crate::interrupt;
-use crate::method::{close, section_text, typed};
-use crate::progress::Reporter;
+use crate::method::typed;
 use crate::terminal::{print, thousands};
 use material::{Material, MaterialArgs};
 use models::ModelsArgs;
@@ -94,7 +96,7 @@ impl MetricsArgs {
             print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
             return Ok(Done::Success);
         }
-        let mut reporter = Reporter::new(global);
+        let terminal = Terminal::new(global);
         let existing = if self.overwrite { Existing::Replace } else { Existing::Refuse };
         // Before a model is loaded.
         if let Some(out) = &self.out {
@@ -102,22 +104,23 @@ impl MetricsArgs {
         }
         let choices = choose(&self.metric.join(","))?;
         let material = self.material.read(&choices)?;
-        let models = self.models.load(&choices, &mut reporter)?;
+        let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
+        let models = self.models.load(&choices, &context)?;
         let ready: Vec<(Choice, Box<dyn Metric>)> = choices
             .into_iter()
             .map(|choice| Ok((choice.clone(), choice.build(&models)?)))
             .collect::<Result<_, MetricError>>()?;
-        interrupt::catch(global.progress);
         let summary = match &self.out {
-            None => score(&ready, &material, &mut reporter, &mut |_, _, _| Ok(()))?,
+            None => score(&ready, &material, &context, &mut |_, _, _| Ok(()))?,
             Some(out) => {
                 let mut folder = RunFolder::create(
                     out,
                     existing,
-                    info(&ready, &material, &self.models.described(&models), typed(arguments))?,
+                    info(&ready, &material, &self.models.described(&models), typed(arguments)),
                 )?;
-                let result = into_folder(&ready, &material, &mut reporter, &mut folder);
-                close(folder, result)?
+                let result = into_folder(&ready, &material, &context, &mut folder);
+                close(folder, result.as_ref().map(drop).map_err(AsRef::as_ref))?;
+                result?
             }
         };
         if self.json {
@@ -127,11 +130,13 @@ impl MetricsArgs {
             print(sections.join("\n").trim_end())?;
         }
         if let Some(out) = &self.out {
-            reporter.say(&format!("results are in {}", out.display()));
+            terminal.reporter().say(&format!("results are in {}", out.display()));
         }
         let undefined = summary.undefined();
         if undefined > 0 {
-            reporter.warn(&format!("{} scores are undefined; the rows say why", thousands(undefined as u64)));
+            terminal
+                .reporter()
+                .warn(&format!("{} scores are undefined; the rows say why", thousands(undefined as u64)));
         }
         Ok(if self.strict && undefined > 0 { Done::Unscored } else { Done::Success })
     }
@@ -139,27 +144,22 @@ impl MetricsArgs {
 
 /// A metric's documentation and options.
 fn described(metric: &dyn DynDefinition) -> String {
-    let command = metric.command();
-    let options = command.get_arguments().map(|option| {
-        let default: Vec<_> = option.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        let values: Vec<String> =
-            option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        let form = match () {
-            () if !option.get_action().takes_values() => "yes|no".to_owned(),
-            () if !values.is_empty() => values.join("|"),
-            () => "N".to_owned(),
+    let option = |option: OptionSpec| {
+        let form = match &option.kind {
+            Kind::Flag => "yes|no".to_owned(),
+            Kind::Choice(choices) => choices.iter().map(|choice| choice.name.as_str()).collect::<Vec<_>>().join("|"),
+            _ => "N".to_owned(),
         };
-        let default = if default.is_empty() { String::new() } else { format!(" [{}]", default.join(",")) };
-        let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-        format!("\n    {}={form}{default}  {help}", option.get_id().as_str().replace('_', "-"))
-    });
-    let parts = if metric.parts().is_empty() {
-        String::new()
-    } else {
-        format!("\n  also tells: {}", metric.parts().join(", "))
+        let default = option.typed_defaults().join(",");
+        let default =
+            if default.is_empty() || option.kind == Kind::Flag { String::new() } else { format!(" [{default}]") };
+        format!("\n    {}={form}{default}  {}", option.name(), option.description())
     };
+    let options: String = metric.options().into_iter().map(option).collect();
+    let parts = metric.parts();
+    let parts = if parts.is_empty() { String::new() } else { format!("\n  also tells: {}", parts.join(", ")) };
     let text = metric.long_about().replace("\n\n", "\n  ");
-    format!("{}\n  {text}{parts}{}", metric.name(), options.collect::<String>())
+    format!("{}\n  {text}{parts}{options}", metric.name())
 }
 
 fn info(
@@ -167,32 +167,32 @@ fn info(
     material: &Material,
     models: &Value,
     arguments_given: Vec<String>,
-) -> anyhow::Result<RunInfo> {
-    let options: Result<serde_json::Map<String, Value>, MetricError> =
-        ready.iter().map(|(choice, _)| Ok((choice.label().to_owned(), choice.options_in_force()?))).collect();
-    Ok(RunInfo {
+) -> RunInfo {
+    let options: serde_json::Map<String, Value> =
+        ready.iter().map(|(choice, _)| (choice.label().to_owned(), choice.options_in_force())).collect();
+    RunInfo {
         command: "metrics".to_owned(),
         arguments_given,
-        arguments_in_force: json!({"metrics": options?, "data": material.described, "models": models}),
-        versions: BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+        arguments_in_force: json!({"metrics": options, "data": material.described, "models": models}),
+        versions: probity_version(),
         model: Value::Null,
         other_models: Vec::new(),
         seeds: BTreeMap::new(),
         recipe: None,
-    })
+    }
 }
 
 /// Scores, with a row for each number in the folder as soon as its metric is finished.
 fn into_folder(
     ready: &[(Choice, Box<dyn Metric>)],
     material: &Material,
-    reporter: &mut Reporter,
+    context: &Context,
     folder: &mut RunFolder,
 ) -> anyhow::Result<Summary> {
     folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, &material.samples)?))?;
     let mut table = folder.table("scores.jsonl")?.with_flush_every(ROWS_AT_ONCE);
     let mut written = 0;
-    let summary = score(ready, material, reporter, &mut |labels, places, rows| {
+    let summary = score(ready, material, context, &mut |labels, places, rows| {
         for (place, row) in places.iter().zip(rows) {
             for (label, score) in labels.iter().zip(row) {
                 table.put(written, &material.row(*place, label, *score))?;
@@ -220,17 +220,17 @@ type Keep<'a> = dyn FnMut(&[String], &[Place], &[Vec<Score>]) -> anyhow::Result<
 fn score(
     ready: &[(Choice, Box<dyn Metric>)],
     material: &Material,
-    reporter: &mut Reporter,
+    context: &Context,
     keep: &mut Keep<'_>,
 ) -> anyhow::Result<Summary> {
     let (places, items) = (material.places(), material.items());
     let systems = material.systems(&places);
     let mut entries = Vec::new();
     for (choice, metric) in ready {
-        let scores = run(choice, metric.as_ref(), &items, reporter)?;
+        let scores = run(choice, metric.as_ref(), &items, context)?;
         let labels = choice.components();
         keep(&labels, &places, &scores.items)?;
-        let of_systems = of_systems(choice, metric.as_ref(), &items, &scores, &systems)?;
+        let of_systems = of_systems(choice, metric.as_ref(), &items, &scores, &systems, &context.interrupt)?;
         let signatures = [metric.settings(), metric.item_settings()].map(|settings| choice.signature(settings, &items));
         entries.extend(
             labels
@@ -243,19 +243,23 @@ fn score(
 }
 
 /// One metric over all items, with progress.
-fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], reporter: &mut Reporter) -> anyhow::Result<Scores> {
+fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], context: &Context) -> anyhow::Result<Scores> {
     choice.check(items)?;
-    reporter.candidates(choice.label(), 0, items.len());
-    let state = Mutex::new((0, &mut *reporter));
+    let (what, total) = (choice.label(), items.len());
+    let tell = |done| {
+        context.events.notice(Notice::Progress { what, work: Work::Candidates, done, total: Some(total) });
+    };
+    tell(0);
+    // Counted and told under one lock: parts of the work end side by side, and what is told must not go back.
+    let done = Mutex::new(0);
     let watch = |more: usize| {
-        let mut state = state.lock().expect("nobody panics under the lock");
-        state.0 += more;
-        let (done, reporter) = (state.0, &mut state.1);
-        reporter.candidates(choice.label(), done, items.len());
-        Ok(interrupt::check()?)
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += more;
+        tell(*done);
+        Ok(context.interrupt.check()?)
     };
     let scores = metric.score(items, &watch)?;
-    reporter.finish();
+    context.events.notice(Notice::StepEnded);
     Ok(scores)
 }
 
@@ -266,6 +270,7 @@ fn of_systems(
     items: &[Item<'_>],
     scores: &Scores,
     systems: &[(String, Vec<usize>)],
+    interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<(String, Vec<Score>)>> {
     let of = |positions: &[usize]| {
         if choice.definition().is_mean() {
@@ -273,7 +278,7 @@ fn of_systems(
             return anyhow::Ok(Scores::with_means(rows).corpus);
         }
         let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
-        Ok(metric.score(&own, &|_| Ok(interrupt::check()?))?.corpus)
+        Ok(metric.score(&own, &|_| Ok(interrupt.check()?))?.corpus)
     };
     systems.iter().map(|(name, positions)| Ok((name.clone(), of(positions)?))).collect()
 }

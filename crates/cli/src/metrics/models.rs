@@ -1,17 +1,11 @@
 //! The models that metrics are made with.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
 use clap::Args;
-use probity_lm::TextEncoder;
 use probity_metrics::{Choice, Models, Need};
-use probity_runtime::TextModel;
-use probity_runtime::hub::locate;
+use probity_session::{ComputingOptions, Context, ModelOptions, ModelPool, Notice, computing_in_force};
 use serde_json::{Value, json};
 
-use crate::compute::{ModelOptions, in_force, loaded_text};
-use crate::progress::Reporter;
+use crate::options::Typed;
 
 /// Which models, and how they compute.
 #[derive(Debug, Args)]
@@ -25,60 +19,52 @@ pub(super) struct ModelsArgs {
     #[arg(long, value_name = "NAME|PATH")]
     model: Option<String>,
     #[command(flatten)]
-    options: ModelOptions,
+    options: Typed<ComputingOptions>,
 }
 
 impl ModelsArgs {
     /// Loads the models that are named and that a metric needs.
-    pub(super) fn load(&self, choices: &[Choice], reporter: &mut Reporter) -> anyhow::Result<Models> {
+    pub(super) fn load(&self, choices: &[Choice], context: &Context) -> anyhow::Result<Models> {
         let is_needed = |need: Need| choices.iter().any(|choice| choice.definition().needs().contains(&need));
-        let encoder = wanted(self.encoder.as_deref(), is_needed(Need::Encoder), "--encoder", reporter);
-        let model = wanted(self.model.as_deref(), is_needed(Need::LanguageModel), "--model", reporter);
-        load(encoder, model, &self.options, reporter)
+        let encoder = wanted(self.encoder.as_deref(), is_needed(Need::Encoder), "--encoder", context);
+        let model = wanted(self.model.as_deref(), is_needed(Need::LanguageModel), "--model", context);
+        load(encoder, model, &self.options, &context.models)
     }
 
     /// What was loaded and how it computes, for the manifest; null where nothing was.
     pub(super) fn described(&self, models: &Models) -> Value {
         let encoder = models.encoder.as_ref().map(|encoder| encoder.description().clone());
-        let model = models
-            .language_model
-            .as_ref()
-            .map(|model| model.lock().unwrap_or_else(PoisonError::into_inner).description().clone());
+        let model = models.language_model.as_ref().map(|model| model.description().clone());
         if encoder.is_none() && model.is_none() {
             return Value::Null;
         }
-        json!({"encoder": encoder, "model": model, "computing": in_force(self.options.load_options())})
+        json!({"encoder": encoder, "model": model, "computing": computing_in_force(self.options.load_options())})
     }
 }
 
 /// Loads what is named.
-pub(crate) fn load(
+fn load(
     encoder: Option<&str>,
     model: Option<&str>,
-    options: &ModelOptions,
-    reporter: &mut Reporter,
+    computing: &ComputingOptions,
+    pool: &ModelPool,
 ) -> anyhow::Result<Models> {
+    let named = |name: &str| ModelOptions { model: name.to_owned(), adapter: None, computing: computing.clone() };
     let mut models = Models::default();
     if let Some(name) = encoder {
-        models.encoder = Some(Arc::new(load_encoder(name, options, reporter)?));
+        models.encoder = Some(pool.encoder(&named(name))?);
     }
     if let Some(name) = model {
-        models.language_model = Some(Arc::new(Mutex::new(options.load(name, reporter)?)));
+        models.language_model = Some(pool.language(&named(name))?);
     }
     Ok(models)
 }
 
-fn load_encoder(name: &str, options: &ModelOptions, reporter: &mut Reporter) -> anyhow::Result<TextModel> {
-    let started = Instant::now();
-    let encoder = TextModel::load(&locate(name)?, options.load_options())?;
-    reporter.say(&loaded_text(encoder.description(), started));
-    Ok(encoder)
-}
-
 /// The model to load, where one is named and a metric needs it.
-fn wanted<'a>(name: Option<&'a str>, is_needed: bool, option: &str, reporter: &mut Reporter) -> Option<&'a str> {
+fn wanted<'a>(name: Option<&'a str>, is_needed: bool, option: &str, context: &Context) -> Option<&'a str> {
     if name.is_some() && !is_needed {
-        reporter.warn(&format!("{option} is not used: no metric that was asked for needs it"));
+        let unused = format!("{option} is not used: no metric that was asked for needs it");
+        context.events.notice(Notice::Warning(&unused));
     }
     name.filter(|_| is_needed)
 }

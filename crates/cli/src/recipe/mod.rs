@@ -13,15 +13,17 @@ use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use probity_methods::{method, methods};
+use probity_session::{AskOptions, KeepOptions, Plan};
 use probity_store::write_whole;
 
 use crate::args::Global;
 use crate::exit::Done;
-use crate::method::{AskArgs, KeepArgs, typed};
-use crate::plan::Plan;
+use crate::method::{run_plan, typed};
+use crate::options::Given;
 use crate::progress::Reporter;
+use crate::report::ReportOptions;
 use crate::terminal::{print, table, thousands};
-use read::{Content, Given};
+use read::{Asked, Content};
 
 /// The help of `run`.
 pub(crate) const RUN_ABOUT: &str = "\
@@ -65,11 +67,11 @@ recipe goes on with \
 #[derive(Debug, Args)]
 pub(crate) struct RunCommand {
     #[command(flatten)]
-    given: RecipeArgs,
-    #[command(flatten)]
-    ask: AskArgs,
-    #[command(flatten)]
-    keep: KeepArgs,
+    recipe: RecipeArgs,
+    #[command(flatten, next_help_heading = "Data and output")]
+    ask: Given<AskOptions>,
+    #[command(flatten, next_help_heading = "Data and output")]
+    keep: Given<KeepOptions>,
 }
 
 /// Which recipe, and which of its runs.
@@ -118,36 +120,29 @@ pub(crate) struct SchemaArgs {
 
 impl RunCommand {
     pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
-        let plan = self.given.plan(&self.flags(), typed(arguments))?;
-        plan.run(global)
-    }
-
-    /// The options that every stage gets, as arguments.
-    fn flags(&self) -> Vec<OsString> {
-        let KeepArgs { overwrite, resume, cache, no_store } = &self.keep;
-        let AskArgs { dry_run, strict } = self.ask;
-        let switches = [
-            (*overwrite, "--overwrite"),
-            (*resume, "--resume"),
-            (*no_store, "--no-store"),
-            (dry_run, "--dry-run"),
-            (strict, "--strict"),
-        ];
-        let mut flags: Vec<OsString> =
-            switches.into_iter().filter(|(given, _)| *given).map(|(_, name)| name.into()).collect();
-        if let Some(cache) = cache {
-            flags.extend(["--cache".into(), cache.into()]);
-        }
-        flags
+        // What is typed counts more than what the recipe says.
+        let mut flags = self.ask.given.clone();
+        flags.extend(self.keep.given.clone());
+        let (plan, report) = self.recipe.plan(flags, typed(arguments))?;
+        run_plan(&plan, report.as_ref(), global)
     }
 }
 
 impl RecipeArgs {
-    fn plan(&self, flags: &[OsString], arguments: Vec<String>) -> anyhow::Result<Plan> {
-        let given = Given { path: &self.recipe, only: &self.only, flags };
-        let Content { stages, report, problems: found } = read::read(&given)?;
-        Ok(Plan { stages, report, found, recipe: Some(self.recipe.display().to_string()), arguments })
+    fn plan(
+        &self,
+        flags: probity_options::Given,
+        arguments: Vec<String>,
+    ) -> anyhow::Result<(Plan, Option<ReportOptions>)> {
+        let asked = Asked { path: &self.recipe, only: &self.only, flags };
+        let Content { stages, report, problems: found } = read::read(&asked)?;
+        Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
     }
+}
+
+/// Nothing but that an earlier run may be replaced.
+fn overwriting() -> probity_options::Given {
+    [("overwrite".to_owned(), true.into())].into_iter().collect()
 }
 
 impl RecipeCommand {
@@ -185,20 +180,15 @@ fn new(args: &NewArgs, global: Global) -> anyhow::Result<Done> {
 
 fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
     // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
-    let plan = args.plan(&["--overwrite".into()], Vec::new())?;
+    let (plan, report) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
+    report.as_ref().map_or(Ok(()), ReportOptions::spare_other_files)?;
     let columns = ["stage", "method", "model", "samples", "folder"].map(str::to_owned);
     let rows = ready.iter().map(|ready| {
-        let args = &ready.stage.args;
-        let out = args.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
+        let stage = ready.stage;
+        let out = stage.run.output.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
         let samples = thousands(ready.samples.len() as u64);
-        vec![
-            ready.stage.name().to_owned(),
-            ready.stage.method.name().to_owned(),
-            args.model.model.clone(),
-            samples,
-            out,
-        ]
+        vec![stage.name().to_owned(), stage.method.name().to_owned(), stage.model.model.clone(), samples, out]
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;
     Reporter::new(global).say(&format!("{}: all is well", args.recipe.display()));
@@ -209,7 +199,7 @@ fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
 /// nothing is wrong. For fuzzing alone.
 #[cfg(fuzzing)]
 pub fn told(path: &std::path::Path) -> String {
-    let given = Given { path, only: &[], flags: &["--overwrite".into()] };
-    let read = read::read(&given).and_then(|content| content.problems.into_result(Some("recipe.toml")));
-    read.map_or_else(|error| crate::exit::message(error.as_ref()), |()| String::new())
+    let asked = Asked { path, only: &[], flags: overwriting() };
+    let read = read::read(&asked).and_then(|content| Ok(content.problems.into_result(Some("recipe.toml"))?));
+    read.map_or_else(|error| probity_session::message(error.as_ref()), |()| String::new())
 }

@@ -1,31 +1,29 @@
 //! From a recipe's text to stages.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Arg, Command, FromArgMatches};
 use probity_lm::nearest;
-use probity_methods::{DynMethod, method, methods};
+use probity_methods::{DynMethod, MethodError, method, methods};
+use probity_options::{Given, OptionSpec};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
+use probity_session::{Lines, Origin, Problems, SessionError, Stage};
 use probity_store::RecipeMark;
+use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{keys, value};
-use crate::method::command;
-use crate::plan::{Origin, Stage};
-use crate::problems::{Lines, Problems};
 use crate::report::ReportOptions;
 
 /// A recipe, and how it is gone about.
-pub(super) struct Given<'a> {
+pub(super) struct Asked<'a> {
     pub(super) path: &'a Path,
     /// The runs to do; all where there is none.
     pub(super) only: &'a [String],
-    /// Options that every stage gets, as arguments.
-    pub(super) flags: &'a [OsString],
+    /// Options that every stage gets, whatever it says itself.
+    pub(super) flags: Given,
 }
 
 /// What a recipe says.
@@ -38,9 +36,9 @@ pub(super) struct Content {
 }
 
 /// Reads a recipe. A file that cannot be read or is no TOML is an error.
-pub(super) fn read(given: &Given<'_>) -> anyhow::Result<Content> {
-    let file = given.path.display().to_string();
-    let text = std::fs::read_to_string(given.path).map_err(|error| {
+pub(super) fn read(asked: &Asked<'_>) -> anyhow::Result<Content> {
+    let file = asked.path.display().to_string();
+    let text = std::fs::read_to_string(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
         let hint = if missing {
             format!("\n\nhint: probity recipe new compare --out {file} writes one")
@@ -56,7 +54,7 @@ pub(super) fn read(given: &Given<'_>) -> anyhow::Result<Content> {
         problems.at(line, format!("column {column}: {}", error.message().replace('\n', ", ")));
     }
     problems.into_result(Some(&file))?;
-    let mut reader = Reader { given, text: &text, sha256: sha256_file(given.path)?, problems: Problems::default() };
+    let mut reader = Reader { asked, text: &text, sha256: sha256_file(asked.path)?, problems: Problems::default() };
     let (stages, report) = reader.read(table.get_ref());
     Ok(Content { stages, report, problems: reader.problems })
 }
@@ -95,7 +93,7 @@ struct Choice<'t> {
 }
 
 struct Reader<'a> {
-    given: &'a Given<'a>,
+    asked: &'a Asked<'a>,
     text: &'a str,
     sha256: String,
     problems: Problems,
@@ -137,15 +135,10 @@ impl Reader<'_> {
     /// What is to be reported of the runs together.
     fn report(&mut self, entry: Entry<'_>) -> Option<ReportOptions> {
         let entries = self.table(entry, "report");
-        let (options, command) = (keys::of_report(), keys::report());
+        let options = keys::of_report();
         self.check_keys(&entries, &options, &[]);
-        self.check_values(&entries, &options, &command);
-        let given = options.iter().filter_map(|option| Some((option, entries.get(option.get_long()?)?)));
-        let arguments: Result<Vec<_>, _> =
-            given.map(|(option, entry)| value::arguments(option, entry.value, self.folder())).collect();
-        // What is wrong has been told.
-        let matches = command.try_get_matches_from(arguments.ok()?.concat()).ok()?;
-        ReportOptions::from_arg_matches(&matches).ok()
+        let given = self.values(&entries, &options)?;
+        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, error.to_string())).ok()
     }
 
     fn line(&self, byte: usize) -> usize {
@@ -200,11 +193,11 @@ impl Reader<'_> {
     }
 
     /// Tables of options of their own kind.
-    fn named<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str, options: &[Arg]) -> Vec<Named<'t>> {
+    fn named<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str, options: &[OptionSpec]) -> Vec<Named<'t>> {
         let tables = self.tables(entry, kind);
         for table in &tables {
             self.check_keys(&table.entries, options, &[]);
-            self.check_values(&table.entries, options, &command(methods()[0]));
+            self.values(&table.entries, options);
             if !table.entries.contains_key(kind) {
                 self.problems.at(table.line, format!("[{kind}.{}]: `{kind}` is missing", table.name.escape_debug()));
             }
@@ -212,39 +205,44 @@ impl Reader<'_> {
         tables
     }
 
-    fn check_keys(&mut self, entries: &Entries<'_>, options: &[Arg], more: &[&str]) {
-        for (key, entry) in entries.iter().filter(|(key, _)| !more.contains(key) && keys::find(options, key).is_none())
-        {
-            self.problems.at(
-                entry.line,
-                keys::unknown(key, more.iter().copied().chain(options.iter().filter_map(Arg::get_long))),
-            );
+    fn check_keys(&mut self, entries: &Entries<'_>, options: &[OptionSpec], more: &[&str]) {
+        let names: Vec<String> = options.iter().map(OptionSpec::name).collect();
+        let is_known = |key: &str| more.contains(&key) || names.iter().any(|name| name == key);
+        for (key, entry) in entries.iter().filter(|(key, _)| !is_known(key)) {
+            let known = more.iter().copied().chain(names.iter().map(String::as_str));
+            self.problems.at(entry.line, keys::unknown(key, known));
         }
     }
 
-    /// Values that no option takes.
-    fn check_values(&mut self, entries: &Entries<'_>, options: &[Arg], command: &Command) {
+    /// The values of these options, by field; `None` where one of them cannot be, which is told.
+    fn values(&mut self, entries: &Entries<'_>, options: &[OptionSpec]) -> Option<Given> {
+        let mut given = Some(Given::new());
         for (key, entry) in entries {
             let Some(option) = keys::find(options, key) else { continue };
-            let arguments = value::arguments(option, entry.value, self.folder());
-            if let Err(why) = arguments.and_then(|arguments| value::check(command, &arguments)) {
-                self.problems.at(entry.line, format!("`{key}`: {why}"));
+            match (value::value(option, entry.value, self.folder()), &mut given) {
+                (Ok(value), Some(given)) => given.extend(value.map(|value| (option.field.clone(), value))),
+                (Ok(_), None) => {}
+                (Err(why), _) => {
+                    self.problems.at(entry.line, format!("`{key}`: {why}"));
+                    given = None;
+                }
             }
         }
+        given
     }
 
     /// A default is an option of some method.
     fn check_defaults(&mut self, defaults: &Entries<'_>) {
-        let all: Vec<Arg> = methods().iter().flat_map(|method| keys::of_run(*method)).collect();
-        let known: BTreeSet<&str> = all.iter().filter_map(Arg::get_long).collect();
-        for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(*key)) {
-            self.problems.at(entry.line, keys::unknown(key, known.iter().copied()));
+        let all = methods().iter().flat_map(|method| keys::of_run(*method));
+        let known: BTreeSet<String> = all.map(|option| option.name()).collect();
+        for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(**key)) {
+            self.problems.at(entry.line, keys::unknown(key, known.iter().map(String::as_str)));
         }
     }
 
     fn check_only(&mut self, runs: &[Named<'_>]) {
         let names: Vec<&str> = runs.iter().map(|run| run.name).collect();
-        for only in self.given.only.iter().filter(|only| !names.contains(&only.as_str())) {
+        for only in self.asked.only.iter().filter(|only| !names.contains(&only.as_str())) {
             let near = nearest(only, names.iter().copied())
                 .map(|near| format!("; did you mean `{near}`?"))
                 .unwrap_or_default();
@@ -265,11 +263,11 @@ impl Reader<'_> {
             .filter(|(key, _)| !matches!(**key, "model" | "data"))
             .map(|(key, entry)| (*key, *entry))
             .collect();
-        self.check_values(&own, &options, &command(method));
+        self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
         let models = self.choices("model", given("model"), &common.models, run);
         let data = self.choices("data", given("data"), &common.data, run);
-        if !self.given.only.is_empty() && !self.given.only.iter().any(|only| only == run.name) {
+        if !self.asked.only.is_empty() && !self.asked.only.iter().any(|only| only == run.name) {
             return;
         }
         for model in &models {
@@ -292,7 +290,7 @@ impl Reader<'_> {
                     ("model", model.name.as_str()),
                     ("data", of.name.as_str()),
                 ];
-                let known = options.iter().filter_map(|option| option.get_long().map(str::to_owned)).collect();
+                let known = options.iter().map(OptionSpec::name).collect();
                 let of_options = entries.iter().map(|(key, entry)| ((*key).to_owned(), entry.line)).collect();
                 let lines = Lines { stage: run.line, options: of_options, known };
                 stages.extend(self.stage(method, &options, &entries, name, &names, lines));
@@ -379,52 +377,58 @@ impl Reader<'_> {
     }
 
     fn folder(&self) -> &Path {
-        self.given.path.parent().unwrap_or(Path::new(""))
+        self.asked.path.parent().unwrap_or(Path::new(""))
     }
 
     fn stage(
         &mut self,
         method: &'static dyn DynMethod,
-        options: &[Arg],
+        options: &[OptionSpec],
         entries: &Entries<'_>,
         stage: String,
         names: &[(&str, &str)],
         lines: Lines,
     ) -> Option<Stage> {
-        let command = command(method);
-        let mut all: Vec<OsString> = Vec::new();
-        let mut right = true;
-        for option in options {
-            let key = option.get_long().unwrap_or_default();
-            let Some(entry) = entries.get(key) else { continue };
-            if self.given.flags.iter().any(|flag| *flag == *format!("--{key}")) {
-                continue;
-            }
-            let arguments = value::arguments(option, entry.value, self.folder()).and_then(|arguments| {
-                let arguments = if key == "out" { expand(arguments, names)? } else { arguments };
-                value::check(&command, &arguments)?;
-                Ok(arguments)
-            });
-            match arguments {
-                Ok(arguments) => all.extend(arguments.into_iter().map(Into::into)),
+        let entries = entries.iter().filter(|(key, _)| !self.asked.flags.contains_key(&key.replace('-', "_")));
+        let mut given = self.values(&entries.map(|(key, entry)| (*key, *entry)).collect(), options)?;
+        if let Some(Value::String(out)) = given.get_mut("out") {
+            match expand(out, names) {
+                Ok(full) => *out = full,
                 Err(why) => {
-                    self.problems.at(entry.line, format!("`{key}`: {why}"));
-                    right = false;
+                    let line = lines.options.get("out").copied().unwrap_or(lines.stage);
+                    self.problems.at(line, format!("`out`: {why}"));
+                    return None;
                 }
             }
         }
-        if !right {
-            return None;
-        }
-        let mark = RecipeMark { path: self.given.path.display().to_string(), sha256: self.sha256.clone(), stage };
-        let line = lines.stage;
-        let name = mark.stage.clone();
-        let matches = command.no_binary_name(true).try_get_matches_from(all.iter().chain(self.given.flags));
-        match matches.and_then(|matches| Stage::new(method, matches, Some(Origin { mark, lines }))) {
+        given.extend(self.asked.flags.clone());
+        let mark = RecipeMark { path: self.asked.path.display().to_string(), sha256: self.sha256.clone(), stage };
+        let origin = Origin { mark, lines };
+        match Stage::new(method, &given, Some(origin.clone())) {
             Ok(stage) => Some(stage),
             Err(error) => {
-                self.problems.at(line, format!("run `{}`: {}", name.escape_debug(), value::told(&error)));
+                self.refuse(&origin, &error);
                 None
+            }
+        }
+    }
+
+    /// A stage whose options do not go together, or lack one.
+    fn refuse(&mut self, Origin { mark, lines }: &Origin, error: &SessionError) {
+        let (option, why) = match error {
+            SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
+                (error.field.replace('_', "-"), error.why.clone())
+            }
+            other => (String::new(), other.to_string()),
+        };
+        match lines.options.get(&option) {
+            Some(line) => self.problems.at(*line, format!("`{option}`: {why}")),
+            None if option.is_empty() => {
+                self.problems.at(lines.stage, format!("run `{}`: {why}", mark.stage.escape_debug()));
+            }
+            None => {
+                let why = why.strip_prefix("it ").unwrap_or(&why);
+                self.problems.at(lines.stage, format!("run `{}`: `{option}` {why}", mark.stage.escape_debug()));
             }
         }
     }
@@ -446,25 +450,22 @@ fn plain(name: &str) -> String {
 }
 
 /// Puts names in the places of `{run}` and the like.
-fn expand(arguments: Vec<String>, names: &[(&str, &str)]) -> Result<Vec<String>, String> {
-    let one = |text: String| {
-        let mut full = String::new();
-        let mut rest = text.as_str();
-        while let Some((before, (word, after))) =
-            rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
-        {
-            let known = || names.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
-            let found = names.iter().find(|(name, _)| *name == word);
-            let (_, value) = found
-                .ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
-            full.push_str(before);
-            full.push_str(&plain(value));
-            rest = after;
-        }
-        full.push_str(rest);
-        Ok(full)
-    };
-    arguments.into_iter().map(one).collect()
+fn expand(text: &str, names: &[(&str, &str)]) -> Result<String, String> {
+    let mut full = String::new();
+    let mut rest = text;
+    while let Some((before, (word, after))) =
+        rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
+    {
+        let known = || names.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
+        let found = names.iter().find(|(name, _)| *name == word);
+        let (_, value) =
+            found.ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
+        full.push_str(before);
+        full.push_str(&plain(value));
+        rest = after;
+    }
+    full.push_str(rest);
+    Ok(full)
 }
 
 #[cfg(test)]
@@ -491,7 +492,7 @@ mod tests {
     #[test]
     fn a_word_in_braces_stands_for_a_name_or_is_refused() {
         let names = [("run", "a"), ("model", "m/n")];
-        let one = |text: &str| expand(vec![text.to_owned()], &names).map(|texts| texts.concat());
+        let one = |text: &str| expand(text, &names);
         assert_eq!(one("x/{run}-{model}{run}"), Ok("x/a-m-na".to_owned()));
         assert_eq!(one("x{"), Ok("x{".to_owned()));
         assert!(one("{rum}").is_err_and(|why| why.contains("`{rum}`") && why.contains("{run}, {model}")));

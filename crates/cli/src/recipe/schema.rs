@@ -1,18 +1,20 @@
-//! The JSON schema of recipes, made from the options of the command line.
+//! The JSON schema of recipes, made from the definitions of the options.
 
-use clap::Arg;
 use probity_methods::{DynMethod, methods};
+use probity_options::{Kind, OptionSpec};
 use serde_json::{Map, Value, json};
 
-use super::keys::{self, Kind, default, form, help, is_list, kind};
+use super::keys::{self, choices, default, form, is_size};
 
 /// Draft 7: what editors of TOML read.
 pub(super) fn schema() -> Value {
-    let named = |description: &str, options: &[Arg], needed: &str| {
+    let named = |description: &str, options: &[OptionSpec], needed: &str| {
         json!({
             "description": description,
             "type": "object",
-            "additionalProperties": {"type": "object", "properties": properties(options), "required": [needed], "additionalProperties": false},
+            "additionalProperties": {
+                "type": "object", "properties": properties(options), "required": [needed], "additionalProperties": false,
+            },
         })
     };
     let mut all = Map::new();
@@ -63,40 +65,37 @@ fn run(method: &dyn DynMethod) -> Value {
     })
 }
 
-fn properties(options: &[Arg]) -> Map<String, Value> {
+fn properties(options: &[OptionSpec]) -> Map<String, Value> {
     options.iter().map(|option| property(option, false)).collect()
 }
 
 /// An option. In a run, `model` and `data` may be lists.
-fn property(option: &Arg, in_run: bool) -> (String, Value) {
-    let key = option.get_long().unwrap_or_default();
-    let one = scalar(option);
-    let form = form(option);
+fn property(option: &OptionSpec, in_run: bool) -> (String, Value) {
+    let (key, one, form) = (option.name(), scalar(option), form(option));
     let mut value = match () {
-        () if is_list(option) && form.contains('=') => {
+        () if option.is_list && form.contains('=') => {
             let pairs = json!({"type": "object", "additionalProperties": {"type": ["string", "number"]}});
             json!({"anyOf": [pairs, one, {"type": "array", "items": one}]})
         }
-        () if is_list(option) || form.contains(',') || (in_run && matches!(key, "model" | "data")) => {
+        () if option.is_list || form.contains(',') || (in_run && matches!(key.as_str(), "model" | "data")) => {
             json!({"anyOf": [one, {"type": "array", "items": one}]})
         }
         () => one,
     };
-    value["description"] = json!(help(option));
+    value["description"] = json!(option.description());
     if let Some(default) = default(option) {
         value["default"] = default;
     }
-    (key.to_owned(), value)
+    (key, value)
 }
 
-fn scalar(option: &Arg) -> Value {
-    let names: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    match kind(option) {
+fn scalar(option: &OptionSpec) -> Value {
+    match &option.kind {
         Kind::Flag => json!({"type": "boolean"}),
-        Kind::Integer => json!({"type": "integer", "minimum": 0}),
+        Kind::Integer { min, .. } => json!({"type": "integer", "minimum": (*min).max(0)}),
         Kind::Number => json!({"type": "number"}),
-        Kind::Size => json!({"type": ["integer", "string"]}),
-        Kind::Text if names.is_empty() => json!({"type": "string"}),
-        Kind::Text => json!({"enum": names}),
+        Kind::Choice(_) => json!({"enum": choices(option)}),
+        Kind::Text if is_size(option) => json!({"type": ["integer", "string"]}),
+        Kind::Text => json!({"type": "string"}),
     }
 }

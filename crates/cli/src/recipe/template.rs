@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use clap::Arg;
 use probity_methods::DynMethod;
+use probity_options::OptionSpec;
 use probity_runtime::hub::known_models;
 use serde_json::{Value, json};
 
-use super::keys::{self, default, form, help};
+use super::keys::{self, choices, default, form};
 
 /// Columns of a comment.
 const WIDTH: usize = 100;
@@ -25,10 +25,11 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     let _ = write!(text, "\n[run.{name}]\n");
     comment(&mut text, &about);
     let _ = writeln!(text, "method = {}", json!(name));
-    let mut options = keys::of_run(method);
+    let own = method.options().len();
+    let mut options: Vec<(usize, OptionSpec)> = keys::of_run(method).into_iter().enumerate().collect();
     // What must be given comes first, then what is the method's own.
-    options.sort_by_key(|option| (needed(option).is_none(), option.get_help_heading().is_some()));
-    write_options(&mut text, &options);
+    options.sort_by_key(|(place, option)| (needed(option).is_none(), *place >= own));
+    write_options(&mut text, options.iter().map(|(_, option)| option));
     text.push_str("\n[report]\n");
     comment(&mut text, "One report of all runs. probity help report says more.");
     write_options(&mut text, &keys::of_report());
@@ -36,16 +37,15 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
 }
 
 /// Every option with its help and its value: the one that it needs, or its default, commented out.
-fn write_options(text: &mut String, options: &[Arg]) {
+fn write_options<'o>(text: &mut String, options: impl IntoIterator<Item = &'o OptionSpec>) {
     for option in options {
         text.push('\n');
-        comment(text, &help(option));
-        let values: Vec<String> =
-            option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        if !values.is_empty() && keys::kind(option) != keys::Kind::Flag {
-            comment(text, &format!("One of: {}", values.join(", ")));
+        comment(text, option.description());
+        let choices = choices(option);
+        if !choices.is_empty() {
+            comment(text, &format!("One of: {}", choices.join(", ")));
         }
-        let key = option.get_long().unwrap_or_default();
+        let key = option.name();
         let _ = match (needed(option), default(option)) {
             (Some(value), _) => writeln!(text, "{key} = {value}"),
             (None, Some(value)) => writeln!(text, "# {key} = {value}"),
@@ -55,14 +55,14 @@ fn write_options(text: &mut String, options: &[Arg]) {
 }
 
 /// The value of an option that must be given: one that works, where the samples and the model are there.
-fn needed(option: &Arg) -> Option<Value> {
-    match option.get_long()? {
+fn needed(option: &OptionSpec) -> Option<Value> {
+    match option.field.as_str() {
         "data" => Some(json!("samples.jsonl")),
         "model" => Some(json!(known_models()[0].name)),
         "out" => Some(json!("runs/{run}")),
         "html" => Some(json!("report.html")),
-        "attribute" if option.is_required_set() => Some(json!(["coherence"])),
-        _ => option.is_required_set().then(|| json!(form(option))),
+        "attribute" if option.is_required => Some(json!(["coherence"])),
+        _ => option.is_required.then(|| json!(form(option))),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{MethodError, Output, Run};
 pub(super) const COMPARISONS: &str = "comparisons";
 
 /// Takes the verdict on the comparison of that index, and the output to write its row to.
-type Keep<'k> = dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError> + 'k;
+type Keep<'k> = dyn FnMut(usize, Verdict, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 /// One question: is candidate `i`, shown first, better than candidate `j`?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

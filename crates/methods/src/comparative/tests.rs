@@ -1,6 +1,5 @@
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use probity_data::{Preference, Sample};
 use probity_lm::{
@@ -382,7 +381,7 @@ fn rows_say_what_was_compared_in_their_final_order() {
 }
 
 /// Generates an answer from the seed, so that samples differ and repeat.
-fn sampler(answer: impl Fn(u64, &[f64]) -> &'static str + 'static) -> ScriptedModel {
+fn sampler(answer: impl Fn(u64, &[f64]) -> &'static str + Send + Sync + 'static) -> ScriptedModel {
     pair_judge(1.0, 0.0).with_generation(move |request| {
         let Sampling::Random { seed, .. } = request.sampling else { panic!("answers are sampled") };
         let text = answer(seed, &qualities(&request.prompt)).to_owned();
@@ -423,24 +422,24 @@ fn sampled_answers_without_any_label_are_unparsed_and_even_ones_tie() {
     let all = [sample("a", &[1.0, 2.0])];
     let unparsed = summary(&format!("{COMPARE} --decide samples:3"), &all, &sampler(|_, _| "Apples"));
     assert_eq!((unparsed.outcomes.get("unparsed"), figure(&unparsed, "/unparsed_samples")), (2, 6.0));
-    let count = Rc::new(RefCell::new(0));
+    let count = Arc::new(Mutex::new(0));
     let model = sampler(move |_, _| {
-        *count.borrow_mut() += 1;
-        if *count.borrow() % 2 == 0 { "A" } else { "B" }
+        *count.lock().expect("unpoisoned") += 1;
+        if *count.lock().expect("unpoisoned") % 2 == 0 { "A" } else { "B" }
     });
     assert_eq!(summary(&format!("{COMPARE} --decide samples:2"), &all, &model).outcomes.get("tie"), 2);
 }
 
 /// Collects all prompts that a run would send.
 fn prompts(args: &str, samples: &[Sample]) -> Vec<String> {
-    let seen = Rc::new(RefCell::new(Vec::new()));
-    let into = Rc::clone(&seen);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&seen);
     let model = ScriptedModel::from_probabilities(move |request| {
-        into.borrow_mut().push(request.prompt.text());
+        into.lock().expect("unpoisoned").push(request.prompt.text());
         vec![0.6, 0.3]
     });
     run(args, samples, &model).0.expect("runs");
-    let mut prompts = seen.take();
+    let mut prompts = std::mem::take(&mut *seen.lock().expect("unpoisoned"));
     prompts.reverse();
     prompts
 }

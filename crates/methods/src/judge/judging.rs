@@ -59,7 +59,7 @@ pub(crate) struct Judged {
 }
 
 /// Takes each verdict as it is had, by the position of its question, with the output to write its row to.
-pub(crate) type Keep<'k> = dyn FnMut(usize, &Verdict, &mut dyn Output) -> Result<(), SinkError> + 'k;
+pub(crate) type Keep<'k> = dyn FnMut(usize, &Verdict, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 /// One model as a judge.
 pub(crate) struct Judging<'m> {

@@ -17,7 +17,7 @@ use crate::builtin::Builtin;
 use crate::gold;
 use crate::quote::Quoted;
 use crate::run::write_row;
-use crate::{Method, MethodError, Report, Run, Signature};
+use crate::{Method, MethodError, Report, RoleModel, Run, Signature};
 
 /// In which order the candidates of a pair are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -127,8 +127,8 @@ ties or min, max.";
 
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
-    fn other_models(params: &JudgeParams) -> Vec<String> {
-        params.panel.clone()
+    fn models(params: &JudgeParams) -> Vec<RoleModel> {
+        params.panel.iter().map(|name| RoleModel::language("panel", name)).collect()
     }
 
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {

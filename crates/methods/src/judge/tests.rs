@@ -128,14 +128,14 @@ fn cycles_are_seeded_samples_of_their_own() {
 fn references_stand_in_blocks_of_their_own_and_are_numbered_where_there_are_several() {
     let sample = sample("a", &[2.0, 1.0]);
     let prompt = |references: &'static [&'static str]| {
-        let seen = std::rc::Rc::new(std::cell::RefCell::new(String::new()));
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
         let kept = seen.clone();
         let model = ScriptedModel::from_probabilities(move |request| {
-            *kept.borrow_mut() = request.prompt.text();
+            *kept.lock().expect("unpoisoned") = request.prompt.text();
             vec![0.5, 0.4]
         });
         ask("--verdict label", &[pair(&sample, references)], &model).expect("asked");
-        seen.take()
+        std::mem::take(&mut *seen.lock().expect("unpoisoned"))
     };
     assert!(!prompt(&[]).contains("eference"));
     assert!(prompt(&["one", " "]).contains("[Start of Reference]\none\n[End of Reference]\n\n[Start of Response A]"));

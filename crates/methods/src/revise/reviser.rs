@@ -132,7 +132,7 @@ pub(crate) struct Revising<'a> {
 }
 
 /// Takes each reference as it is there, by the position of its job, with the output to write its row to.
-pub(crate) type Keep<'k> = dyn FnMut(usize, &Revision, &mut dyn Output) -> Result<(), SinkError> + 'k;
+pub(crate) type Keep<'k> = dyn FnMut(usize, &Revision, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 /// Makes references.
 pub(crate) struct Reviser<'a> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::testing::{generated, run, sample};
 
 /// Writes what `answer` makes of the prompt.
-fn writer(answer: impl Fn(&str) -> GenerateResult + 'static) -> ScriptedModel {
+fn writer(answer: impl Fn(&str) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
     ScriptedModel::from_probabilities(|_| vec![1.0]).with_generation(move |request| answer(&request.prompt.text()))
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn set_apart(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => {
-                apart.extend([b' ', byte, b' '])
+                apart.extend([b' ', byte, b' ']);
             }
             _ => apart.push(byte),
         }

@@ -104,10 +104,10 @@ impl Job<'_> {
         Ok(results.into_iter().map(|result| result.expect("each item stands in one block")).collect())
     }
 
-    fn read<T>(
+    fn read<T: Send>(
         &self,
         texts: &[usize],
-        prepare: &impl Fn(HiddenStates) -> T,
+        prepare: &(impl Fn(HiddenStates) -> T + Sync),
         held: &mut [Option<T>],
     ) -> Result<(), MetricError> {
         let sequences: Vec<&[u32]> = texts.iter().map(|&text| self.texts[text].ids.as_slice()).collect();

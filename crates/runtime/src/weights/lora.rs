@@ -101,7 +101,11 @@ impl Adapter {
 
     /// The model's weights with the adapter in them. `pairs` is the length of a head where the rows of queries and keys
     /// lie in llama.cpp's order, each element beside the one that it is rotated with.
-    pub fn onto(self, base: Box<dyn WeightSource + Sync>, pairs: Option<usize>) -> Result<Adapted, AdapterError> {
+    pub fn onto(
+        self,
+        base: Box<dyn WeightSource + Send + Sync>,
+        pairs: Option<usize>,
+    ) -> Result<Adapted, AdapterError> {
         let names = base.names();
         for (name, [a, b]) in &self.changes {
             if !base.contains(name) {
@@ -130,7 +134,7 @@ impl Adapter {
 
 /// A model's weights with an adapter's in them.
 pub struct Adapted {
-    base: Box<dyn WeightSource + Sync>,
+    base: Box<dyn WeightSource + Send + Sync>,
     adapter: Adapter,
     pairs: Option<usize>,
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::exit::message;
+use crate::{SessionError, message};
 
 /// What is wrong, in the order in which it was found; each thing once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Problems {
+pub struct Problems {
     list: Vec<Problem>,
 }
 
@@ -19,13 +19,13 @@ struct Problem {
 
 /// Where a stage and its options were written.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     /// The line of the stage.
-    pub(crate) stage: usize,
+    pub stage: usize,
     /// The lines of its options, by long name.
-    pub(crate) options: BTreeMap<String, usize>,
+    pub options: BTreeMap<String, usize>,
     /// All options that it may have.
-    pub(crate) known: BTreeSet<String>,
+    pub known: BTreeSet<String>,
 }
 
 impl Lines {
@@ -45,13 +45,13 @@ impl Lines {
 
 impl Problems {
     /// Something is wrong at a line.
-    pub(crate) fn at(&mut self, line: usize, what: impl Into<String>) {
+    pub fn at(&mut self, line: usize, what: impl Into<String>) {
         self.push(Some(line), what.into());
     }
 
     /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
     /// recipe.
-    pub(crate) fn of(
+    pub fn of(
         &mut self,
         lines: Option<&Lines>,
         stage: &str,
@@ -70,7 +70,7 @@ impl Problems {
     }
 
     /// Something is wrong, and not at a line.
-    pub(crate) fn anywhere(&mut self, what: impl Into<String>) {
+    pub fn anywhere(&mut self, what: impl Into<String>) {
         self.push(None, what.into());
     }
 
@@ -82,19 +82,19 @@ impl Problems {
     }
 
     /// An error that lists them by line, where there are any; `file` is the recipe.
-    pub(crate) fn into_result(mut self, file: Option<&str>) -> anyhow::Result<()> {
+    pub fn into_result(mut self, file: Option<&str>) -> Result<(), SessionError> {
         self.list.sort_by_key(|problem| problem.line);
         let place = file.map(|file| format!(" in {file}")).unwrap_or_default();
         match self.list.as_slice() {
             [] => Ok(()),
-            [Problem { line: None, what }] => Err(anyhow::anyhow!("{what}")),
+            [Problem { line: None, what }] => Err(SessionError::Problems(what.clone())),
             [Problem { line: Some(line), what }] => {
-                Err(anyhow::anyhow!("line {line}{}: {what}", place.replace(" in ", " of ")))
+                Err(SessionError::Problems(format!("line {line}{}: {what}", place.replace(" in ", " of "))))
             }
             several => {
                 let mut told = BTreeSet::new();
                 let lines: Vec<String> = several.iter().map(|problem| problem.told(&mut told)).collect();
-                Err(anyhow::anyhow!("{} problems{place}\n{}", several.len(), lines.join("\n")))
+                Err(SessionError::Problems(format!("{} problems{place}\n{}", several.len(), lines.join("\n"))))
             }
         }
     }

@@ -1,0 +1,184 @@
+//! What happens in a plan, told on a terminal.
+
+use std::sync::Arc;
+
+use probity_lm::{ModelDescription, SinkError};
+use probity_methods::{Conclusion, Cost, Section, Summary};
+use probity_report::text::tokens_text;
+use probity_session::{DryRun, Events, Notice, Report, Work, computing_in_force};
+
+use crate::args::Global;
+use crate::progress::{Reporter, SharedReporter, seconds_text};
+use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
+
+/// Results on standard output, all else on standard error.
+pub(crate) struct Terminal(SharedReporter);
+
+impl Terminal {
+    /// Tells as the command's options say.
+    pub(crate) fn new(global: Global) -> Arc<Self> {
+        Self::by(Reporter::new(global))
+    }
+
+    /// Tells by this reporter.
+    pub(crate) fn by(reporter: Reporter) -> Arc<Self> {
+        Arc::new(Self(SharedReporter::new(reporter)))
+    }
+
+    /// What it tells progress by.
+    pub(crate) fn reporter(&self) -> std::sync::MutexGuard<'_, Reporter> {
+        self.0.lock()
+    }
+}
+
+impl Events for Terminal {
+    fn notice(&self, notice: Notice<'_>) {
+        let mut reporter = self.reporter();
+        match notice {
+            Notice::Message(text) => reporter.say(text),
+            Notice::Warning(text) => reporter.warn(text),
+            Notice::Error(text) => reporter.error(text),
+            Notice::Loaded { model, seconds } => reporter.say(&loaded_text(model, seconds)),
+            Notice::Tokens(progress) => reporter.watch(progress),
+            Notice::Found(found) => reporter.looks_up(found),
+            Notice::Progress { what, work: Work::Questions, done, total } => reporter.questions(what, done, total),
+            Notice::Progress { what, work: Work::Candidates, done, total } => {
+                reporter.candidates(what, done, total.unwrap_or(done));
+            }
+            Notice::Outcome(name) => reporter.outcome(name),
+            Notice::StepEnded => reporter.finish(),
+        }
+    }
+
+    fn report(&self, report: Report<'_>) -> Result<(), SinkError> {
+        match report {
+            Report::Stage(name) => print(&format!("\n── {} ──", visible_line(name)))?,
+            Report::Summary(summary) => show(summary)?,
+            Report::DryRun(dry_run) => {
+                print(&dry_run_text(dry_run))?;
+                let how = computing_in_force(dry_run.options);
+                self.reporter()
+                    .say(&format!("nothing was asked and nothing was written; the model would run with {how}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was loaded, and how long it took.
+fn loaded_text(model: &ModelDescription, seconds: f64) -> String {
+    let ModelDescription { name, adapter, architecture, weights, precision, device, .. } = model;
+    let name = adapter.as_ref().map_or_else(|| name.clone(), |adapter| format!("{name} with {adapter}"));
+    let (precision, seconds) = (precision.as_str(), seconds_text(seconds));
+    format!("{name}: {architecture}, {weights}, {precision} precision on {device}, loaded in {seconds}")
+}
+
+/// Prints what a run says, its tables, and what it cost.
+fn show(summary: &Summary) -> std::io::Result<()> {
+    if !summary.verdict.is_empty() {
+        print(&verdict_text(&summary.verdict))?;
+    }
+    for section in &summary.sections {
+        print(&section_text(section))?;
+    }
+    let cost = summary.cost;
+    let told = format!(
+        "{} questions in {}; {}; {} of keys and values at most",
+        thousands(cost.requests as u64),
+        seconds_text(cost.seconds),
+        tokens_text(cost.tokens_computed, cost.tokens_unshared),
+        size(cost.peak_cache_bytes),
+    );
+    print(&wrapped(&told, 2))?;
+    if let Some(text) = generation_text(&cost) {
+        print(&wrapped(&text, 2))?;
+    }
+    print(&visible(&summary.signature_line))
+}
+
+/// What the run says, and how far to trust it, before how it came about.
+pub(crate) fn verdict_text(verdict: &[Conclusion]) -> String {
+    let mut text = String::new();
+    for one in verdict {
+        let about = one.about.as_ref().map(|about| format!("{about}: ")).unwrap_or_default();
+        let trust = one.trust.to_string().to_uppercase();
+        for line in [format!("{about}{}", one.says), format!("{trust}: {}", one.because)] {
+            text.push_str(&wrapped(&visible_line(&line), 2));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// How much was generated, and how well it was guessed; nothing where nothing was.
+fn generation_text(cost: &Cost) -> Option<String> {
+    let generated = (cost.tokens_generated > 0).then(|| thousands(cost.tokens_generated))?;
+    let drafts = cost.acceptance().map(|share| {
+        format!(
+            "; {} drafted, {} of them accepted ({:.0} %)",
+            thousands(cost.tokens_drafted),
+            thousands(cost.drafts_accepted),
+            100.0 * share
+        )
+    });
+    Some(format!("{generated} tokens generated{}", drafts.unwrap_or_default()))
+}
+
+/// A section as it is printed.
+pub(crate) fn section_text(section: &Section) -> String {
+    let mut text = format!("{}\n", visible(&section.title));
+    if !section.columns.is_empty() {
+        text.push_str(&table(&section.columns, &section.rows));
+        text.push('\n');
+    }
+    for note in &section.notes {
+        text.push_str(&wrapped(&visible_line(note), 2));
+        text.push('\n');
+    }
+    text
+}
+
+/// What a run would cost, line by line.
+fn dry_run_text(dry_run: &DryRun) -> String {
+    let DryRun { model, weight_bytes, options, plan, estimate, others } = dry_run;
+    let budget = options.cache_budget.unwrap_or(0);
+    let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
+    let peak = plan.usage.peak_cache_bytes;
+    let mut rows = vec![
+        ("questions", thousands(plan.questions)),
+        ("too long", thousands(plan.too_long)),
+        ("tokens", format!("{unshared} if each question were computed from scratch")),
+        ("computed", format!("{computed} with shared beginnings computed once")),
+        ("weights", size(*weight_bytes)),
+        ("cache", format!("{} of keys and values at most, of {} allowed", size(peak), size(budget))),
+        ("memory", format!("{} for both; activations come on top", size(weight_bytes + peak))),
+        ("time", format!("about {}", seconds_text(estimate.seconds))),
+    ];
+    if plan.generated > 0 {
+        let generated = thousands(plan.generated);
+        rows.insert(4, ("generated", format!("{generated} of these tokens at most, if no text ends early")));
+    }
+    let mut lines: Vec<String> = rows.into_iter().map(|(name, value)| format!("{name:<10} {value}")).collect();
+    let mut rests = format!(
+        "the time rests on what was just measured with {} threads: {} tokens of the longest prompt at {:.0} tokens/s",
+        options.threads.unwrap_or(0),
+        estimate.tokens,
+        estimate.tokens_per_second
+    );
+    if let Some(rate) = estimate.generated_per_second {
+        rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);
+    }
+    lines.push(rests);
+    if plan.lists > 1 || plan.has_verdicts {
+        lines.push(
+            "what is asked later depends on earlier answers, which a dry run does not have: it may come to more or to \
+             less"
+                .to_owned(),
+        );
+    }
+    if *others > 0 {
+        let others = thousands(*others as u64);
+        lines.push(format!("the questions to {others} more are counted as if {model} were asked"));
+    }
+    lines.join("\n")
+}

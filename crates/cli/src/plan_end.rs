@@ -1,0 +1,45 @@
+//! How the stages of a plan ended.
+
+use probity_session::{Ended, InShort, StageEnd};
+
+use crate::exit::Done;
+use crate::terminal::{print, table};
+
+/// The table of a recipe's stages.
+pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> anyhow::Result<()> {
+    let columns = ["stage", "status", "outcomes", "result", "folder"].map(str::to_owned);
+    let rows: Vec<Vec<String>> = ends.iter().map(row).collect();
+    print(&format!("\n{}", table(&columns, &rows)))?;
+    Ok(())
+}
+
+fn row(end: &StageEnd<'_>) -> Vec<String> {
+    let status = match end.ended {
+        Ended::Finished(_) => "finished",
+        Ended::Before(_) => "finished before",
+        Ended::Planned => "planned",
+        Ended::Failed => "failed",
+    };
+    let outcomes = end.in_short().map(|found| found.outcomes.line());
+    let found = end.in_short().map(InShort::text);
+    let out = end.stage.run.output.out.as_ref().map(|out| out.display().to_string());
+    vec![
+        end.stage.name().to_owned(),
+        status.to_owned(),
+        outcomes.unwrap_or_default(),
+        found.unwrap_or_default(),
+        out.unwrap_or_default(),
+    ]
+}
+
+/// What the plan comes to.
+pub(crate) fn done(ends: &[StageEnd<'_>]) -> Done {
+    let unscored = |end: &StageEnd<'_>| {
+        end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
+    };
+    match () {
+        () if ends.iter().any(|end| matches!(end.ended, Ended::Failed)) => Done::InPart,
+        () if ends.iter().any(unscored) => Done::Unscored,
+        () => Done::Success,
+    }
+}

@@ -1,0 +1,180 @@
+//! What can go wrong between something asked and a run, and how it is told.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use probity_data::{DataError, MappingError};
+use probity_lm::{LmError, SinkError};
+use probity_methods::MethodError;
+use probity_options::OptionError;
+use probity_report::text::visible;
+use probity_runtime::LoadError;
+use probity_runtime::hub::LocateError;
+use probity_runtime::weights::WeightsError;
+use probity_store::StoreError;
+
+use crate::Interrupted;
+
+/// Why a plan cannot be made, checked or done.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Samples cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A mapping of columns contradicts itself.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    /// The file of a public data set, which has to be imported first.
+    #[error(
+        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes \
+         samples of it",
+        path = path.display()
+    )]
+    PublicSet {
+        /// The file.
+        path: PathBuf,
+        /// The data set's importer.
+        name: &'static str,
+    },
+    /// A model cannot be found.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// A model cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A model that several stages ask could not be loaded when the first of them asked; told once more.
+    #[error("{0}")]
+    LoadedBefore(String),
+    /// A model's files cannot be hashed.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A model failed.
+    #[error(transparent)]
+    Model(#[from] LmError),
+    /// An option is none, or cannot have its value.
+    #[error("--{}: {}", .0.field.replace('_', "-"), .0.why)]
+    Option(#[from] OptionError),
+    /// A method could not finish.
+    #[error(transparent)]
+    Method(#[from] MethodError),
+    /// A run's folder or its answers cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file of a run cannot be read.
+    #[error("{} could not be read", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file of a run is not what it should be.
+    #[error("{} is not a summary of probity", path.display())]
+    NoSummary {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Everything that is wrong with a plan.
+    #[error("{0}")]
+    Problems(String),
+    /// A stage of a recipe says nothing of where its results go: a command line has a folder by its time, a recipe is
+    /// to give the same each time.
+    #[error("`out` is missing\n\nhint: out = \"runs/{{run}}\" in its table, or in [defaults] for all")]
+    NoFolder,
+    /// Two stages want one folder.
+    #[error(
+        "{folder} {how} the folder of `{other}`\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} \
+         and {{method}} stand for their names"
+    )]
+    SharedFolder {
+        /// The folder.
+        folder: String,
+        /// `is` or `overlaps with`.
+        how: &'static str,
+        /// The stage that has it.
+        other: String,
+    },
+    /// Whoever is told of results cannot take them (a closed pipe).
+    #[error("{0}")]
+    Events(#[source] SinkError),
+    /// It was asked to end.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+/// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
+/// are made visible.
+pub fn message(error: &(dyn Error + 'static)) -> String {
+    let mut said = String::new();
+    let mut hints: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        let text = current.to_string();
+        // An error that quotes its cause may have the cause's hint in its middle.
+        let mut what = String::new();
+        for (index, part) in text.split("\n\nhint: ").enumerate() {
+            match (index, part.split_once("\n\n")) {
+                (0, _) => what.push_str(part),
+                (_, Some((hint, rest))) => {
+                    add(&mut hints, hint);
+                    what.push_str(rest);
+                }
+                (_, None) => add(&mut hints, part),
+            }
+        }
+        if said.is_empty() {
+            said = format!("error: {what}");
+        } else if !said.contains(&what) {
+            said.push_str("\n  because ");
+            said.push_str(&what.replace('\n', "\n  "));
+        }
+        cause = current.source();
+    }
+    for (index, hint) in hints.iter().enumerate() {
+        said.push_str(if index == 0 { "\n\nhint: " } else { "\nhint: " });
+        said.push_str(hint);
+    }
+    visible(&said)
+}
+
+fn add(hints: &mut Vec<String>, hint: &str) {
+    if !hints.iter().any(|known| known == hint) {
+        hints.push(hint.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read x: {source}\n\nhint: look for it")]
+    struct Outer {
+        source: Inner,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it is not there\n\nhint: try y")]
+    struct Inner;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the run stopped")]
+    struct Top(#[source] Outer);
+
+    #[test]
+    fn causes_are_told_once_and_hints_come_last() {
+        let said = message(&Top(Outer { source: Inner }));
+        assert_eq!(
+            said,
+            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: try y\nhint: look for it"
+        );
+    }
+
+    #[test]
+    fn a_hostile_name_in_an_error_cannot_write_to_the_terminal() {
+        let said = message(&SessionError::Problems("no file `\u{1b}[2J\u{202e}`".to_owned()));
+        assert_eq!(said, "error: no file `\\u{1b}[2J\\u{202e}`");
+    }
+}

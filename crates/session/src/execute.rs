@@ -1,0 +1,118 @@
+//! A method at work in a run folder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use probity_data::{Sample, write_samples};
+use probity_lm::{LanguageModel, ModelDescription, SinkError};
+use probity_methods::{Configured, Output, Run, Summary};
+use probity_metrics::Models;
+use probity_runtime::LoadOptions;
+use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
+use serde_json::{Value, json};
+
+use crate::options::computing_in_force;
+use crate::plan::Context;
+use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
+
+/// What a run is, for its manifest when it begins.
+pub fn run_info(
+    command: &str,
+    arguments: &[String],
+    params: &Value,
+    data: &Value,
+    (model, options): (&ModelDescription, LoadOptions),
+    others: &[ModelDescription],
+) -> RunInfo {
+    let seeds = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed));
+    RunInfo {
+        command: command.to_owned(),
+        arguments_given: arguments.to_vec(),
+        arguments_in_force: json!({"method": params, "model": computing_in_force(options), "data": data}),
+        versions: probity_version(),
+        model: json!(model),
+        other_models: others.iter().map(|other| json!(other)).collect(),
+        seeds: seeds.into_iter().collect(),
+        recipe: None,
+    }
+}
+
+/// The versions that a manifest names.
+pub fn probity_version() -> BTreeMap<String, String> {
+    BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())])
+}
+
+/// All models that a run works with.
+pub(crate) struct RunModels<'a> {
+    pub(crate) model: &'a dyn LanguageModel,
+    /// Further ones, where the method asks for them.
+    pub(crate) others: &'a [&'a dyn LanguageModel],
+    pub(crate) for_metrics: Models,
+}
+
+/// Runs the method; its rows are in the folder when this returns, also after an error.
+pub(crate) fn execute(
+    (name, configured): (&'static str, &dyn Configured),
+    samples: &[Sample],
+    models: RunModels<'_>,
+    folder: &mut RunFolder,
+    context: &Context,
+) -> Result<Summary, SessionError> {
+    folder.write_file(SAMPLES, |writer| write_samples(writer, samples).map_err(SessionError::from))?;
+    let Context { events, interrupt, .. } = context;
+    let mut output = FolderOutput { folder, tables: Vec::new(), events, interrupt, name };
+    let RunModels { model, others, for_metrics } = models;
+    let mut run = Run::new(model, &mut output).with_other_models(others).with_metric_models(for_metrics);
+    let result = configured.run(samples, &mut run);
+    events.notice(Notice::StepEnded);
+    let tables = std::mem::take(&mut output.tables);
+    let summary = result?;
+    for (_, table) in tables {
+        table.finish()?;
+    }
+    folder.write_summary(&summary)?;
+    folder.set_cost(&summary.cost)?;
+    Ok(summary)
+}
+
+/// Says in the manifest how the run ended: well, or by an error.
+pub fn close(folder: RunFolder, ended: Result<(), &(dyn std::error::Error + 'static)>) -> Result<(), StoreError> {
+    let Err(error) = ended else { return folder.finish() };
+    let text = error.to_string();
+    let why = text.split("\n\nhint: ").next().unwrap_or_default();
+    // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
+    let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(why) };
+    Ok(())
+}
+
+/// A method's output as tables of a run folder.
+struct FolderOutput<'a> {
+    folder: &'a mut RunFolder,
+    tables: Vec<(&'static str, TableWriter)>,
+    events: &'a Arc<dyn Events>,
+    interrupt: &'a Interrupt,
+    name: &'static str,
+}
+
+impl Output for FolderOutput<'_> {
+    fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
+        let writer = self.folder.table(&format!("{table}.jsonl"))?;
+        self.tables.push((table, writer));
+        Ok(())
+    }
+
+    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+        let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
+        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
+        if let Some(outcome) = row["outcome"].as_str() {
+            self.events.notice(Notice::Outcome(outcome));
+        }
+        // After the row is in: what was finished is kept.
+        Ok(self.interrupt.check()?)
+    }
+
+    fn progress(&mut self, done: usize, total: usize) {
+        let (what, work) = (self.name, Work::Questions);
+        self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
+    }
+}

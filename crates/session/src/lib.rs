@@ -1,0 +1,39 @@
+//! From something asked to a run: the one way in which a method with its options, data and models becomes a folder of
+//! results.
+//!
+//! A [`Plan`] is made of [`Stage`]s. [`Plan::check`] tells everything that is wrong with it before a model is loaded;
+//! [`Plan::run`] does it and tells what happens to whoever implements [`Events`]: a terminal, a program that reads JSON,
+//! a notebook, a test. Nothing here knows of a command line or a terminal, and an [`Interrupt`] is a token that is
+//! handed in.
+
+mod answers;
+mod check;
+mod dry_run;
+mod error;
+mod events;
+mod execute;
+mod interrupt;
+mod model_pool;
+mod options;
+mod plan;
+mod pooled;
+mod problems;
+mod stage;
+mod verify;
+
+pub use answers::{answer_settings, shared_answers};
+pub use check::Ready;
+pub use dry_run::DryRun;
+pub use error::{SessionError, message};
+pub use events::{Events, Notice, Report, Silent, Work};
+pub use execute::{close, probity_version, run_info};
+pub use interrupt::{Interrupt, Interrupted, was_interrupted};
+pub use model_pool::{Loaded, ModelPool};
+pub use options::{
+    AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, ReadOptions,
+    RunOptions, computing_in_force, public_set,
+};
+pub use plan::{Context, Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
+pub use problems::{Lines, Problems};
+pub use stage::{GivenSamples, Origin, Stage, run_options};
+pub use verify::Checked;

@@ -1,0 +1,181 @@
+//! Models in memory: stages of a plan take turns with them, and so do the models that one method asks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use probity_lm::{LanguageModel, ModelDescription, TextEncoder};
+use probity_report::text::thousands;
+use probity_runtime::hub::Located;
+use probity_runtime::{Checkpoint, LoadOptions, Model, TextModel, machine_memory};
+
+use crate::options::ModelOptions;
+use crate::{Events, Notice, SessionError, message};
+
+/// Holds the models that were loaded, as many as a budget of memory allows; the one that was not asked for longest goes
+/// first.
+pub struct ModelPool {
+    events: Arc<dyn Events>,
+    /// Bytes of weights that are kept while another model comes. One model is always held, however large it is.
+    budget: u64,
+    /// The one that was asked last stands last.
+    entries: Mutex<Vec<Entry>>,
+}
+
+/// The share of the machine's memory that weights may take together: as much again stays for keys and values, which
+/// take half of what is free when a model is loaded, and for everything else.
+const WEIGHTS_SHARE: u64 = 3;
+
+/// A model that is loaded, or why it cannot be.
+struct Entry {
+    options: ModelOptions,
+    loaded: Result<Loaded, String>,
+    bytes: u64,
+}
+
+/// A model of either kind.
+#[derive(Clone)]
+pub enum Loaded {
+    /// It answers and writes.
+    Language(Arc<Model>),
+    /// It reads whole texts.
+    Encoder(Arc<TextModel>),
+}
+
+impl ModelPool {
+    /// An empty pool, whose budget is a third of the machine's memory. Where the system does not say how much that is,
+    /// one model is held at a time.
+    pub fn new(events: Arc<dyn Events>) -> Self {
+        Self { events, budget: machine_memory().unwrap_or(0) / WEIGHTS_SHARE, entries: Mutex::default() }
+    }
+
+    /// The language model of these options.
+    pub fn language(&self, options: &ModelOptions) -> Result<Arc<Model>, SessionError> {
+        let load = |located: &Located, load: LoadOptions| Ok(Loaded::Language(Arc::new(Model::load(located, load)?)));
+        match self.get(options, |loaded| matches!(loaded, Loaded::Language(_)), load)? {
+            Loaded::Language(model) => Ok(model),
+            Loaded::Encoder(_) => unreachable!("only language models were looked for"),
+        }
+    }
+
+    /// The encoder of these options.
+    pub fn encoder(&self, options: &ModelOptions) -> Result<Arc<TextModel>, SessionError> {
+        let load =
+            |located: &Located, load: LoadOptions| Ok(Loaded::Encoder(Arc::new(TextModel::load(located, load)?)));
+        match self.get(options, |loaded| matches!(loaded, Loaded::Encoder(_)), load)? {
+            Loaded::Encoder(model) => Ok(model),
+            Loaded::Language(_) => unreachable!("only encoders were looked for"),
+        }
+    }
+
+    fn get(
+        &self,
+        options: &ModelOptions,
+        is_kind: impl Fn(&Loaded) -> bool,
+        load: impl Fn(&Located, LoadOptions) -> Result<Loaded, SessionError>,
+    ) -> Result<Loaded, SessionError> {
+        let mut entries = self.entries.lock();
+        let fits =
+            |entry: &Entry| entry.options.has_weights_of(options) && entry.loaded.as_ref().map_or(true, &is_kind);
+        if let Some(place) = entries.iter().rposition(fits)
+            && entries[place].runs_as(options)?
+        {
+            let entry = entries.remove(place);
+            entries.push(entry);
+        } else {
+            let entry = self.load(options, &mut entries, load);
+            entries.push(entry);
+        }
+        match &entries.last().expect("just pushed").loaded {
+            Ok(loaded) => {
+                if let Loaded::Language(model) = loaded {
+                    self.events.notice(Notice::Tokens(model.progress()));
+                }
+                Ok(loaded.clone())
+            }
+            Err(told) => Err(SessionError::LoadedBefore(told.strip_prefix("error: ").unwrap_or(told).to_owned())),
+        }
+    }
+
+    /// Loads a model after those have gone that it leaves no room for.
+    fn load(
+        &self,
+        options: &ModelOptions,
+        entries: &mut Vec<Entry>,
+        load: impl Fn(&Located, LoadOptions) -> Result<Loaded, SessionError>,
+    ) -> Entry {
+        let mut loaded = || -> Result<Loaded, SessionError> {
+            let located = options.located()?;
+            let needed = file_bytes(&located);
+            while !entries.is_empty() && entries.iter().map(|entry| entry.bytes).sum::<u64>() + needed > self.budget {
+                entries.remove(0);
+            }
+            let started = Instant::now();
+            let loaded = load(&located, options.computing.load_options())?;
+            self.events
+                .notice(Notice::Loaded { model: loaded.description(), seconds: started.elapsed().as_secs_f64() });
+            if let Loaded::Language(model) = &loaded {
+                self.tell_limits(model);
+            }
+            Ok(loaded)
+        };
+        let loaded = loaded().map_err(|error| message(&error));
+        let bytes = loaded.as_ref().map_or(0, Loaded::bytes);
+        Entry { options: options.clone(), loaded, bytes }
+    }
+
+    /// What a model cannot be asked.
+    fn tell_limits(&self, model: &Model) {
+        let warn = |text: &str| self.events.notice(Notice::Warning(text));
+        if let Some(context) = model.description().context_length.filter(|context| model.token_limit() < *context) {
+            warn(&format!(
+                "there is room for the keys and values of {} tokens; longer prompts are too long, though the model \
+                 could see {}",
+                thousands(model.token_limit() as u64),
+                thousands(context as u64)
+            ));
+        }
+        if let Some(error) = model.encoder().chat_error() {
+            let why = error.to_string();
+            warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
+        }
+    }
+}
+
+impl Entry {
+    /// Sets the model to these options, which need no other weights; false where it is at work with others.
+    fn runs_as(&mut self, options: &ModelOptions) -> Result<bool, SessionError> {
+        if self.options != *options {
+            if let Ok(Loaded::Language(model)) = &mut self.loaded {
+                let Some(model) = Arc::get_mut(model) else { return Ok(false) };
+                model.run_with(options.computing.load_options())?;
+            }
+            self.options = options.clone();
+        }
+        Ok(true)
+    }
+}
+
+impl Loaded {
+    fn description(&self) -> &ModelDescription {
+        match self {
+            Self::Language(model) => model.description(),
+            Self::Encoder(model) => model.description(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Language(model) => model.weight_bytes(),
+            Self::Encoder(model) => model.weight_bytes(),
+        }
+    }
+}
+
+/// What the model's files hold. Weights of 16 bits take twice as much once they are widened, which is known only when
+/// they are loaded: the next model that comes finds them counted so.
+fn file_bytes(located: &Located) -> u64 {
+    let bytes = |path: &Path| path.metadata().map_or(0, |file| file.len());
+    Checkpoint::open(located).map_or(0, |checkpoint| checkpoint.files.iter().map(|path| bytes(path)).sum())
+}

@@ -1,0 +1,9 @@
+//! The options that every run has, whoever asks for it.
+
+mod data;
+mod model;
+mod run;
+
+pub use data::{DataOptions, ReadOptions, public_set};
+pub use model::{ByteSize, ComputingOptions, ModelOptions, computing_in_force};
+pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions};

@@ -1,0 +1,203 @@
+//! Which model is asked, and how it computes.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use probity_lm::{DEFAULT_MIN_MASS, Precision};
+use probity_options::{as_text, written_as_text};
+use probity_runtime::hub::{LocateError, Located, locate};
+use probity_runtime::{DeviceChoice, Drafting, Isa, LoadOptions};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use smart_default::SmartDefault;
+
+/// A model and how it computes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelOptions {
+    /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name
+    /// (org/name) that is in the local cache
+    #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
+    pub model: String,
+    /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers
+    /// that it changes are held as 32-bit floats
+    #[schemars(extend("form" = "DIR"))]
+    pub adapter: Option<PathBuf>,
+    /// How it computes.
+    #[serde(flatten)]
+    pub computing: ComputingOptions,
+}
+
+impl ModelOptions {
+    /// Finds the model.
+    pub fn located(&self) -> Result<Located, LocateError> {
+        Ok(locate(&self.model)?.with_adapter(self.adapter.clone()))
+    }
+
+    /// Another model that computes in the same way; an adapter belongs to the model that it is given beside.
+    #[must_use]
+    pub fn beside(&self, model: &str) -> Self {
+        Self { model: model.to_owned(), adapter: None, computing: self.computing.clone() }
+    }
+
+    /// Whether a model that was loaded for `other` can be [run](probity_runtime::Model::run_with) for this one.
+    pub fn has_weights_of(&self, other: &Self) -> bool {
+        let weights = |options: &Self| {
+            let ComputingOptions { precision, device, isa, .. } = options.computing;
+            (options.model.clone(), options.adapter.clone(), precision, device, isa)
+        };
+        weights(self) == weights(other)
+    }
+}
+
+/// How a model computes.
+#[derive(Debug, Clone, PartialEq, SmartDefault, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ComputingOptions {
+    /// The arithmetic in which quantised weights meet activations; recorded in every result
+    #[schemars(extend("form" = "PRECISION"))]
+    pub precision: Precision,
+    /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
+    /// as those do; scores are the same bits from run to run on cpu alone, and every result's signature names the
+    /// device
+    #[serde(with = "as_text")]
+    #[schemars(with = "String", extend("form" = "DEVICE"))]
+    pub device: DeviceChoice,
+    /// Threads to compute with; results do not depend on it [default: as many as there are processors]
+    #[schemars(range(min = 1, max = 1024), extend("form" = "N"))]
+    pub threads: Option<usize>,
+    /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
+    #[schemars(range(min = 0, max = 1), extend("form" = "P"))]
+    #[default(DEFAULT_MIN_MASS)]
+    pub min_mass: f64,
+    /// Compute every prompt from scratch; slower, and the same results
+    pub no_sharing: bool,
+    /// Tokens that run through the model at once; results do not depend on it
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(LoadOptions::default().token_budget)]
+    pub token_budget: usize,
+    /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is
+    /// `too_long` [default: half of the memory that is available when the model is loaded]
+    #[schemars(extend("form" = "SIZE"))]
+    pub cache_budget: Option<ByteSize>,
+    /// Where tokens of a text are guessed from before the model says them; results do not depend on it
+    #[schemars(extend("form" = "HOW"))]
+    pub draft: Drafting,
+    /// Texts that are written side by side, at most; results do not depend on it
+    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[default(LoadOptions::default().side_by_side)]
+    pub side_by_side: usize,
+    /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest
+    /// that the machine has]
+    #[serde(with = "isa_name")]
+    #[schemars(with = "Option<String>", extend("form" = "NAME"))]
+    pub isa: Option<Isa>,
+}
+
+impl ComputingOptions {
+    /// The same for the runtime.
+    pub fn load_options(&self) -> LoadOptions {
+        LoadOptions {
+            precision: self.precision,
+            device: self.device,
+            threads: self.threads,
+            min_mass: self.min_mass,
+            share_prefixes: !self.no_sharing,
+            token_budget: self.token_budget,
+            cache_budget: self.cache_budget.map(|ByteSize(bytes)| bytes),
+            drafting: self.draft,
+            side_by_side: self.side_by_side,
+            isa: self.isa,
+            ..LoadOptions::default()
+        }
+    }
+}
+
+/// How a model is run, for the manifest.
+pub fn computing_in_force(options: LoadOptions) -> Value {
+    json!({
+        "precision": options.precision_in_force(),
+        "device": options.device.to_string(),
+        "threads": options.threads,
+        "min_mass": options.min_mass,
+        "share_prefixes": options.share_prefixes,
+        "token_budget": options.token_budget,
+        "cache_budget": options.cache_budget,
+        "drafting": options.drafting.as_str(),
+        "side_by_side": options.side_by_side,
+        "isa": options.isa.map(Isa::name),
+    })
+}
+
+/// An instruction set by its name.
+mod isa_name {
+    use probity_runtime::Isa;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    pub(super) fn serialize<S: Serializer>(isa: &Option<Isa>, serializer: S) -> Result<S::Ok, S::Error> {
+        isa.map(Isa::name).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Isa>, D::Error> {
+        let Some(name) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let isa = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+        let known = || format!("expected one of {}", Isa::ALL.map(Isa::name).join(", "));
+        isa.map(Some).ok_or_else(|| D::Error::custom(known()))
+    }
+}
+
+/// A number of bytes: `512MiB`, `2GB`, `1.5GiB`, `1000000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteSize(pub u64);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "kb" => 1e3,
+            "mb" => 1e6,
+            "gb" => 1e9,
+            "kib" => f64::from(1 << 10),
+            "mib" => f64::from(1 << 20),
+            "gib" => f64::from(1 << 30),
+            _ => return Err("expected a unit such as MB, MiB, GB or GiB".to_owned()),
+        };
+        match digits.trim().parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => Ok(Self((number * unit) as u64)),
+            _ => Err("expected a size such as 2GiB".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+written_as_text!(ByteSize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_nonsense_is_refused() {
+        let known = [("1000", 1000), ("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("3gb", 3_000_000_000), ("7B", 7)];
+        assert!(known.iter().all(|(text, size)| text.parse() == Ok(ByteSize(*size))));
+        assert!(["", "GiB", "-1GiB", "2 GiBs", "1e400", "0"].iter().all(|text| text.parse::<ByteSize>().is_err()));
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_runtime() {
+        let (ours, runtime) = (ComputingOptions::default().load_options(), LoadOptions::default());
+        assert_eq!(computing_in_force(ours), computing_in_force(runtime));
+    }
+}

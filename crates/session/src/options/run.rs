@@ -1,0 +1,76 @@
+//! What a run is about, how it is gone about, and where it goes.
+
+use std::path::PathBuf;
+
+use probity_store::Existing;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::DataOptions;
+
+/// All options of a run but its method's and its model's.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RunOptions {
+    /// What is judged.
+    #[serde(flatten)]
+    pub data: DataOptions,
+    /// Where it goes.
+    #[serde(flatten)]
+    pub output: OutputOptions,
+    /// How it is gone about.
+    #[serde(flatten)]
+    pub ask: AskOptions,
+    /// What becomes of an earlier one.
+    #[serde(flatten)]
+    pub keep: KeepOptions,
+}
+
+/// Where a run goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct OutputOptions {
+    /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
+    /// runs/METHOD-DATE-TIME
+    #[schemars(extend("form" = "DIR"))]
+    pub out: Option<PathBuf>,
+}
+
+/// How a run is gone about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AskOptions {
+    /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
+    /// memory and time
+    pub dry_run: bool,
+    /// Exit with 1 where a sample could not be scored
+    pub strict: bool,
+}
+
+/// What becomes of an earlier run, and where answers are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct KeepOptions {
+    /// Replace an earlier run in that folder
+    pub overwrite: bool,
+    /// Go on with the run in that folder: what is answered there is not asked again
+    #[schemars(extend("conflicts" = ["overwrite"]))]
+    pub resume: bool,
+    /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
+    #[schemars(extend("form" = "DIR"))]
+    pub cache: Option<PathBuf>,
+    /// Keep no answers: a run that is interrupted begins anew
+    #[schemars(extend("conflicts" = ["resume"]))]
+    pub no_store: bool,
+}
+
+impl KeepOptions {
+    /// What becomes of a run that the folder holds already.
+    pub fn existing(&self) -> Existing {
+        match (self.overwrite, self.resume) {
+            (true, _) => Existing::Replace,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Stages, one after another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use probity_lm::LanguageModel;
+use probity_methods::{Conclusion, Headline, Outcomes, Summary};
+use probity_report::text::thousands;
+use probity_store::{Recorded, RunFolder, SUMMARY};
+use serde::Deserialize;
+
+use crate::answers::{answer_settings, shared_answers};
+use crate::check::{Checker, Ready};
+use crate::dry_run::DryRun;
+use crate::execute::{RunModels, close, execute};
+use crate::pooled::PooledModel;
+use crate::problems::Problems;
+use crate::stage::Stage;
+use crate::{Events, Interrupt, ModelPool, Notice, Report, SessionError, message};
+
+/// Stages, and the arguments that they were asked for with.
+pub struct Plan {
+    /// In the order in which they were asked for.
+    pub stages: Vec<Stage>,
+    /// What is wrong with stages that are not among them.
+    pub found: Problems,
+    /// The recipe's file; absent where there is none.
+    pub recipe: Option<String>,
+    /// As typed, the program's name left out.
+    pub arguments: Vec<String>,
+}
+
+/// Who is told what happens, and who may end it.
+#[derive(Clone)]
+pub struct Context {
+    /// Is told.
+    pub events: Arc<dyn Events>,
+    /// Ends it.
+    pub interrupt: Interrupt,
+    /// The models that are in memory, from one plan to the next.
+    pub models: Arc<ModelPool>,
+}
+
+impl Context {
+    /// With no model in memory yet.
+    pub fn new(events: Arc<dyn Events>, interrupt: Interrupt) -> Self {
+        let models = Arc::new(ModelPool::new(events.clone()));
+        Self { events, interrupt, models }
+    }
+}
+
+/// How a stage ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It is done now.
+    Finished(InShort),
+    /// It had been finished before, just so.
+    Before(InShort),
+    /// Only planned.
+    Planned,
+    /// It failed, as was told.
+    Failed,
+}
+
+/// A stage and how it ended.
+pub struct StageEnd<'p> {
+    /// The stage.
+    pub stage: &'p Stage,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// What `summary.json` says in short.
+#[derive(Debug, Deserialize)]
+pub struct InShort {
+    /// How many answers ended how.
+    pub outcomes: Outcomes,
+    #[serde(default)]
+    headline: Vec<Headline>,
+    #[serde(default)]
+    verdict: Vec<Conclusion>,
+}
+
+impl InShort {
+    /// Its figures; of a run that has none, as one without gold, what it says.
+    pub fn text(&self) -> String {
+        let figures: Vec<String> = self.headline.iter().map(ToString::to_string).collect();
+        let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
+        if figures.is_empty() { said() } else { figures }.join(", ")
+    }
+
+    fn read(folder: &Path) -> Result<Self, SessionError> {
+        let path = folder.join(SUMMARY);
+        let text = std::fs::read(&path).map_err(|source| SessionError::Io { path: path.clone(), source })?;
+        serde_json::from_slice(&text).map_err(|source| SessionError::NoSummary { path, source })
+    }
+}
+
+impl StageEnd<'_> {
+    /// What it found; absent where it was only planned, or failed.
+    pub fn in_short(&self) -> Option<&InShort> {
+        match &self.ended {
+            Ended::Finished(found) | Ended::Before(found) => Some(found),
+            Ended::Planned | Ended::Failed => None,
+        }
+    }
+}
+
+impl Plan {
+    /// A plan of one stage.
+    pub fn of(stage: Stage, arguments: Vec<String>) -> Self {
+        Self { stages: vec![stage], found: Problems::default(), recipe: None, arguments }
+    }
+
+    /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written.
+    pub fn check(&self) -> Result<Vec<Ready<'_>>, SessionError> {
+        let mut problems = self.found.clone();
+        let mut checker = Checker::new(self);
+        let ready: Vec<Ready<'_>> =
+            self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
+        problems.into_result(self.recipe.as_deref())?;
+        Ok(ready)
+    }
+
+    /// Runs stages that were checked, those of one model one after another. A stage of a recipe that fails does not stop
+    /// the others.
+    pub fn run<'p>(&'p self, mut ready: Vec<Ready<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
+        by_model(&mut ready);
+        let mut ends = Vec::with_capacity(ready.len());
+        for ready in ready {
+            let stage = ready.stage;
+            let ended = match self.run_stage(&ready, context) {
+                Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
+                    let told = message(&error);
+                    let told = told.strip_prefix("error: ").unwrap_or(&told);
+                    context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
+                    Ended::Failed
+                }
+                ended => ended?,
+            };
+            ends.push(StageEnd { stage, ended });
+        }
+        Ok(ends)
+    }
+
+    fn run_stage(&self, ready: &Ready<'_>, context: &Context) -> Result<Ended, SessionError> {
+        let (stage, events) = (ready.stage, &context.events);
+        if let Some(out) = stage.run.output.out.as_ref().filter(|_| ready.finished) {
+            return Ok(Ended::Before(InShort::read(out)?));
+        }
+        context.interrupt.check()?;
+        // Loaded before anything of the stage is told: what it is goes into the manifest.
+        context.models.language(&stage.model)?;
+        if self.recipe.is_some() {
+            events.report(Report::Stage(stage.name())).map_err(SessionError::Events)?;
+        }
+        let Some(out) = stage.run.output.out.as_ref().filter(|_| !stage.run.ask.dry_run) else {
+            let dry_run = DryRun::of_stage(ready, context)?;
+            events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
+            return Ok(Ended::Planned);
+        };
+        let summary = self.judge(ready, out, context)?;
+        events.report(Report::Summary(&summary)).map_err(SessionError::Events)?;
+        let Summary { outcomes, headline, verdict, .. } = summary;
+        events.notice(Notice::Message(&format!("results are in {}", out.display())));
+        let unscored = outcomes.unscored();
+        if unscored > 0 {
+            let results = if unscored == 1 { "result" } else { "results" };
+            events.notice(Notice::Warning(&format!(
+                "{} {results} without a score; the outcomes say why",
+                thousands(unscored as u64)
+            )));
+        }
+        Ok(Ended::Finished(InShort { outcomes, headline, verdict }))
+    }
+
+    /// Fills the run folder.
+    fn judge(&self, ready: &Ready<'_>, out: &Path, context: &Context) -> Result<Summary, SessionError> {
+        let pool = &context.models;
+        let Stage { method, configured, model, run, .. } = ready.stage;
+        let description = pool.language(model)?.description().clone();
+        let descriptions = ready.other_descriptions()?;
+        let info = ready.info(&self.arguments, &description, &descriptions);
+        let mut folder = RunFolder::create(out, run.keep.existing(), info)?;
+        let mut judge = || {
+            let own = if run.keep.no_store { None } else { Some(Arc::new(folder.answers()?)) };
+            let shared = shared_answers(run.keep.cache.as_deref())?;
+            let settings = answer_settings(model.computing.load_options());
+            let first = Arc::new(PooledModel::new(pool, model.clone(), description.clone()));
+            let recorded = Recorded::new(first, &settings, own.as_ref(), shared.as_ref())?;
+            context.events.notice(Notice::Found(recorded.found_so_far()));
+            let others = ready.others.iter().zip(&descriptions).map(|(other, description)| {
+                let pooled = PooledModel::new(pool, other.options.clone(), description.clone());
+                recorded.beside(Arc::new(pooled), &settings)
+            });
+            let others = others.collect::<Result<Vec<_>, _>>()?;
+            let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
+            let for_metrics = ready.metric_models(pool)?;
+            let models = RunModels { model: &recorded, others: &others, for_metrics };
+            let method = (method.name(), configured.as_ref());
+            let summary = execute(method, &ready.samples, models, &mut folder, context)?;
+            recorded.finish()?;
+            tell_answers(&recorded, context.events.as_ref());
+            Ok(summary)
+        };
+        let result = judge();
+        close(folder, result.as_ref().map(drop).map_err(|error: &SessionError| error as _))?;
+        result
+    }
+}
+
+/// Whether an error ends the whole plan: nobody wants to be told of more.
+fn ends_everything(error: &SessionError) -> bool {
+    crate::was_interrupted(error) || matches!(error, SessionError::Events(_))
+}
+
+/// So many damaged answers are named.
+const NAMED: usize = 5;
+
+/// Says what of the answers had been kept, and what of that was not as it was written and was asked again.
+pub fn tell_answers(recorded: &Recorded<'_>, events: &dyn Events) {
+    tell_damaged(&recorded.damaged(), events);
+    if recorded.found() > 0 {
+        let found = thousands(recorded.found() as u64);
+        events.notice(Notice::Message(&format!("{found} answers were there already")));
+    }
+}
+
+/// Answers that were kept and are not as they were written: they were asked again.
+pub fn tell_damaged(damaged: &[String], events: &dyn Events) {
+    if damaged.is_empty() {
+        return;
+    }
+    let named: Vec<&str> = damaged.iter().take(NAMED).map(String::as_str).collect();
+    let more = damaged.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let what = if damaged.len() == 1 {
+        "1 kept answer was".to_owned()
+    } else {
+        format!("{} kept answers were", thousands(damaged.len() as u64))
+    };
+    events.notice(Notice::Warning(&format!(
+        "{what} damaged and asked again: {}{more}; look whether the disk is failing",
+        named.join(", ")
+    )));
+}
+
+/// Puts stages of one model together, in the order in which each model comes first.
+fn by_model(ready: &mut Vec<Ready<'_>>) {
+    let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(ready.len());
+    for stage in ready.drain(..) {
+        let of_model = |other: &Ready<'_>| other.stage.model.has_weights_of(&stage.stage.model);
+        let place = sorted.iter().rposition(of_model).map_or(sorted.len(), |last| last + 1);
+        sorted.insert(place, stage);
+    }
+    *ready = sorted;
+}

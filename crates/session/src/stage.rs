@@ -1,0 +1,72 @@
+//! What is to be run: a method with its options, over data, asked of a model, into a folder.
+
+use std::sync::Arc;
+
+use probity_data::Sample;
+use probity_methods::{Configured, DynMethod};
+use probity_options::{Given, OptionSpec, read, specs};
+use probity_store::RecipeMark;
+use serde_json::Value;
+
+use crate::SessionError;
+use crate::options::{ModelOptions, RunOptions};
+use crate::problems::Lines;
+
+/// A stage of a plan.
+pub struct Stage {
+    /// The method.
+    pub method: &'static dyn DynMethod,
+    /// The same with its options.
+    pub configured: Box<dyn Configured>,
+    /// The model that it asks.
+    pub model: ModelOptions,
+    /// The options of every run.
+    pub run: RunOptions,
+    /// Samples in the place of the file that the options name.
+    pub samples: Option<GivenSamples>,
+    /// Where it comes from; absent where it was asked for by itself.
+    pub origin: Option<Origin>,
+}
+
+/// Samples that come from no file.
+#[derive(Debug, Clone)]
+pub struct GivenSamples {
+    /// All of them.
+    pub samples: Arc<[Sample]>,
+    /// What the manifest says of them.
+    pub described: Value,
+}
+
+/// Where a stage of a recipe comes from.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// What the manifest says of it.
+    pub mark: RecipeMark,
+    /// Where it was written.
+    pub lines: Lines,
+}
+
+/// The options that a run of any method has besides the method's own, in the order in which they are listed.
+pub fn run_options() -> Vec<OptionSpec> {
+    [specs::<ModelOptions>(), specs::<RunOptions>()].concat()
+}
+
+impl Stage {
+    /// A stage of what was given: options of the method and of every run, by field.
+    pub fn new(method: &'static dyn DynMethod, given: &Given, origin: Option<Origin>) -> Result<Self, SessionError> {
+        let (mut rest, model) = part(given.clone(), &specs::<ModelOptions>());
+        let (own, run) = part(std::mem::take(&mut rest), &specs::<RunOptions>());
+        let (model, run) = (read(&model)?, read(&run)?);
+        Ok(Self { method, configured: method.with(&own)?, model, run, samples: None, origin })
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        self.origin.as_ref().map_or(self.method.name(), |origin| &origin.mark.stage)
+    }
+}
+
+/// What is given of none of `specs`, and of these.
+fn part(given: Given, specs: &[OptionSpec]) -> (Given, Given) {
+    given.into_iter().partition(|(field, _)| specs.iter().all(|spec| spec.field != *field))
+}

@@ -1,0 +1,109 @@
+//! Whether a run's folder is as it was written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use probity_report::text::thousands;
+use probity_store::{ANSWERS, Answers, Extent, MANIFEST, Manifest, Status, StoreError};
+
+use crate::SessionError;
+
+/// What was looked at, and what is wrong with it.
+pub struct Checked {
+    /// How it stands, and how much there was to look at.
+    pub said: String,
+    /// Each thing that is wrong.
+    pub wrong: Vec<String>,
+}
+
+impl Checked {
+    /// Looks at everything. An error where there is neither a run nor answers.
+    pub fn of(folder: &Path) -> Result<Self, SessionError> {
+        let mut wrong = Vec::new();
+        let manifest = manifest(folder, &mut wrong)?;
+        let finished = manifest.as_ref().filter(|run| run.status == Status::Finished);
+        let contents = finished.map(|run| &run.contents);
+        for (name, content) in contents.into_iter().flatten() {
+            if let Some(why) = content.difference(&folder.join(name)) {
+                wrong.push(format!("{name}: {why}"));
+            }
+        }
+        if let Some(name) = finished.and_then(|run| {
+            run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))
+        }) {
+            wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
+        }
+        let answers = folder.join(ANSWERS);
+        let listed = manifest.as_ref().is_some_and(|run| run.files.iter().any(|name| name == ANSWERS));
+        let rows = match (answers.exists(), Answers::open_read_only(&answers)) {
+            (false, _) if listed => {
+                wrong.push(format!("{ANSWERS}: it is missing"));
+                0
+            }
+            (false, _) => 0,
+            (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
+            (true, Err(error)) => {
+                wrong.push(error.to_string());
+                0
+            }
+        };
+        let status = manifest.as_ref().map_or("answers", |run| run.status.name());
+        let files = contents.map_or(0, BTreeMap::len);
+        Ok(Self { said: format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong })
+    }
+}
+
+/// The manifest; absent of answers that runs share, which have none, and where it is lost.
+fn manifest(folder: &Path, wrong: &mut Vec<String>) -> Result<Option<Manifest>, SessionError> {
+    let has_answers = folder.join(ANSWERS).exists();
+    let why = match Manifest::read(folder) {
+        Ok(manifest) => {
+            if !Manifest::is_as_written(folder)? {
+                wrong.push(format!("{MANIFEST}: it is not as it was written"));
+            }
+            return Ok(Some(manifest));
+        }
+        Err(StoreError::NoRun { .. }) if has_answers && !has_files_of_a_run(folder)? => return Ok(None),
+        Err(StoreError::NoRun { .. }) if has_answers => "it is missing".to_owned(),
+        Err(error) if has_answers => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    wrong.push(format!(
+        "{MANIFEST}: {why}; the answers are there all the same, and a new run takes them with --cache and this folder"
+    ));
+    Ok(None)
+}
+
+/// Whether a folder holds more than answers.
+fn has_files_of_a_run(folder: &Path) -> Result<bool, SessionError> {
+    let failed = |source| SessionError::Io { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with(ANSWERS) && !name.starts_with('.') {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Checks every row, and that all are there; how many there are.
+fn check_answers(answers: &Answers, extent: Option<&Extent>, wrong: &mut Vec<String>) -> Result<usize, SessionError> {
+    let before = wrong.len();
+    let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
+    let rows = rows.or_else(|error| {
+        wrong.push(error.to_string());
+        Ok::<_, StoreError>(0)
+    })?;
+    // Where a row is named already, that the rows together are not what they were says no more.
+    if let (Some(extent), true) = (extent, wrong.len() == before) {
+        let found = answers.extent()?;
+        if found.requests != extent.requests {
+            wrong.push(format!("{ANSWERS}: {} requests, and had {}", found.requests, extent.requests));
+        } else if found != *extent {
+            wrong.push(format!("{ANSWERS}: its rows are sound, and not those that the run has written"));
+        }
+    }
+    Ok(rows)
+}
