@@ -1,4 +1,5 @@
-//! Links of all pages lead somewhere, and the book has every page of its folder once. What lies on the network is not fetched.
+//! Links of all pages lead somewhere, and the book has every page of its folder once. What lies on the network is not
+//! fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -6,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::readme::{Page, page, pages, root};
 
 /// Pages outside the book that have links.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -15,6 +16,9 @@ const OTHERS: [&str; 8] = [
     "samples/README.md",
     "scripts/README.md",
     "scripts/bench/README.md",
+    "scripts/goldens/README.md",
+    "scripts/hardening/README.md",
+    "scripts/report-browser/README.md",
 ];
 
 fn all() -> Vec<Page> {
@@ -143,4 +147,22 @@ fn the_book_has_every_page_once() {
     assert_eq!(once.len(), listed.len(), "a page is listed twice");
     let there: Vec<String> = pages("docs").into_iter().map(|page| page.name).filter(|name| name != "docs/SUMMARY.md").collect();
     assert_eq!(once, there.iter().collect::<BTreeSet<_>>());
+}
+
+/// The reference is made of the registries, so what is in it must have its place where people choose.
+#[test]
+fn every_method_has_a_page_and_every_metric_a_row() {
+    let readme = page("README.md").text;
+    let (methods, metrics) = (page("docs/methods.md").text, page("docs/metrics.md").text);
+    let names = |folder: &str| -> Vec<String> {
+        pages(folder).iter().filter_map(|page| Some(Path::new(&page.name).file_name()?.to_str()?.to_owned())).collect()
+    };
+    for file in names("docs/reference/methods") {
+        assert!(page(&format!("docs/methods/{file}")).text.contains("## Example"), "{file}");
+        assert!(methods.contains(&format!("](methods/{file})")) && readme.contains(&format!("](docs/methods/{file})")), "{file}");
+    }
+    for file in names("docs/reference/metrics") {
+        let row = format!("reference/metrics/{file})");
+        assert!(metrics.contains(&row) && readme.contains(&row), "{file}");
+    }
 }

@@ -1,8 +1,10 @@
-//! The commands of the README and of the book, each as it stands there, by a shell in a folder with the files that it speaks of.
+//! The commands of the README and of the book, each as it stands there, by a shell in a folder with the files that it
+//! speaks of.
 //!
-//! What a fence holds is said by its first line. `sh` is run here; `sh,ignore` is not, since it needs what a test has not (another program, a large
-//! model). Comments, which readers do not see, say what a page takes for granted: `<!-- before: COMMAND -->` is run where it stands,
-//! `<!-- file: NAME -->` writes the block that follows, and `<!-- stand-in -->` runs it with a tiny model in the place of any.
+//! A fence says what it holds. `sh` is run here; `sh,ignore` is not, since it needs what a test has not: another program,
+//! a large model. Comments, which readers do not see, say what a page takes for granted. `<!-- before: COMMAND -->` is
+//! run where it stands, `<!-- file: NAME -->` writes the block that follows, and `<!-- stand-in -->` runs it with a tiny
+//! model in the place of any.
 
 use std::path::{Path, PathBuf};
 
@@ -156,12 +158,13 @@ fn files(world: &World) {
     world.file("requests.jsonl", lines(&[json!({"id": "1", "prompt": "The", "labels": {"a": ["a"], "b": ["b"]}})]));
 }
 
-/// Programs that stand in for what a test cannot do: `cargo run -- …` is the binary that was built, and installing and testing are taken for done.
+/// Programs that stand in for what a test cannot do: `cargo run -- …` is the binary that was built, and installing and
+/// testing are taken for done.
 fn programs(world: &World) -> String {
     let folder = world.path("bin");
     std::fs::create_dir_all(&folder).expect("made");
     let cargo = format!(
-        "#!/bin/sh\ncase \"$1 $2\" in\n  'run --release') shift 3; exec {} \"$@\";;\n  'install --path'|'test --workspace') exit 0;;\n  *) echo \"unknown: $*\" >&2; exit 9;;\nesac\n",
+        "#!/bin/sh\ncase \"$1 $2\" in\n  'run --release') shift 3; exec {} \"$@\";;\n  'install --path'|'test --locked') exit 0;;\n  *) echo \"unknown: $*\" >&2; exit 9;;\nesac\n",
         env!("CARGO_BIN_EXE_probity")
     );
     let link = folder.join("probity");
@@ -258,6 +261,15 @@ fn the_books_commands_run_as_they_stand() {
     println!("{} blocks of commands were run, {} wait for weights, {} are not to be run", count.run, count.skipped, count.ignored);
     assert!(count.run + count.skipped >= 40, "only {} blocks were found", count.run);
     assert!(count.ignored <= 12, "{} blocks are not to be run", count.ignored);
+}
+
+#[test]
+fn ci_runs_the_test_command_of_the_readme() {
+    let readme = page("README.md");
+    let runs = |step: &Step| matches!(step.kind, Kind::Run) && step.text.starts_with("cargo test");
+    let command = steps(&readme).into_iter().find(runs).expect("a test command").text;
+    let ci = std::fs::read_to_string(root().join(".ci/run")).expect("there");
+    assert!(ci.lines().any(|line| line == command.trim_end()), "{command}");
 }
 
 #[test]
