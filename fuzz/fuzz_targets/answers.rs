@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -34,8 +34,8 @@ static BASE: LazyLock<(Vec<u8>, Vec<ScoreResult>)> = LazyLock::new(|| {
     clear();
     let model = model();
     let expected = {
-        let answers = Answers::open(&FILE).expect("a database");
-        let recorded = Recorded::new(&model, "", Some(&answers), None).expect("a model");
+        let answers = Arc::new(Answers::open(&FILE).expect("a database"));
+        let recorded = Recorded::new(Arc::new(&model), "", Some(&answers), None).expect("a model");
         let expected = recorded.score_all(&requests()).expect("answered");
         recorded.finish().expect("settled");
         expected
@@ -200,9 +200,9 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(answers) = Answers::open_read_only(&FILE) {
         read_all(&answers);
     }
-    let Ok(answers) = Answers::open(&FILE) else { return };
+    let Ok(answers) = Answers::open(&FILE).map(Arc::new) else { return };
     let model = model();
-    let Ok(recorded) = Recorded::new(&model, "", Some(&answers), None) else { return };
+    let Ok(recorded) = Recorded::new(Arc::new(&model), "", Some(&answers), None) else { return };
     if let Ok(found) = recorded.score_all(&requests()) {
         if faithful {
             assert_eq!(&found, expected);

@@ -14,6 +14,7 @@ mod generate;
 mod hardened;
 mod inspection;
 mod judge;
+mod links;
 mod logprobs;
 mod meta;
 mod methods;

@@ -1,43 +1,151 @@
-//! The README's commands, each as it stands there, by a shell in a folder with the files that it speaks of.
+//! The commands of the README and of the book, each as it stands there, by a shell in a folder with the files that it
+//! speaks of.
+//!
+//! A fence says what it holds. `sh` is run here; `sh,ignore` is not, since it needs what a test has not: another
+//! program, a large model. Comments, which readers do not see, say what a page takes for granted. `<!-- before: COMMAND
+//! -->` is run where it stands, `<!-- file: NAME -->` writes the block that follows, and `<!-- stand-in -->` runs it
+//! with a tiny model in the place of any.
+
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::harness::{Ran, World, golden, lines};
 
-const README: &str = include_str!("../../README.md");
 const MANIFEST: &str = include_str!("../../Cargo.toml");
+/// The one trained model that answers here.
+const SMALL: &str = "smollm2-135m-instruct";
+/// Commands that read samples or requests: they read two.
+const READERS: [&str; 10] = [
+    "compare",
+    "g-eval",
+    "prompt-scoring",
+    "gpt-score",
+    "parapluie",
+    "judge",
+    "revise",
+    "reviseval",
+    "logprobs",
+    "generate",
+];
 
-/// A block of code, its language, and the line that it begins in.
-struct Block {
-    line: usize,
-    language: &'static str,
-    text: String,
+/// A page, by its path from the root.
+pub(crate) struct Page {
+    pub(crate) name: String,
+    pub(crate) text: String,
 }
 
-fn blocks() -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut open: Option<Block> = None;
-    for (at, line) in README.lines().enumerate() {
-        match (&mut open, line.strip_prefix("```")) {
-            (None, Some(language)) => open = Some(Block { line: at + 2, language, text: String::new() }),
-            (Some(_), Some(_)) => blocks.extend(open.take()),
-            (Some(block), None) => block.text.extend([line, "\n"]),
-            (None, None) => {}
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All pages below a folder, by name.
+pub(crate) fn pages(folder: &str) -> Vec<Page> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
         }
     }
-    blocks
+    found.sort();
+    found.iter().map(|path| page(&path.strip_prefix(root()).expect("below the root").display().to_string())).collect()
 }
 
-fn is_command(block: &Block) -> bool {
-    block.language.is_empty() && ["probity ", "cargo ", "export "].iter().any(|program| block.text.starts_with(program))
+pub(crate) fn page(name: &str) -> Page {
+    Page { name: name.to_owned(), text: std::fs::read_to_string(root().join(name)).expect("a page") }
+}
+
+/// What a page asks this test to do, with the line that it stands in.
+struct Step {
+    line: usize,
+    kind: Kind,
+    text: String,
+    tiny: bool,
+}
+
+enum Kind {
+    Run,
+    Before,
+    Ignored,
+    File(String),
+    /// Output, data, anything that is shown alone.
+    Shown,
+}
+
+fn steps(page: &Page) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut open = false;
+    let (mut file, mut tiny) = (None, false);
+    for (at, line) in page.text.lines().enumerate() {
+        let comment = |name: &str| {
+            Some(
+                line.strip_prefix("<!-- ")?
+                    .strip_prefix(name)?
+                    .strip_prefix(": ")?
+                    .strip_suffix(
+                        " \
+                -->",
+                    )?
+                    .to_owned(),
+            )
+        };
+        if let Some(language) = line.strip_prefix("```") {
+            open = !open;
+            if open {
+                assert!(
+                    !language.is_empty(),
+                    "{} line {}: a fence says what it holds: sh, text, json \
+                                               …",
+                    page.name,
+                    at + 1
+                );
+                let kind = match (file.take(), language) {
+                    (Some(name), _) => Kind::File(name),
+                    (None, "sh") => Kind::Run,
+                    (None, "sh,ignore") => Kind::Ignored,
+                    (None, _) => Kind::Shown,
+                };
+                steps.push(Step { line: at + 2, kind, text: String::new(), tiny: std::mem::take(&mut tiny) });
+            }
+        } else if open {
+            steps.last_mut().expect("opened").text.extend([line, "\n"]);
+        } else if let Some(command) = comment("before") {
+            steps.push(Step { line: at + 1, kind: Kind::Before, text: command, tiny: false });
+        } else if let Some(name) = comment("file") {
+            file = Some(name);
+        } else if line == "<!-- stand-in -->" {
+            tiny = true;
+        }
+    }
+    assert!(!open, "{}: a fence is not closed", page.name);
+    steps
 }
 
 /// A model of any context that answers everything, if at random.
-fn model() -> String {
+fn stand_in() -> String {
     golden("tiny-flan-t5").display().to_string()
 }
 
-/// The files that the README's commands speak of.
+/// Large models are here by another name, and two samples are enough.
+fn made_small(text: &str) -> String {
+    let mut text = ["qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"]
+        .iter()
+        .fold(text.to_owned(), |text, name| text.replace(name, &stand_in()));
+    if !text.contains("--limit") {
+        for reader in READERS {
+            text = text.replace(&format!("probity {reader} --"), &format!("probity {reader} --limit 2 --"));
+        }
+    }
+    text
+}
+
+/// The files that the pages speak of.
 fn files(world: &World) {
     world.file(
         "news.csv",
@@ -47,24 +155,32 @@ fn files(world: &World) {
     );
     world.file(
         "systems.tsv",
-        "doc\tarticle\ttext\tsystem\tflu\nd1\tRain fell.\tIt rained.\tbig\t4\nd1\tRain fell.\train rain\tsmall\t1\n",
+        "doc\tarticle\ttext\tsystem\tflu\nd1\tRain fell.\tIt rained.\tbig\t4\nd1\tRain \
+                               fell.\train rain\tsmall\t1\n",
     );
-    let tables = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/tables");
-    world.file("train.parquet", std::fs::read(tables.join("train.parquet")).expect("a golden"));
+    world.file("train.parquet", std::fs::read(root().join("tests/goldens/tables/train.parquet")).expect("a golden"));
+    for sample in ["samples/demo.jsonl", "samples/pairs.jsonl"] {
+        world.file(sample, std::fs::read(root().join(sample)).expect("a sample"));
+    }
+    let gold = |coherence: f64, fluency: f64| json!({"coherence": coherence, "consistency": 5.0, "fluency": fluency, "relevance": coherence});
     let summaries = json!({
-        "M11": {"sys_summ": "a ship sank", "scores": {"coherence": 4.0, "fluency": 3.0}},
-        "M13": {"sys_summ": "ships", "scores": {"coherence": 2.0, "fluency": 5.0}},
+        "M11": {"sys_summ": "a ship sank", "scores": gold(4.0, 3.0)},
+        "M13": {"sys_summ": "ships", "scores": gold(2.0, 5.0)},
     });
     let article = |text: &str| json!({"src": text, "sys_summs": summaries, "ref_summs": ["The ferry sank."]});
     world.file(
         "summeval.json",
         json!({"article-7": article("the ferry sank"), "article-8": article("a ferry")}).to_string(),
     );
-    let pair = |id: &str| {
-        let candidates = json!([{"id": "one", "text": "Seven."}, {"id": "two", "text": "Nine."}]);
-        json!({"id": id, "context": "", "instruction": "Name a prime.", "candidates": candidates, "preference": "one"})
-    };
-    world.file("llmbar.jsonl", lines(&[pair("a"), pair("b")]));
+    let pair = |text: &str| json!({"input": text, "output_1": "Seven.", "output_2": "Nine.", "label": 1});
+    for name in ["llmbar_natural.json", "mt_bench_200.json"] {
+        world.file(name, json!([pair("Name a prime."), pair("Name an odd prime.")]).to_string());
+    }
+    for (set, file, samples) in
+        [("summeval", "summeval.json", "summeval.jsonl"), ("llmbar", "llmbar_natural.json", "llmbar.jsonl")]
+    {
+        world.run(&["-q", "import", set, file, "--out", samples]).exits(0);
+    }
     let rows = |columns: &str, values: [&str; 4]| {
         let row =
             |(at, value): (usize, &&str)| format!("{},{},{value}", ["1", "1", "2", "2"][at], ["a", "b", "a", "b"][at]);
@@ -76,11 +192,7 @@ fn files(world: &World) {
     world.file("gold.csv", rows("human,tone", ["5,1", "2,2", "1,4", "4,3"]));
     world.file("out.txt", "a ship sank\nit rained\n");
     world.file("ref.txt", "the ship sank\nrain fell\n");
-    let recipe = blocks().into_iter().find(|block| block.language == "toml").expect("a recipe").text;
-    // The recipe is the README's own; its models are here by another name.
-    let path = json!(model()).to_string();
-    let recipe = recipe.replace("\"smollm2-135m-instruct\"", &path).replace("\"qwen2.5-coder-1.5b-instruct\"", &path);
-    world.file("judges.toml", recipe);
+    world.file("requests.jsonl", lines(&[json!({"id": "1", "prompt": "The", "labels": {"a": ["a"], "b": ["b"]}})]));
 }
 
 /// Programs that stand in for what a test cannot do: `cargo run -- …` is the binary that was built, and installing and
@@ -90,7 +202,7 @@ fn programs(world: &World) -> String {
     std::fs::create_dir_all(&folder).expect("made");
     let cargo = format!(
         "#!/bin/sh\ncase \"$1 $2\" in\n  'run --release') shift 3; exec {} \"$@\";;\n  'install --path'|'test \
-         --workspace') exit 0;;\n  *) echo \"unknown: $*\" >&2; exit 9;;\nesac\n",
+         --locked') exit 0;;\n  *) echo \"unknown: $*\" >&2; exit 9;;\nesac\n",
         env!("CARGO_BIN_EXE_probity")
     );
     let link = folder.join("probity");
@@ -110,61 +222,123 @@ fn is_here(name: &str) -> bool {
     verified.status.success()
 }
 
+/// How many blocks were run, left out since weights are missing, and marked as not to be run.
+#[derive(Default)]
+struct Count {
+    run: usize,
+    skipped: usize,
+    ignored: usize,
+}
+
 #[cfg(unix)]
-#[test]
-fn the_readmes_commands_run_as_they_stand() {
-    let world = World::new();
-    files(&world);
-    let path = programs(&world);
-    let real = ["smollm2-135m-instruct", "all-minilm-l6-v2"].iter().all(|name| is_here(name));
-    let mut run = 0;
-    for block in blocks().iter().filter(|block| is_command(block)) {
-        let wants_weights = block.text.contains("demo") || block.text.contains("all-minilm");
+fn follow(page: &Page, world: &World, real: bool, count: &mut Count) {
+    files(world);
+    let path = programs(world);
+    for step in steps(page) {
+        let mut text = made_small(&step.text);
+        if step.tiny || matches!(step.kind, Kind::File(_)) {
+            text = text.replace(SMALL, &stand_in());
+        }
+        match step.kind {
+            Kind::Shown => continue,
+            Kind::Ignored => {
+                count.ignored += 1;
+                continue;
+            }
+            Kind::File(name) => {
+                world.file(&name, text);
+                continue;
+            }
+            Kind::Run => count.run += 1,
+            Kind::Before => {}
+        }
+        let wants_weights = ["demo\n", "all-minilm", SMALL].iter().any(|word| text.contains(word));
         if wants_weights && !real {
             println!(
-                "skipped: line {} needs real weights; probity model get smollm2-135m-instruct all-minilm-l6-v2",
-                block.line
+                "skipped: {} line {} needs real weights; probity model get smollm2-135m-instruct all-minilm-l6-v2",
+                page.name, step.line
             );
+            count.run -= 1;
+            count.skipped += 1;
             continue;
         }
         let mut command = world.program("sh");
-        command.args(["-e", "-c", &block.text]).env("PATH", &path).env("PROBITY_MODEL", model());
+        command.args(["-e", "-c", &text]).env("PATH", &path).env("PROBITY_MODEL", stand_in());
         if wants_weights {
             command.env_remove("PROBITY_MODELS");
             command.envs(std::env::var("PROBITY_MODELS").map(|folder| ("PROBITY_MODELS", folder)));
         }
+        let began = std::time::Instant::now();
         let ran = Ran::from(command.output().expect("started"));
+        println!("{:6.2} s  {} line {}", began.elapsed().as_secs_f64(), page.name, step.line);
         // Two runs that differ are told by the exit code too.
-        let code = i32::from(block.text.lines().last().is_some_and(|last| last.starts_with("probity diff")));
+        let code = i32::from(text.lines().last().is_some_and(|last| last.starts_with("probity diff")));
         assert_eq!(
             ran.code,
             Some(code),
-            "README line {}:\n{}\nstdout:\n{}\nstderr:\n{}",
-            block.line,
-            block.text,
+            "{} line {}:\n{text}\nstdout:\n{}\nstderr:\n{}",
+            page.name,
+            step.line,
             ran.stdout,
             ran.stderr
         );
-        run += 1;
-    }
-    assert!(run >= 20, "only {run} blocks were found");
-    for file in [
-        "report.html",
-        "both.html",
-        "summeval.jsonl",
-        "run/summary.json",
-        "llmbar-run/summary.json",
-        "recipe.schema.json",
-        "tables.tex",
-    ] {
-        assert!(world.path(file).is_file(), "{file}");
     }
 }
 
+#[cfg(unix)]
 #[test]
-fn features_that_the_readme_names_are_there() {
-    let named =
-        README.lines().filter_map(|line| line.strip_prefix("cargo install --path . --features ")?.split(' ').next());
+fn the_readmes_commands_run_as_they_stand() {
+    let world = World::new();
+    let real = [SMALL, "all-minilm-l6-v2"].iter().all(|name| is_here(name));
+    let mut count = Count::default();
+    follow(&page("README.md"), &world, real, &mut count);
+    assert!(count.run + count.skipped >= 4, "only {} blocks were found", count.run);
+    assert!(world.path("report.html").is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn the_books_commands_run_as_they_stand() {
+    let real = [SMALL, "all-minilm-l6-v2"].iter().all(|name| is_here(name));
+    let mut count = Count::default();
+    for page in pages("docs").iter().filter(|page| !page.name.starts_with("docs/reference/")) {
+        // `cargo run -- demo` is the README's first command.
+        let text = page.text.replace(
+            "```sh\ncargo run --release -- demo\n",
+            "```sh,ignore\ncargo run --release -- \
+            demo\n",
+        );
+        follow(&Page { name: page.name.clone(), text }, &World::new(), real, &mut count);
+    }
+    println!(
+        "{} blocks of commands were run, {} wait for weights, {} are not to be \
+              run",
+        count.run, count.skipped, count.ignored
+    );
+    assert!(count.run + count.skipped >= 40, "only {} blocks were found", count.run);
+    assert!(count.ignored <= 12, "{} blocks are not to be run", count.ignored);
+}
+
+#[test]
+fn ci_runs_the_test_command_of_the_readme() {
+    let readme = page("README.md");
+    let runs = |step: &Step| matches!(step.kind, Kind::Run) && step.text.starts_with("cargo test");
+    let command = steps(&readme).into_iter().find(runs).expect("a test command").text;
+    let ci = std::fs::read_to_string(root().join(".ci/run")).expect("there");
+    assert!(ci.lines().any(|line| line == command.trim_end()), "{command}");
+}
+
+#[test]
+fn features_that_the_book_names_are_there() {
+    let devices = page("docs/devices.md").text;
+    let named = devices.lines().filter_map(|line| {
+        line.strip_prefix(
+            "cargo install --path . \
+        --features ",
+        )?
+        .split(' ')
+        .next()
+    });
     let named: Vec<&str> = named.collect();
     assert_eq!(named.len(), 3);
     for feature in named {

@@ -123,14 +123,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same with further models: those that [`DynMethod::other_models`](crate::DynMethod::other_models) names, in
-    /// its order.
+    /// The same with further models: those of [`Configured::models`](crate::Configured::models) that the method asks
+    /// itself, in that order.
     #[must_use]
     pub fn with_other_models(self, others: &'a [&'a dyn LanguageModel]) -> Self {
         Self { others, ..self }
     }
 
-    /// The same with the models that [`Configured::models`](crate::Configured::models) names for metrics.
+    /// The same with the models of [`Configured::models`](crate::Configured::models) that are for metrics.
     #[must_use]
     pub fn with_metric_models(self, metric_models: Models) -> Self {
         Self { metric_models, ..self }

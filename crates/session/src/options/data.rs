@@ -13,6 +13,7 @@ use crate::SessionError;
 /// How a file is read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "a path to a place in a row is written with brackets, in help too")]
 pub struct ReadOptions {
     /// Which column is which field; once for each. `probity help data` has examples
     ///
