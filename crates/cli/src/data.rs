@@ -80,7 +80,7 @@ pub(crate) struct CheckArgs {
     /// The files, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    #[command(flatten, next_help_heading = "Data and output")]
+    #[command(flatten)]
     read: Typed<ReadOptions>,
     /// List all problems and warnings, not only the first thousand
     #[arg(long)]
@@ -245,7 +245,7 @@ fn counted(number: usize, what: &str) -> String {
 pub(crate) struct ConvertArgs {
     /// The file, or - for standard input
     file: PathBuf,
-    #[command(flatten, next_help_heading = "Data and output")]
+    #[command(flatten)]
     read: Typed<ReadOptions>,
     /// Write here instead of to standard output; the file is replaced whole or not at all
     #[arg(long, value_name = "FILE")]

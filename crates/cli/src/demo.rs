@@ -42,7 +42,7 @@ pub(crate) struct DemoArgs {
     /// The folder for the results; an earlier demo's are replaced
     #[arg(long, value_name = "DIR", default_value = "probity-demo")]
     out: PathBuf,
-    #[command(flatten, next_help_heading = "Model")]
+    #[command(flatten)]
     computing: Typed<ComputingOptions>,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct MetaArgs {
     /// kept
     #[arg(long, value_name = "FILE")]
     gold: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Data and output")]
+    #[command(flatten)]
     read: Typed<ReadOptions>,
     /// Only these metrics, separated by commas
     #[arg(long, value_name = "NAMES")]

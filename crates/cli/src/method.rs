@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, FromArgMatches};
 use probity_methods::DynMethod;
-use probity_options::specs;
-use probity_session::{Context, ModelOptions, Plan, RunOptions, Stage, run_options, was_interrupted};
+use probity_session::{Context, Plan, Stage, run_options, was_interrupted};
 
 use crate::args::Global;
 use crate::config::Config;
@@ -21,8 +20,7 @@ use crate::report::ReportOptions;
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     let command = clap::Command::new(method.name()).about(method.about()).long_about(method.long_about());
     let command = with_options(command, &method.options());
-    let command = with_options(command.next_help_heading("Model"), &specs::<ModelOptions>());
-    let command = with_options(command.next_help_heading("Data and output"), &specs::<RunOptions>());
+    let command = with_options(command, &run_options());
     // A run that is there already has to be named.
     command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
 }

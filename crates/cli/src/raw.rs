@@ -67,7 +67,7 @@ pub(crate) trait Line: Record + Send + 'static {
 /// Options of the raw interfaces.
 #[derive(Debug, Args)]
 pub(crate) struct RawArgs {
-    #[command(flatten, next_help_heading = "Model")]
+    #[command(flatten)]
     model: Typed<ModelOptions>,
     /// The requests, or - for standard input
     #[arg(long, value_name = "FILE")]

@@ -68,11 +68,11 @@ pub(super) fn choices(option: &OptionSpec) -> Vec<&str> {
 
 /// The default, which is TOML too for what there is; absent where it is nothing.
 pub(super) fn default(option: &OptionSpec) -> Option<Value> {
-    let is_nothing = match &option.default {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(values) => values.is_empty(),
-        _ => option.is_required,
+    let texts = option.typed_defaults();
+    let one = |text: &String| match option.kind {
+        Kind::Flag | Kind::Integer { .. } | Kind::Number => serde_json::from_str(text).ok(),
+        Kind::Choice(_) | Kind::Text => Some(Value::from(text.as_str())),
     };
-    (!is_nothing).then(|| option.default.clone())
+    let mut values: Vec<Value> = texts.iter().filter_map(one).collect();
+    if option.is_list { (!values.is_empty()).then_some(Value::Array(values)) } else { values.pop() }
 }

@@ -68,9 +68,9 @@ recipe goes on with \
 pub(crate) struct RunCommand {
     #[command(flatten)]
     recipe: RecipeArgs,
-    #[command(flatten, next_help_heading = "Data and output")]
+    #[command(flatten)]
     ask: Given<AskOptions>,
-    #[command(flatten, next_help_heading = "Data and output")]
+    #[command(flatten)]
     keep: Given<KeepOptions>,
 }
 

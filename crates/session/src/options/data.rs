@@ -22,13 +22,13 @@ pub struct ReadOptions {
     /// it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that value.
     /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
     /// of tables that have the names of fields are these fields.
-    #[schemars(extend("form" = "FIELD=COLUMN"))]
+    #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
     pub map: Vec<MapEntry>,
     /// What the file is, where its content and name do not tell
-    #[schemars(extend("form" = "FORMAT"))]
+    #[schemars(extend("form" = "FORMAT", "heading" = "Data and output"))]
     pub data_format: Option<Format>,
     /// Read only the first N samples
-    #[schemars(extend("form" = "N"))]
+    #[schemars(extend("form" = "N", "heading" = "Data and output"))]
     pub limit: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl ReadOptions {
 #[serde(default)]
 pub struct DataOptions {
     /// The samples: JSON lines, CSV, TSV or Parquet, also packed by gzip or zstd, or - for standard input
-    #[schemars(length(min = 1), extend("form" = "FILE"))]
+    #[schemars(length(min = 1), extend("form" = "FILE", "heading" = "Data and output"))]
     pub data: PathBuf,
     /// How their file is read.
     #[serde(flatten)]

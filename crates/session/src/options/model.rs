@@ -19,11 +19,11 @@ use smart_default::SmartDefault;
 pub struct ModelOptions {
     /// A known name (`probity model list`), a .gguf file, a folder with config.json and safetensors, or a hub name
     /// (org/name) that is in the local cache
-    #[schemars(length(min = 1), extend("form" = "NAME|PATH"))]
+    #[schemars(length(min = 1), extend("form" = "NAME|PATH", "heading" = "Model"))]
     pub model: String,
     /// A low-rank adapter (`LoRA`) to put into the model's weights: a folder with the files that PEFT writes; layers
     /// that it changes are held as 32-bit floats
-    #[schemars(extend("form" = "DIR"))]
+    #[schemars(extend("form" = "DIR", "heading" = "Model"))]
     pub adapter: Option<PathBuf>,
     /// How it computes.
     #[serde(flatten)]
@@ -57,42 +57,43 @@ impl ModelOptions {
 #[serde(default)]
 pub struct ComputingOptions {
     /// The arithmetic in which quantised weights meet activations; recorded in every result
-    #[schemars(extend("form" = "PRECISION"))]
+    #[schemars(extend("form" = "PRECISION", "heading" = "Model"))]
     pub precision: Precision,
     /// Where to compute: cpu, cuda:N or metal where the build has them, or candle-cpu, which computes on the processor
     /// as those do; scores are the same bits from run to run on cpu alone, and every result's signature names the
     /// device
     #[serde(with = "as_text")]
-    #[schemars(with = "String", extend("form" = "DEVICE"))]
+    #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model"))]
     pub device: DeviceChoice,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
-    #[schemars(range(min = 1, max = 1024), extend("form" = "N"))]
+    #[schemars(range(min = 1, max = 1024), extend("form" = "N", "heading" = "Model"))]
     pub threads: Option<usize>,
     /// Flag a verdict as `low_mass` where its labels are less probable than this under the full vocabulary
-    #[schemars(range(min = 0, max = 1), extend("form" = "P"))]
+    #[schemars(range(min = 0, max = 1), extend("form" = "P", "heading" = "Model"))]
     #[default(DEFAULT_MIN_MASS)]
     pub min_mass: f64,
     /// Compute every prompt from scratch; slower, and the same results
+    #[schemars(extend("heading" = "Model"))]
     pub no_sharing: bool,
     /// Tokens that run through the model at once; results do not depend on it
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
     #[default(LoadOptions::default().token_budget)]
     pub token_budget: usize,
     /// Memory for keys and values, such as 2GiB; results do not depend on it, but a prompt that does not fit is
     /// `too_long` [default: half of the memory that is available when the model is loaded]
-    #[schemars(extend("form" = "SIZE"))]
+    #[schemars(extend("form" = "SIZE", "heading" = "Model"))]
     pub cache_budget: Option<ByteSize>,
     /// Where tokens of a text are guessed from before the model says them; results do not depend on it
-    #[schemars(extend("form" = "HOW"))]
+    #[schemars(extend("form" = "HOW", "heading" = "Model"))]
     pub draft: Drafting,
     /// Texts that are written side by side, at most; results do not depend on it
-    #[schemars(range(min = 1), extend("form" = "N"))]
+    #[schemars(range(min = 1), extend("form" = "N", "heading" = "Model"))]
     #[default(LoadOptions::default().side_by_side)]
     pub side_by_side: usize,
     /// The instruction set to compute with: plain, avx2, avx512, amx; results do not depend on it [default: the widest
     /// that the machine has]
     #[serde(with = "isa_name")]
-    #[schemars(with = "Option<String>", extend("form" = "NAME"))]
+    #[schemars(with = "Option<String>", extend("form" = "NAME", "heading" = "Model"))]
     pub isa: Option<Isa>,
 }
 

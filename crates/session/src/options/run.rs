@@ -32,7 +32,7 @@ pub struct RunOptions {
 pub struct OutputOptions {
     /// The folder for the manifest, the tables and the summary; made where it is not there. Left out:
     /// runs/METHOD-DATE-TIME
-    #[schemars(extend("form" = "DIR"))]
+    #[schemars(extend("form" = "DIR", "heading" = "Data and output"))]
     pub out: Option<PathBuf>,
 }
 
@@ -42,8 +42,10 @@ pub struct OutputOptions {
 pub struct AskOptions {
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
     /// memory and time
+    #[schemars(extend("heading" = "Data and output"))]
     pub dry_run: bool,
     /// Exit with 1 where a sample could not be scored
+    #[schemars(extend("heading" = "Data and output"))]
     pub strict: bool,
 }
 
@@ -52,15 +54,16 @@ pub struct AskOptions {
 #[serde(default)]
 pub struct KeepOptions {
     /// Replace an earlier run in that folder
+    #[schemars(extend("heading" = "Data and output"))]
     pub overwrite: bool,
     /// Go on with the run in that folder: what is answered there is not asked again
-    #[schemars(extend("conflicts" = ["overwrite"]))]
+    #[schemars(extend("conflicts" = ["overwrite"], "heading" = "Data and output"))]
     pub resume: bool,
     /// Take answers that are kept in this folder, and keep new ones there too; runs of any kind may share it
-    #[schemars(extend("form" = "DIR"))]
+    #[schemars(extend("form" = "DIR", "heading" = "Data and output"))]
     pub cache: Option<PathBuf>,
     /// Keep no answers: a run that is interrupted begins anew
-    #[schemars(extend("conflicts" = ["resume"]))]
+    #[schemars(extend("conflicts" = ["resume"], "heading" = "Data and output"))]
     pub no_store: bool,
 }
 
