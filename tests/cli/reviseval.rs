@@ -261,3 +261,39 @@ fn metrics_of_an_encoder_have_theirs() {
     missing.fails_with(&["no-such-encoder"]);
     assert!(world.path("run/summary.json").exists(), "the earlier run stands");
 }
+
+#[test]
+fn an_encoder_is_not_asked_twice_and_another_under_its_name_is_found() {
+    let world = World::new();
+    let model = tiny().display().to_string();
+    let (data, [prompt, _]) = (short_pairs(&world), short_prompts(&world));
+    std::fs::create_dir(world.path("encoder")).expect("made");
+    for file in std::fs::read_dir(golden("tiny-masked")).expect("golden") {
+        let file = file.expect("readable");
+        std::fs::copy(file.path(), world.path("encoder").join(file.file_name())).expect("copied");
+    }
+    let args = format!(
+        "reviseval --model {model} --data {data} --no-judge --reference adapted --reviser-template {prompt} \
+         --revision-tokens 12 --use-truncated --metric bert-score --out run --encoder encoder"
+    );
+    let args: Vec<&str> = args.split(' ').collect();
+    let loaded = "encoder: bert";
+    let first = world.run(&args).exits(0);
+    assert!(first.stderr.contains(loaded), "{}", first.stderr);
+    let summary = world.read("run/summary.json");
+    let again = world.run(&[&args[..], &["--resume"]].concat()).exits(0);
+    assert!(!again.stderr.contains(loaded), "every text was read already: {}", again.stderr);
+    assert_eq!(world.read("run/summary.json"), summary);
+    world.run(&["check", "run"]).exits(0);
+    // Other weights under the same name.
+    let weights = world.path("encoder/model.safetensors");
+    let mut bytes = std::fs::read(&weights).expect("readable");
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    std::fs::write(&weights, bytes).expect("written");
+    let exchanged = world.run(&[&args[..], &["--resume"]].concat());
+    exchanged.fails_with(&["other_models"]);
+    assert_eq!(world.read("run/summary.json"), summary, "the earlier run stands");
+    let anew = world.run(&[&args[..], &["--overwrite"]].concat()).exits(0);
+    assert!(anew.stderr.contains(loaded), "{}", anew.stderr);
+}

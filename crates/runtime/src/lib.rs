@@ -35,4 +35,4 @@ pub use probity_kernels::Isa;
 pub use probity_models::{DeviceChoice, DeviceError};
 pub use progress::Progress;
 pub use rehearsal::{Rehearsal, Rehearsed};
-pub use text_model::TextModel;
+pub use text_model::{TextFiles, TextModel};

@@ -17,22 +17,101 @@ use crate::threads::Threads;
 use crate::tokenizer::Tokenizer;
 use crate::weights::fingerprint;
 
-/// A loaded encoder.
-pub struct TextModel {
-    encoder: Box<dyn Encoder>,
-    threads: Threads,
+/// What an encoder's files say of texts, without its weights: how they are cut into tokens, and what frames them.
+pub struct TextFiles {
     tokenizer: Tokenizer,
     framing: Framing,
     description: ModelDescription,
     layers: usize,
     hidden_size: usize,
     vocab_size: usize,
+}
+
+/// A loaded encoder.
+pub struct TextModel {
+    files: TextFiles,
+    encoder: Box<dyn Encoder>,
+    threads: Threads,
     token_budget: usize,
     weight_bytes: u64,
 }
 
 /// How vocabularies write what stands behind a mask.
 const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
+
+impl TextFiles {
+    /// Opens the files of an encoder that lies on this machine, and hashes them for its description.
+    pub fn open(located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+        options.check()?;
+        Self::of(Checkpoint::open(located)?, located, options)
+    }
+
+    fn of(checkpoint: Checkpoint, located: &Located, options: LoadOptions) -> Result<Self, LoadError> {
+        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
+        let ModelConfig::Encoder(config) = checkpoint.config else {
+            return Err(LoadError::NoEncoder { architecture: description.architecture });
+        };
+        let tokenizer = checkpoint.encoder.into_tokenizer();
+        let [before, after] = tokenizer.frame().clone();
+        let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
+        Ok(Self {
+            tokenizer,
+            framing: Framing { before, after, mask },
+            description,
+            layers: config.num_layers,
+            hidden_size: config.hidden_size,
+            vocab_size: config.vocab_size,
+        })
+    }
+
+    /// [`TextEncoder::description`].
+    pub fn description(&self) -> &ModelDescription {
+        &self.description
+    }
+
+    /// [`TextEncoder::layers`].
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// [`TextEncoder::hidden_size`].
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    /// [`TextEncoder::framing`].
+    pub fn framing(&self) -> &Framing {
+        &self.framing
+    }
+
+    /// [`TextEncoder::tokenize`].
+    pub fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
+        let encode = |(index, text): (usize, &&str)| {
+            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, why: error.to_string() })
+        };
+        texts.par_iter().enumerate().map(encode).collect()
+    }
+
+    /// [`TextEncoder::piece`].
+    pub fn piece(&self, id: u32) -> Piece {
+        let text = self.tokenizer.token_text(id);
+        if self.tokenizer.words_begin_with_space() {
+            let word = text.strip_prefix(' ');
+            return Piece { text: word.unwrap_or(&text).to_owned(), continues_word: word.is_none() };
+        }
+        let rest = text.strip_prefix("##").filter(|_| !self.tokenizer.is_special(id));
+        Piece { text: rest.unwrap_or(&text).to_owned(), continues_word: rest.is_some() }
+    }
+
+    /// [`TextEncoder::word_start`].
+    pub fn word_start(&self) -> &'static str {
+        if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
+    }
+
+    fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a [u32]>) -> Result<(), EncoderError> {
+        check_sequences(sequences, self.description.context_length, self.vocab_size)
+    }
+}
 
 impl TextModel {
     /// Loads an encoder that lies on this machine. Of the options those count that are about prompts: precision,
@@ -43,24 +122,9 @@ impl TextModel {
         let checkpoint = Checkpoint::open(located)?;
         let compute = Compute { arithmetic: options.arithmetic(), isa };
         let encoder = threads.load(|| checkpoint.load_encoder(compute, options.device))?;
-        let description = checkpoint.describe(located, options, fingerprint(&checkpoint.files)?);
         let weight_bytes = checkpoint.files.iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum();
-        let ModelConfig::Encoder(config) = checkpoint.config else { unreachable!("an encoder was loaded") };
-        let tokenizer = checkpoint.encoder.into_tokenizer();
-        let [before, after] = tokenizer.frame().clone();
-        let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
-        Ok(Self {
-            encoder,
-            threads,
-            tokenizer,
-            framing: Framing { before, after, mask },
-            description,
-            layers: config.num_layers,
-            hidden_size: config.hidden_size,
-            vocab_size: config.vocab_size,
-            token_budget: options.token_budget,
-            weight_bytes,
-        })
+        let files = TextFiles::of(checkpoint, located, options)?;
+        Ok(Self { files, encoder, threads, token_budget: options.token_budget, weight_bytes })
     }
 
     /// Bytes of its files, which are mostly weights.
@@ -72,11 +136,12 @@ impl TextModel {
     /// included, as sentence-transformers makes them of models with mean pooling. What is beyond the model's context is
     /// left out.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
-        let limit = self.description.context_length;
-        let framed: Vec<_> = self.tokenize(texts)?.iter().map(|ids| self.framing.frame(ids, limit)).collect();
+        let limit = self.files.description.context_length;
+        let framing = &self.files.framing;
+        let framed: Vec<_> = self.tokenize(texts)?.iter().map(|ids| framing.frame(ids, limit)).collect();
         let sequences: Vec<&[u32]> = framed.iter().map(|text| text.ids.as_slice()).collect();
         let mut vectors = vec![Vec::new(); texts.len()];
-        self.hidden_states(&sequences, &[self.layers], &mut |index, states| {
+        self.hidden_states(&sequences, &[self.files.layers], &mut |index, states| {
             vectors[index] = mean_of_length_one(&states);
             Ok(())
         })?;
@@ -100,16 +165,17 @@ impl TextModel {
     }
 
     fn states_of(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<HiddenStates>> {
+        let hidden_size = self.files.hidden_size;
         let states = self.threads.compute(|| self.encoder.encode(texts, layers))?;
         let states = states.iter().map(floats).collect::<candle_core::Result<Vec<_>>>()?;
         let mut start = 0;
         Ok(texts
             .iter()
             .map(|text| {
-                let rows = start * self.hidden_size..(start + text.len()) * self.hidden_size;
+                let rows = start * hidden_size..(start + text.len()) * hidden_size;
                 start += text.len();
                 let values = states.iter().flat_map(|layer| &layer[rows.clone()]).copied().collect();
-                HiddenStates { values, tokens: text.len(), hidden_size: self.hidden_size }
+                HiddenStates { values, tokens: text.len(), hidden_size }
             })
             .collect())
     }
@@ -150,40 +216,31 @@ fn mean_of_length_one(states: &HiddenStates) -> Vec<f32> {
 
 impl TextEncoder for TextModel {
     fn description(&self) -> &ModelDescription {
-        &self.description
+        self.files.description()
     }
 
     fn layers(&self) -> usize {
-        self.layers
+        self.files.layers()
     }
 
     fn hidden_size(&self) -> usize {
-        self.hidden_size
+        self.files.hidden_size()
     }
 
     fn framing(&self) -> &Framing {
-        &self.framing
+        self.files.framing()
     }
 
     fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
-        let encode = |(index, text): (usize, &&str)| {
-            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, why: error.to_string() })
-        };
-        texts.par_iter().enumerate().map(encode).collect()
+        self.files.tokenize(texts)
     }
 
     fn piece(&self, id: u32) -> Piece {
-        let text = self.tokenizer.token_text(id);
-        if self.tokenizer.words_begin_with_space() {
-            let word = text.strip_prefix(' ');
-            return Piece { text: word.unwrap_or(&text).to_owned(), continues_word: word.is_none() };
-        }
-        let rest = text.strip_prefix("##").filter(|_| !self.tokenizer.is_special(id));
-        Piece { text: rest.unwrap_or(&text).to_owned(), continues_word: rest.is_some() }
+        self.files.piece(id)
     }
 
     fn word_start(&self) -> &'static str {
-        if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
+        self.files.word_start()
     }
 
     fn hidden_states(
@@ -192,9 +249,10 @@ impl TextEncoder for TextModel {
         layers: &[usize],
         sink: &mut Sink<'_, HiddenStates>,
     ) -> Result<Usage, EncoderError> {
-        check_sequences(sequences.iter().copied(), self.description.context_length, self.vocab_size)?;
-        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.layers) {
-            return Err(EncoderError::Layer { asked, layers: self.layers, model: self.description.name.clone() });
+        self.files.check(sequences.iter().copied())?;
+        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.files.layers) {
+            let model = self.files.description.name.clone();
+            return Err(EncoderError::Layer { asked, layers: self.files.layers, model });
         }
         let mut usage = Usage::default();
         for pack in self.packs(&sequences.iter().map(|ids| ids.len()).collect::<Vec<_>>()) {
@@ -213,9 +271,9 @@ impl TextEncoder for TextModel {
         sink: &mut Sink<'_, Vec<u32>>,
     ) -> Result<Usage, EncoderError> {
         if !self.encoder.has_masked_head() {
-            return Err(EncoderError::NoMaskedHead { model: self.description.name.clone() });
+            return Err(EncoderError::NoMaskedHead { model: self.files.description.name.clone() });
         }
-        check_sequences(sequences.iter().map(|s| s.ids.as_slice()), self.description.context_length, self.vocab_size)?;
+        self.files.check(sequences.iter().map(|sequence| sequence.ids.as_slice()))?;
         let mut usage = Usage::default();
         for pack in self.packs(&sequences.iter().map(|sequence| sequence.ids.len()).collect::<Vec<_>>()) {
             let mut predictions = self.predictions_of(&sequences[pack.clone()]).map_err(model_error)?.into_iter();

@@ -7,9 +7,9 @@ use probity_data::Sample;
 use probity_lm::{LanguageModel, LmError, ModelDescription};
 use probity_methods::{MethodError, ModelKind, RoleModel, Run};
 use probity_metrics::Models;
-use probity_runtime::hub::{Located, locate};
+use probity_runtime::hub::Located;
 use probity_runtime::weights::fingerprint;
-use probity_runtime::{Checkpoint, Rehearsal, Rehearsed};
+use probity_runtime::{Rehearsal, Rehearsed, TextFiles};
 use probity_store::{Manifest, RunFolder, RunInfo, Status, StoreError};
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ use crate::dry_run::Nowhere;
 use crate::execute::run_info;
 use crate::options::{DataOptions, ModelOptions};
 use crate::plan::Plan;
+use crate::pooled::{PooledEncoder, PooledModel};
 use crate::problems::Problems;
 use crate::stage::{GivenSamples, Stage};
 use crate::{Checked, ModelPool, SessionError};
@@ -57,31 +58,44 @@ pub(crate) struct Other {
 
 /// A model that metrics are made with.
 pub(crate) struct MetricModel {
-    kind: ModelKind,
-    options: ModelOptions,
-    located: Located,
+    pub(crate) options: ModelOptions,
+    pub(crate) files: MetricFiles,
+}
+
+/// The files of a model that metrics are made with.
+pub(crate) enum MetricFiles {
+    /// Of one that reads texts.
+    Encoder(Arc<TextFiles>),
+    /// Of one that tells how probable texts are.
+    Seq2Seq(ModelDescription),
 }
 
 impl Ready<'_> {
-    /// Loads the models that its metrics are made with.
-    pub(crate) fn metric_models(&self, pool: &ModelPool) -> Result<Models, SessionError> {
+    /// The models that its metrics are made with, loaded when they are asked.
+    pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> Models {
         let mut models = Models::default();
-        for MetricModel { kind, options, .. } in &self.for_metrics {
-            match kind {
-                ModelKind::Encoder => models.encoder = Some(pool.encoder(options)?),
-                ModelKind::Language | ModelKind::Seq2Seq => models.language_model = Some(pool.language(options)?),
+        for MetricModel { options, files } in &self.for_metrics {
+            match files {
+                MetricFiles::Encoder(files) => {
+                    models.encoder = Some(Arc::new(PooledEncoder::new(pool, options.clone(), files.clone())));
+                }
+                MetricFiles::Seq2Seq(description) => {
+                    let model = PooledModel::new(pool, options.clone(), description.clone());
+                    models.language_model = Some(Arc::new(model));
+                }
             }
         }
-        Ok(models)
+        models
     }
 
     /// What the manifest says of the further models, and of those of metrics behind them; their files are hashed for it.
     pub(crate) fn other_descriptions(&self) -> Result<Vec<ModelDescription>, SessionError> {
         let others = self.others.iter().map(|other| describe(&other.options, &other.files));
-        let for_metrics = self.for_metrics.iter().map(|MetricModel { options, located, .. }| {
-            let checkpoint = Checkpoint::open(located)?;
-            let hash = fingerprint(&checkpoint.files)?;
-            Ok(checkpoint.describe(located, options.computing.load_options(), hash))
+        let for_metrics = self.for_metrics.iter().map(|model| {
+            Ok(match &model.files {
+                MetricFiles::Encoder(files) => files.description().clone(),
+                MetricFiles::Seq2Seq(description) => description.clone(),
+            })
         });
         others.chain(for_metrics).collect()
     }
@@ -225,14 +239,13 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Looks for the models that metrics are made with; `None` where one is not there.
+/// Opens the files of the models that metrics are made with; `None` where one cannot be had.
 fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut Problems) -> Option<Vec<MetricModel>> {
     let mut found = Some(Vec::new());
     for RoleModel { role, name, kind } in roles.iter().filter(|model| model.kind != ModelKind::Language) {
-        match (locate(name), &mut found) {
-            (Ok(located), Some(found)) => {
-                found.push(MetricModel { kind: *kind, options: stage.model.beside(name), located });
-            }
+        let options = stage.model.beside(name);
+        match (metric_files(*kind, &options), &mut found) {
+            (Ok(files), Some(found)) => found.push(MetricModel { options, files }),
             (Ok(_), None) => {}
             (Err(error), _) => {
                 refuse(problems, stage, Some(role), &error);
@@ -241,6 +254,16 @@ fn for_metrics(stage: &Stage, roles: &[RoleModel], problems: &mut Problems) -> O
         }
     }
     found
+}
+
+fn metric_files(kind: ModelKind, options: &ModelOptions) -> Result<MetricFiles, SessionError> {
+    let (located, load) = (options.located()?, options.computing.load_options());
+    if kind == ModelKind::Encoder {
+        return Ok(MetricFiles::Encoder(Arc::new(TextFiles::open(&located, load)?)));
+    }
+    let rehearsal = Rehearsal::open(&located, load)?;
+    let files = Files { located, rehearsal };
+    Ok(MetricFiles::Seq2Seq(describe(options, &files)?))
 }
 
 /// Something is among the problems now.

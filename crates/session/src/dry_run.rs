@@ -55,7 +55,7 @@ impl DryRun {
         let model = context.models.language(&ready.stage.model)?;
         let planner = Planner::new(&model);
         let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
-        let for_metrics = ready.metric_models(&context.models)?;
+        let for_metrics = ready.metric_models(&context.models);
         let mut nowhere = Nowhere;
         let mut run = Run::new(&planner, &mut nowhere).with_other_models(&others).with_metric_models(for_metrics);
         ready.stage.configured.run(&ready.samples, &mut run)?;

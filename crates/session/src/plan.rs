@@ -6,7 +6,7 @@ use std::sync::Arc;
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, Outcomes, Summary};
 use probity_report::text::thousands;
-use probity_store::{Recorded, RunFolder, SUMMARY};
+use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{answer_settings, shared_answers};
@@ -195,7 +195,16 @@ impl Plan {
             });
             let others = others.collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
-            let for_metrics = ready.metric_models(pool)?;
+            let mut for_metrics = ready.metric_models(pool);
+            if let Some(encoder) = for_metrics.encoder.take() {
+                let own = if run.keep.no_store { None } else { Some(folder.encodings()?) };
+                let shared = run.keep.cache.as_deref().map(Encodings::open_shared).transpose()?;
+                let places = own.into_iter().chain(shared).map(Arc::new).collect();
+                for_metrics.encoder = Some(Arc::new(RecordedEncoder::new(encoder, places)));
+            }
+            if let Some(model) = for_metrics.language_model.take() {
+                for_metrics.language_model = Some(Arc::new(recorded.beside(model, &settings)?));
+            }
             let models = RunModels { model: &recorded, others: &others, for_metrics };
             let method = (method.name(), configured.as_ref());
             let summary = execute(method, &ready.samples, models, &mut folder, context)?;

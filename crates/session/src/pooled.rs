@@ -1,12 +1,12 @@
-//! A model that takes its place in the pool when it is asked something.
+//! Models that take their place in the pool when they are asked something.
 
 use std::sync::Arc;
 
 use probity_lm::{
-    GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
-    Sink, Usage,
+    EncoderError, Framing, GenerateRequest, GenerateResult, HiddenStates, LanguageModel, LmError, MaskedSequence,
+    ModelDescription, Piece, Requests, ScoreRequest, ScoreResult, Sink, TextEncoder, Usage,
 };
-use probity_runtime::Model;
+use probity_runtime::{Model, TextFiles, TextModel};
 
 use crate::ModelPool;
 use crate::options::ModelOptions;
@@ -59,5 +59,70 @@ impl LanguageModel for PooledModel {
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
         self.ask(requests, sink, |model, requests, sink| model.generate(requests, sink))
+    }
+}
+
+/// An encoder of a pool. Texts are cut into tokens without it.
+pub(crate) struct PooledEncoder {
+    pool: Arc<ModelPool>,
+    options: ModelOptions,
+    files: Arc<TextFiles>,
+}
+
+impl PooledEncoder {
+    /// The encoder of these options, with its files.
+    pub(crate) fn new(pool: &Arc<ModelPool>, options: ModelOptions, files: Arc<TextFiles>) -> Self {
+        Self { pool: pool.clone(), options, files }
+    }
+
+    fn model(&self) -> Result<Arc<TextModel>, EncoderError> {
+        self.pool.encoder(&self.options).map_err(|error| EncoderError::Model(Box::new(error)))
+    }
+}
+
+impl TextEncoder for PooledEncoder {
+    fn description(&self) -> &ModelDescription {
+        self.files.description()
+    }
+
+    fn layers(&self) -> usize {
+        self.files.layers()
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.files.hidden_size()
+    }
+
+    fn framing(&self) -> &Framing {
+        self.files.framing()
+    }
+
+    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
+        self.files.tokenize(texts)
+    }
+
+    fn piece(&self, id: u32) -> Piece {
+        self.files.piece(id)
+    }
+
+    fn word_start(&self) -> &'static str {
+        self.files.word_start()
+    }
+
+    fn hidden_states(
+        &self,
+        sequences: &[&[u32]],
+        layers: &[usize],
+        sink: &mut Sink<'_, HiddenStates>,
+    ) -> Result<Usage, EncoderError> {
+        self.model()?.hidden_states(sequences, layers, sink)
+    }
+
+    fn predict_masked(
+        &self,
+        sequences: &[MaskedSequence],
+        sink: &mut Sink<'_, Vec<u32>>,
+    ) -> Result<Usage, EncoderError> {
+        self.model()?.predict_masked(sequences, sink)
     }
 }

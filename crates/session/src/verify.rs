@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use probity_report::text::thousands;
-use probity_store::{ANSWERS, Answers, Extent, MANIFEST, Manifest, Status, StoreError};
+use probity_store::{ANSWERS, Answers, ENCODINGS, Extent, MANIFEST, Manifest, Status, StoreError};
 
 use crate::SessionError;
 
@@ -29,9 +29,9 @@ impl Checked {
                 wrong.push(format!("{name}: {why}"));
             }
         }
-        if let Some(name) = finished.and_then(|run| {
-            run.files.iter().find(|name| !name.starts_with(ANSWERS) && !run.contents.contains_key(*name))
-        }) {
+        if let Some(name) = finished
+            .and_then(|run| run.files.iter().find(|name| !is_database(name) && !run.contents.contains_key(*name)))
+        {
             wrong.push(format!("{MANIFEST}: it does not say what {name} holds"));
         }
         let answers = folder.join(ANSWERS);
@@ -52,6 +52,11 @@ impl Checked {
         let files = contents.map_or(0, BTreeMap::len);
         Ok(Self { said: format!("{status}, {files} files, {} rows of answers", thousands(rows as u64)), wrong })
     }
+}
+
+/// Whether a file is part of a database: its rows have seals of their own.
+fn is_database(name: &str) -> bool {
+    name.starts_with(ANSWERS) || name.starts_with(ENCODINGS)
 }
 
 /// The manifest; absent of answers that runs share, which have none, and where it is lost.
@@ -81,7 +86,7 @@ fn has_files_of_a_run(folder: &Path) -> Result<bool, SessionError> {
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let name = name.to_string_lossy();
-        if !name.starts_with(ANSWERS) && !name.starts_with('.') {
+        if !is_database(&name) && !name.starts_with('.') {
             return Ok(true);
         }
     }

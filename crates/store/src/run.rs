@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::access::{Access, create_folders, create_new, restrict};
 use crate::atomic::{overwrite, temporary, write_json, write_whole_as};
 use crate::manifest::{Content, Layout};
-use crate::{ANSWERS, Answers, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
+use crate::{ANSWERS, Answers, ENCODINGS, Encodings, MANIFEST, Manifest, RunInfo, Status, StoreError, TableWriter};
 
 /// The file's name in a run folder.
 pub const SUMMARY: &str = "summary.json";
@@ -80,7 +80,7 @@ impl RunFolder {
         run.manifest.files.clone_from(&old_files);
         run.write_manifest()?;
         let (kept, gone): (Vec<String>, Vec<String>) =
-            old_files.into_iter().partition(|name| existing == Existing::Resume && is_answers(name));
+            old_files.into_iter().partition(|name| existing == Existing::Resume && is_database(name));
         gone.iter().try_for_each(|name| remove(&run.path.join(name)))?;
         run.manifest.files = kept;
         run.write_manifest()?;
@@ -133,6 +133,17 @@ impl RunFolder {
         Answers::open(&path)
     }
 
+    /// What encoders made of the run's texts.
+    pub fn encodings(&mut self) -> Result<Encodings, StoreError> {
+        for side in ENCODINGS_FILES {
+            if !self.manifest.files.iter().any(|name| name == side) {
+                self.manifest.files.push(side.to_owned());
+            }
+        }
+        self.write_manifest()?;
+        Encodings::open(&self.path.join(ENCODINGS))
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
@@ -179,7 +190,7 @@ impl RunFolder {
 
     /// Says in the manifest that the run came to its end. Finish the tables first.
     pub fn finish(mut self) -> Result<(), StoreError> {
-        for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_answers(name)) {
+        for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
             let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
@@ -241,9 +252,12 @@ fn names_a_file(path: &Path) -> bool {
 
 /// The database of answers, and the files that it has beside it while it is open.
 const ANSWERS_FILES: [&str; 3] = [ANSWERS, "answers.sqlite-wal", "answers.sqlite-shm"];
+/// The same of encodings.
+const ENCODINGS_FILES: [&str; 3] = [ENCODINGS, "encodings.sqlite-wal", "encodings.sqlite-shm"];
 
-fn is_answers(name: &str) -> bool {
-    ANSWERS_FILES.contains(&name)
+/// Whether it is part of a database, which a run that is resumed goes on with and whose rows have seals of their own.
+fn is_database(name: &str) -> bool {
+    ANSWERS_FILES.iter().chain(&ENCODINGS_FILES).any(|file| *file == name)
 }
 
 /// The file that says that a process is at work.
@@ -284,7 +298,7 @@ fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
             || Answers::open_read_only(&path).and_then(|answers| answers.count()).is_ok_and(|count| count > 0);
         name == SAMPLES
             || fs::metadata(&path).map_or(true, |found| found.len() == 0)
-            || (is_answers(name) && (name != ANSWERS || !has_answers()))
+            || (is_database(name) && (name != ANSWERS || !has_answers()))
     };
     matches!(run.status, Status::Failed { .. } | Status::Interrupted)
         && run.files.iter().filter(|name| is_plain(name)).all(empty)

@@ -1,0 +1,352 @@
+//! What encoders made of texts, in a database, keyed by the content of what was read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use probity_lm::{
+    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage,
+};
+use rusqlite::{Connection, OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+use crate::StoreError;
+use crate::access::{Access, create_folders, create_new};
+
+/// The file's name in a run folder and in a folder that runs share.
+pub const ENCODINGS: &str = "encodings.sqlite";
+
+/// The version of the table and of what goes into a key.
+const FORMAT: i64 = 1;
+
+const SCHEMA: &str =
+    "CREATE TABLE IF NOT EXISTS encodings (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL, seal BLOB NOT NULL);";
+
+/// Hidden states are some kilobytes a token: a run of many texts goes on without keeping more than this, and computes
+/// the rest again where it is resumed.
+const MOST_BYTES: u64 = 2 << 30;
+
+/// How long a process waits for another that writes to the same database.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Encodings of texts. Nothing here is more than a saving of time: what cannot be read is computed again.
+#[derive(Debug)]
+pub struct Encodings {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+    bytes: AtomicU64,
+}
+
+impl Encodings {
+    /// Opens the database at `path`, or makes one for its owner alone. One that is damaged, or of another version, is
+    /// replaced.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        match path.symlink_metadata() {
+            Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
+            Ok(_) => {}
+            Err(_) => create_new(path, Access::Private).map(drop).map_err(StoreError::io("created", path))?,
+        }
+        let opened = Self::prepared(path).or_else(|_| {
+            create_again(path)?;
+            Self::prepared(path).map_err(StoreError::database("opened", path))
+        });
+        let (connection, bytes) = opened?;
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection), bytes: AtomicU64::new(bytes) })
+    }
+
+    /// Opens the database of a folder that runs share; both are made where they are not there.
+    pub fn open_shared(folder: &Path) -> Result<Self, StoreError> {
+        create_folders(folder).map_err(StoreError::io("created", folder))?;
+        Self::open(&folder.join(ENCODINGS))
+    }
+
+    fn prepared(path: &Path) -> rusqlite::Result<(Connection, u64)> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(PATIENCE)?;
+        connection.pragma_update(None, "trusted_schema", false)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // What a power cut takes is computed again.
+        connection.pragma_update(None, "synchronous", "off")?;
+        let format: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if format == 0 {
+            connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
+        } else if format != FORMAT {
+            return Err(rusqlite::Error::InvalidQuery);
+        }
+        let bytes = connection
+            .query_row("SELECT coalesce(sum(length(value)), 0) FROM encodings", [], |row| row.get::<_, i64>(0))?;
+        Ok((connection, bytes as u64))
+    }
+
+    /// The value of a key, where it is as it was written.
+    fn get(&self, key: &[u8; 32]) -> Option<Vec<u8>> {
+        let connection = self.connection.lock();
+        let mut find = connection.prepare_cached("SELECT value, seal FROM encodings WHERE key = ?1").ok()?;
+        let row = find.query_row([&key[..]], |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?)));
+        let (value, seal) = row.optional().ok()??;
+        (seal == seal_of(key, &value)).then_some(value)
+    }
+
+    fn put(&self, key: &[u8; 32], value: &[u8]) -> Result<(), StoreError> {
+        if self.bytes.fetch_add(value.len() as u64, Ordering::Relaxed) > MOST_BYTES {
+            return Ok(());
+        }
+        let connection = self.connection.lock();
+        let insert = "INSERT OR REPLACE INTO encodings (key, value, seal) VALUES (?1, ?2, ?3)";
+        let put = connection
+            .prepare_cached(insert)
+            .and_then(|mut insert| insert.execute(params![&key[..], value, seal_of(key, value)]));
+        put.map(drop).map_err(StoreError::database("written", &self.path))
+    }
+}
+
+/// Makes an empty file in the place of one that is of no use, with what stands beside it.
+fn create_again(path: &Path) -> Result<(), StoreError> {
+    for end in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        match std::fs::remove_file(&name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(StoreError::io("removed", path)(error));
+            }
+            _ => {}
+        }
+    }
+    create_new(path, Access::Private).map(drop).map_err(StoreError::io("created", path))
+}
+
+/// Of all that a row says, so that a bit that a disk or a cable turned is found.
+fn seal_of(key: &[u8; 32], value: &[u8]) -> Vec<u8> {
+    Sha256::new().chain_update(key).chain_update(value).finalize().to_vec()
+}
+
+/// A [`TextEncoder`] that looks for what it read before, asks `encoder` for the rest, and keeps that.
+pub struct RecordedEncoder {
+    encoder: Arc<dyn TextEncoder>,
+    places: Vec<Arc<Encodings>>,
+    /// What every key of the encoder begins with.
+    hasher: Sha256,
+    found: Arc<AtomicUsize>,
+}
+
+impl RecordedEncoder {
+    /// The encoder with those places to keep things in: a run's own first, then one that runs share.
+    pub fn new(encoder: Arc<dyn TextEncoder>, places: Vec<Arc<Encodings>>) -> Self {
+        let ModelDescription { fingerprint, precision, device, .. } = encoder.description();
+        let mut hasher = Sha256::new();
+        for part in [env!("CARGO_PKG_VERSION"), fingerprint, precision.as_str(), device] {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self { encoder, places, hasher, found: Arc::default() }
+    }
+
+    /// How many sequences were found so far.
+    pub fn found(&self) -> usize {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// The key of a sequence: of what is asked of it, and its ids.
+    fn key(&self, kind: &str, asked: &[usize], ids: &[u32]) -> [u8; 32] {
+        let mut hasher = self.hasher.clone();
+        hasher.update(kind);
+        hasher.update((asked.len() as u64).to_le_bytes());
+        asked.iter().for_each(|part| hasher.update((*part as u64).to_le_bytes()));
+        ids.iter().for_each(|id| hasher.update(id.to_le_bytes()));
+        hasher.finalize().into()
+    }
+
+    /// Gives what was found, and the positions of the rest with their keys.
+    fn find<T>(
+        &self,
+        keys: Vec<[u8; 32]>,
+        read: impl Fn(usize, &[u8]) -> Option<T>,
+        sink: &mut Sink<'_, T>,
+    ) -> Result<Vec<(usize, [u8; 32])>, EncoderError> {
+        let mut rest = Vec::new();
+        for (index, key) in keys.into_iter().enumerate() {
+            let found = self.places.iter().find_map(|place| place.get(&key)).and_then(|bytes| read(index, &bytes));
+            match found {
+                Some(value) => {
+                    self.found.fetch_add(1, Ordering::Relaxed);
+                    sink(index, value).map_err(EncoderError::Sink)?;
+                }
+                None => rest.push((index, key)),
+            }
+        }
+        Ok(rest)
+    }
+
+    fn keep(&self, key: &[u8; 32], bytes: &[u8]) -> Result<(), StoreError> {
+        self.places.iter().try_for_each(|place| place.put(key, bytes))
+    }
+}
+
+fn bytes_of<T: Copy, const N: usize>(values: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|value| bytes(*value)).collect()
+}
+
+/// The numbers of four bytes each; `None` where there are not so many.
+fn numbers<T>(bytes: &[u8], count: usize, number: impl Fn([u8; 4]) -> T) -> Option<Vec<T>> {
+    let (chunks, rest) = bytes.as_chunks::<4>();
+    (rest.is_empty() && chunks.len() == count).then(|| chunks.iter().map(|chunk| number(*chunk)).collect())
+}
+
+impl TextEncoder for RecordedEncoder {
+    fn description(&self) -> &ModelDescription {
+        self.encoder.description()
+    }
+
+    fn layers(&self) -> usize {
+        self.encoder.layers()
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.encoder.hidden_size()
+    }
+
+    fn framing(&self) -> &Framing {
+        self.encoder.framing()
+    }
+
+    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
+        self.encoder.tokenize(texts)
+    }
+
+    fn piece(&self, id: u32) -> Piece {
+        self.encoder.piece(id)
+    }
+
+    fn word_start(&self) -> &'static str {
+        self.encoder.word_start()
+    }
+
+    fn hidden_states(
+        &self,
+        sequences: &[&[u32]],
+        layers: &[usize],
+        sink: &mut Sink<'_, HiddenStates>,
+    ) -> Result<Usage, EncoderError> {
+        let hidden_size = self.hidden_size();
+        let keys = sequences.iter().map(|ids| self.key("hidden", layers, ids)).collect();
+        let read = |index: usize, bytes: &[u8]| {
+            let tokens = sequences[index].len();
+            let values = numbers(bytes, tokens * hidden_size * layers.len(), f32::from_le_bytes)?;
+            Some(HiddenStates { values, tokens, hidden_size })
+        };
+        let rest = self.find(keys, read, sink)?;
+        let asked: Vec<&[u32]> = rest.iter().map(|(index, _)| sequences[*index]).collect();
+        if asked.is_empty() {
+            return Ok(Usage::default());
+        }
+        self.encoder.hidden_states(&asked, layers, &mut |position, states| {
+            let (index, key) = &rest[position];
+            self.keep(key, &bytes_of(&states.values, f32::to_le_bytes))?;
+            sink(*index, states)
+        })
+    }
+
+    fn predict_masked(
+        &self,
+        sequences: &[MaskedSequence],
+        sink: &mut Sink<'_, Vec<u32>>,
+    ) -> Result<Usage, EncoderError> {
+        let keys = sequences.iter().map(|sequence| self.key("masked", &sequence.positions, &sequence.ids)).collect();
+        let read = |index: usize, bytes: &[u8]| numbers(bytes, sequences[index].positions.len(), u32::from_le_bytes);
+        let rest = self.find(keys, read, sink)?;
+        let asked: Vec<MaskedSequence> = rest.iter().map(|(index, _)| sequences[*index].clone()).collect();
+        if asked.is_empty() {
+            return Ok(Usage::default());
+        }
+        self.encoder.predict_masked(&asked, &mut |position, ids| {
+            let (index, key) = &rest[position];
+            self.keep(key, &bytes_of(&ids, u32::to_le_bytes))?;
+            sink(*index, ids)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probity_lm::ScriptedEncoder;
+
+    use super::*;
+
+    /// Two numbers for each id, and an encoder that counts the sequences that it is asked.
+    fn counting() -> (Arc<dyn TextEncoder>, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let (states, masked) = (count.clone(), count.clone());
+        let encoder = ScriptedEncoder::new(&["a", "b"], 2, 2, move |ids, layer| {
+            states.fetch_add(usize::from(layer == 0), Ordering::Relaxed);
+            ids.iter().flat_map(|id| [*id as f32 + 0.1, layer as f32 / 3.0]).collect()
+        });
+        let encoder = encoder.with_masked(move |sequence| {
+            masked.fetch_add(1, Ordering::Relaxed);
+            sequence.positions.iter().map(|position| *position as u32 + 4).collect()
+        });
+        (Arc::new(encoder), count)
+    }
+
+    fn states(encoder: &dyn TextEncoder, sequences: &[&[u32]], layers: &[usize]) -> Vec<HiddenStates> {
+        let mut found = vec![None; sequences.len()];
+        encoder
+            .hidden_states(sequences, layers, &mut |index, states| {
+                found[index] = Some(states);
+                Ok(())
+            })
+            .expect("scripted");
+        found.into_iter().map(|states| states.expect("each sequence is answered")).collect()
+    }
+
+    #[test]
+    fn what_was_read_is_not_read_again_and_comes_back_bit_for_bit() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join(ENCODINGS);
+        let (encoder, count) = counting();
+        let sequences: [&[u32]; 3] = [&[4], &[4, 5], &[4]];
+        let expected = states(encoder.as_ref(), &sequences, &[0, 2]);
+        let masked = MaskedSequence { ids: vec![4, 3], positions: vec![1] };
+        for (read, found) in [(4, 0), (0, 4)] {
+            let place = Arc::new(Encodings::open(&path).expect("opened"));
+            let recorded = RecordedEncoder::new(encoder.clone(), vec![place]);
+            count.store(0, Ordering::Relaxed);
+            assert_eq!(states(&recorded, &sequences, &[0, 2]), expected);
+            let mut told = Vec::new();
+            let predicted = recorded.predict_masked(std::slice::from_ref(&masked), &mut |_, ids| {
+                told.push(ids);
+                Ok(())
+            });
+            predicted.expect("scripted");
+            assert_eq!(told, [[5]]);
+            assert_eq!((count.load(Ordering::Relaxed), recorded.found()), (read, found));
+        }
+        // Other layers are another question.
+        let recorded = RecordedEncoder::new(encoder, vec![Arc::new(Encodings::open(&path).expect("opened"))]);
+        states(&recorded, &sequences, &[0]);
+        assert_eq!(recorded.found(), 0);
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_kind_is_read_again() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join(ENCODINGS);
+        let (encoder, _) = counting();
+        let ask = || {
+            let place = Arc::new(Encodings::open(&path).expect("opened"));
+            let found = states(&RecordedEncoder::new(encoder.clone(), vec![place]), &[&[4, 5]], &[1]);
+            assert_eq!(found, states(encoder.as_ref(), &[&[4, 5]], &[1]));
+        };
+        ask();
+        let change =
+            |statement: &str| Connection::open(&path).expect("opened").execute_batch(statement).expect(statement);
+        for statement in
+            ["UPDATE encodings SET value = zeroblob(16)", "PRAGMA user_version = 99", "DROP TABLE encodings"]
+        {
+            change(statement);
+            ask();
+        }
+        std::fs::write(&path, "no database at all, and long enough to be taken for one by nobody").expect("written");
+        ask();
+    }
+}
