@@ -158,6 +158,29 @@ impl PackedMatrix {
     }
 }
 
+/// Columns `start..start + len` of a panel.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) weights: &'a PackedMatrix,
+    pub(crate) panel: usize,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+impl<'a> Part<'a> {
+    /// The packed units.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.weights.units(self.panel, self.start, self.len)
+    }
+
+    /// The packed units as lines of both halves.
+    #[inline(always)]
+    pub(crate) fn lines(self) -> &'a [[[u8; 4 * LANES]; 2]] {
+        self.bytes().as_chunks().0.as_chunks().0
+    }
+}
+
 /// `(k, output)` elements of `SIZE` bytes.
 fn pack_floats<const SIZE: usize>(weights: Matrix<'_>, rows: std::ops::Range<usize>, panel: &mut [u8]) {
     for (lane, row) in rows.enumerate() {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Query, Results, Scratch, Task, Tokens, seen};
+use crate::Form;
 use crate::simd::{LANES, Simd};
 
 /// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to
@@ -32,10 +33,10 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     let mut first = 0;
     while first < count {
         let tile = Tile { task, first, stride };
-        first += match S::ROWS.min(count - first) {
-            QUERIES.. if S::ROWS >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
-            8.. if S::ROWS >= 8 => tile.run::<S, 8>(scratch, out),
-            4.. if S::ROWS >= 4 => tile.run::<S, 4>(scratch, out),
+        first += match S::ROWS[Form::Float as usize].min(count - first) {
+            QUERIES.. if S::ROWS[Form::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
+            8.. if S::ROWS[Form::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
+            4.. if S::ROWS[Form::Float as usize] >= 4 => tile.run::<S, 4>(scratch, out),
             3 => tile.run::<S, 3>(scratch, out),
             2 => tile.run::<S, 2>(scratch, out),
             _ => tile.run::<S, 1>(scratch, out),
