@@ -32,12 +32,11 @@ pub fn normalise(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
 
 /// As [`normalise`], on this thread.
 pub(crate) fn norm_rows(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
-    match norm.bias {
-        Some(bias) => {
-            assert_eq!(bias.len(), norm.weight.len(), "a summand for each element");
-            dispatch!(isa, layer_norm_rows(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]));
-        }
-        None => dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32])),
+    if let Some(bias) = norm.bias {
+        assert_eq!(bias.len(), norm.weight.len(), "a summand for each element");
+        dispatch!(isa, layer_norm_rows(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]));
+    } else {
+        dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32]));
     }
 }
 

@@ -91,6 +91,7 @@ macro_rules! instruction_sets {
                 }
             }};
         }
+        pub(crate) use dispatch;
     };
 }
 
@@ -104,7 +105,6 @@ instruction_sets! { $
     /// AVX-512 with AMX tiles for integers and bf16.
     Amx "amx" on "x86_64": amx::FACTS, as Avx512;
 }
-pub(crate) use dispatch;
 
 /// `$body::<$lanes>(args)` compiled for `$features`, which were found on this machine.
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_macros, reason = "portable code is compiled as it is"))]

@@ -49,12 +49,15 @@ pub trait GgufMetadata {
 /// Hugging Face name, GGUF name; what stands before the last dot.
 pub(crate) type Pair = (&'static str, &'static str);
 
+/// Whether a file has a tensor, by its name there.
+pub(crate) type Has<'a> = &'a dyn Fn(&str) -> bool;
+
 /// How GGUF files tell of an architecture. They call it what `model_type` does.
 pub(crate) struct Gguf {
     /// Outside the layers.
     pub(crate) names: &'static [Pair],
     /// Of each stack of a file, which tensors there are saying how it is made.
-    pub(crate) stacks: fn(&dyn Fn(&str) -> bool) -> &'static [StackNames],
+    pub(crate) stacks: fn(Has<'_>) -> &'static [StackNames],
     /// Keys behind `<architecture>.` that must be there, the fields of `config.json` that they fill, and how large an
     /// integer may be.
     pub(crate) sizes: &'static [(&'static str, &'static str, u64)],
@@ -74,13 +77,16 @@ pub(crate) struct StackNames {
     pub(crate) more: &'static [Pair],
 }
 
+/// As [`Pair`].
+type OwnedPair = (String, String);
+
 /// The tensor names of an architecture.
 #[derive(Debug)]
 pub struct GgufNames {
     /// Outside the layers, before the last dot.
-    global: Vec<(String, String)>,
+    global: Vec<OwnedPair>,
     /// What the names of a stack's layers begin with, before the layer's number, and inside the layer.
-    stacks: Vec<((String, String), Vec<(String, String)>)>,
+    stacks: Vec<(OwnedPair, Vec<OwnedPair>)>,
 }
 
 impl GgufNames {
@@ -108,9 +114,9 @@ impl GgufNames {
         self.translate(name, |(huggingface, gguf)| (gguf, huggingface)).unwrap_or_else(|| name.to_owned())
     }
 
-    fn translate(&self, name: &str, direction: fn(&(String, String)) -> (&String, &String)) -> Option<String> {
+    fn translate(&self, name: &str, direction: fn(&OwnedPair) -> (&String, &String)) -> Option<String> {
         let (stem, suffix) = name.rsplit_once('.')?;
-        let find = |pairs: &[(String, String)], wanted: &str| {
+        let find = |pairs: &[OwnedPair], wanted: &str| {
             pairs.iter().map(direction).find(|(from, _)| *from == wanted).map(|(_, to)| to.clone())
         };
         for (layers, pairs) in &self.stacks {

@@ -55,7 +55,7 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
         pair("byte-level", "tiny-bpe-smollm", |_| ()),
         pair("byte-level with NFC", "tiny-bpe-qwen2", |_| ()),
         pair("byte-level, stripping tokens", "tiny-bpe-qwen2", |json| {
-            flags(json, &json!({"lstrip": true, "rstrip": true}))
+            flags(json, &json!({"lstrip": true, "rstrip": true}));
         }),
         pair("byte-level, single words", "tiny-bpe-smollm", |json| flags(json, &json!({"single_word": true}))),
         pair("sentencepiece, space before each stretch", "tiny-spm-json", |_| ()),

@@ -1,13 +1,12 @@
 //! A decoder over candle's operations: what [`crate::decoder`] computes with our kernels, of the same description.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 use probity_kernels::likeliest_among;
 
-use super::attention::{AttentionPlan, LayerSpan};
-use super::layer::{Linear, LoadError, Loader, Norm, Plan, Rotation, of_layer};
+use super::attention::LayerSpan;
+use super::layer::{Linear, LoadError, Loader, Norm, Plan, of_layer};
 use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
 use crate::layer::{Layers, Parts};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
@@ -110,25 +109,10 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
     logits.flatten_all()?.index_select(&Tensor::from_vec(places, count, logits.device())?, 0)?.to_vec1()
 }
 
-/// Where each segment's rows lie in the batch.
-fn rows(segments: &[PackedSegment]) -> Vec<Range<usize>> {
-    let starts = segments.iter().scan(0, |next, segment| {
-        let start = *next;
-        *next += segment.tokens.len();
-        Some(start..*next)
-    });
-    starts.collect()
-}
-
 impl Decoder for DeviceDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
-        let plan = Plan {
-            segments,
-            rows: rows(segments),
-            attention: AttentionPlan::new(segments, &self.stack, &self.device)?,
-            rotation: Rotation::new(segments, &self.frequencies, self.config.rope_layout, &self.device)?,
-            norm_first: self.stack.norm_first,
-        };
+        let rope = (&*self.frequencies, self.config.rope_layout);
+        let plan = Plan::new(segments, &self.stack, rope, &self.device)?;
         let (x, spans) = self.layers.forward(self.embed(segments)?, &plan)?; // (tokens, hidden_size)
         let wanted = segments
             .iter()
@@ -138,7 +122,7 @@ impl Decoder for DeviceDecoder {
         let hidden = if wanted.is_empty() {
             x.narrow(0, 0, 0)?
         } else {
-            self.layers.finish(x.index_select(&self.indices(wanted)?, 0)?)?
+            self.layers.finish(&x.index_select(&self.indices(wanted)?, 0)?)?
         };
         let spans =
             segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();

@@ -13,6 +13,7 @@ use crate::cpu::{NormKind, norm_names};
 use crate::layer::{Attention, FeedForward, Layer, Layers, Parts};
 use crate::linear::load_floats;
 use crate::packed::{KvSpan, PackedSegment};
+use crate::stack_config::StackConfig;
 use crate::{SourceError, WeightSource};
 
 /// Why weights did not arrive on the device.
@@ -106,28 +107,45 @@ impl Norm {
 
 /// What a batch shares in all layers.
 pub(super) struct Plan<'a> {
-    pub(super) segments: &'a [PackedSegment],
+    segments: &'a [PackedSegment],
     /// Where each segment's rows lie in the batch.
     pub(super) rows: Vec<Range<usize>>,
-    pub(super) attention: AttentionPlan,
-    pub(super) rotation: Rotation,
-    pub(super) norm_first: bool,
+    attention: AttentionPlan,
+    rotation: Rotation,
+    norm_first: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(
+        segments: &'a [PackedSegment],
+        stack: &StackConfig,
+        rope: (&[f32], RopeLayout),
+        device: &Device,
+    ) -> Result<Self> {
+        let rows = segments.iter().scan(0, |next, segment| {
+            let start = *next;
+            *next += segment.tokens.len();
+            Some(start..*next)
+        });
+        Ok(Self {
+            segments,
+            rows: rows.collect(),
+            attention: AttentionPlan::new(segments, stack, device)?,
+            rotation: Rotation::new(segments, rope, device)?,
+            norm_first: stack.norm_first,
+        })
+    }
 }
 
 /// Angles of the batch's rows, `(tokens, head_dim / 2)` each.
-pub(super) struct Rotation {
+struct Rotation {
     cos: Tensor,
     sin: Tensor,
     layout: RopeLayout,
 }
 
 impl Rotation {
-    pub(super) fn new(
-        segments: &[PackedSegment],
-        frequencies: &[f32],
-        layout: RopeLayout,
-        device: &Device,
-    ) -> Result<Self> {
+    fn new(segments: &[PackedSegment], (frequencies, layout): (&[f32], RopeLayout), device: &Device) -> Result<Self> {
         let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
         let angles = positions
             .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
@@ -212,8 +230,8 @@ impl Layers<Linear, Norm> {
     }
 
     /// What the last norm, where there is one, makes of some rows.
-    pub(super) fn finish(&self, x: Tensor) -> Result<Tensor> {
-        self.last_norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(&x))
+    pub(super) fn finish(&self, x: &Tensor) -> Result<Tensor> {
+        self.last_norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(x))
     }
 }
 
@@ -228,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::Workspace;
-    use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
+    use crate::stack_config::{AttentionNames, Biases, LayerNames};
     use crate::transformer::{Pass, Stack, Stretch};
     use crate::{Arithmetic, Bytes, Compute, RawTensor, linear, transformer};
 
@@ -319,15 +337,9 @@ mod tests {
         let loader = Loader { source, device, dtype: DType::F32, prefix: String::new() };
         let Ok(layers) = Layers::load(&loader, config) else { panic!("all is there") };
         let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
-        let plan = Plan {
-            segments: &segments,
-            rows: vec![0..TOKENS],
-            attention: AttentionPlan::new(&segments, config, device)?,
-            rotation: Rotation::new(&segments, frequencies, RopeLayout::Halves, device)?,
-            norm_first: config.norm_first,
-        };
+        let plan = Plan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
         let (y, _) = layers.forward(Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?, &plan)?;
-        layers.finish(y)?.flatten_all()?.to_vec1()
+        layers.finish(&y)?.flatten_all()?.to_vec1()
     }
 
     #[test]

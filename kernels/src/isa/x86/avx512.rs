@@ -6,7 +6,6 @@
     clippy::wildcard_imports,
     reason = "a list of seventy intrinsics says nothing; clippy does not look in test builds"
 )]
-#![expect(clippy::cast_ptr_alignment, reason = "the loads are those for unaligned data")]
 
 use std::arch::x86_64::*;
 
