@@ -57,6 +57,8 @@ impl Form {
 
     /// Columns whose weights are expanded at a time: what stays in the first-level cache.
     pub(crate) const fn chunk(self) -> usize {
+        // Of a panel of 32 outputs that is 32 KiB of f32 or of pairs, which are read where they lie, and 16 KiB of what
+        // is expanded to bytes or for tiles. Sums go on from chunk to chunk, so that its length changes no bit.
         match self {
             Self::Float | Self::Tiles => 256,
             Self::Int8 | Self::Pairs => 512,

@@ -247,6 +247,7 @@ pub(crate) fn add_quads<S: Dot4, const R: usize, const QUADS: usize, const MINIM
     rows: &GroupRows<'_, R, QUADS>,
     y: &mut [[S::F; 2]; R],
 ) {
+    // What stands for zero is taken off once a group, as the sums' beginning: exact, and cheaper than signed weights.
     let zero = weights.weight_type().zero();
     let mut dots = [[S::splat_i(0); R]; 2];
     for r in 0..R {
@@ -274,6 +275,8 @@ pub(crate) fn end_half<S: Simd, const R: usize, const QUADS: usize, const MINIMA
     dots: [S::I; R],
     y: &mut [[S::F; 2]; R],
 ) {
+    // Scales are multiplied with each other first: one rounding that all rows of a group have alike, and the dot product,
+    // exact in f32 below 2²⁴, is rounded with the sum alone.
     let d = weights.scale(rows.group, half);
     for r in 0..R {
         y[r][half] = S::fma(S::to_f(dots[r]), S::mul(d, S::splat(rows.scales[r])), y[r][half]);

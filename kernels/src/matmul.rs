@@ -160,7 +160,8 @@ fn group_len(inputs: &Inputs, panels: usize) -> usize {
 }
 
 pub(crate) fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    // Blocks of about one size, so that no last block of few rows reads all weights again.
+    // Blocks of about one size, so that no last block of few rows reads all weights again. 48 is a multiple of all
+    // register tiles and of those of sixteen rows.
     let block = rows.div_ceil(rows.div_ceil(ROW_BLOCK).max(1)).next_multiple_of(48);
     (0..rows).step_by(block.max(1)).map(move |first| first..rows.min(first + block))
 }

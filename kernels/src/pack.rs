@@ -106,6 +106,7 @@ impl PackedMatrix {
         let layout = Layout::of(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
+        // Zeros: outputs beyond the last one, and `k` behind an odd last one, are multiplied like any other.
         let mut data = Pages::new(panels * panel_bytes)?;
         data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
             let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);

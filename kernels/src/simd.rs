@@ -9,6 +9,16 @@ use crate::Form;
 /// is part of the order of summation.
 pub(crate) const LANES: usize = 16;
 
+const fn most_rows(rows: [usize; Form::ALL.len()]) -> usize {
+    let (mut most, mut form) = (0, 0);
+    while form < rows.len() {
+        assert!(matches!(rows[form], 3 | 4 | 6 | 12), "`by_rows!` has code for no other tile");
+        most = if rows[form] > most { rows[form] } else { most };
+        form += 1;
+    }
+    most
+}
+
 /// Sixteen-lane arithmetic. Loads and stores take arrays, so that no length can be wrong.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen f32.
@@ -21,7 +31,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// loop reads. What spills costs more than anything else.
     const ROWS: [usize; Form::ALL.len()];
     /// Rows of the largest of them: code for larger ones is not made.
-    const MOST_ROWS: usize;
+    const MOST_ROWS: usize = most_rows(Self::ROWS);
     /// Whether few rows are multiplied with quantised weights where they lie.
     const IN_PLACE: bool;
     fn splat(x: f32) -> Self::F;

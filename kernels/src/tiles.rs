@@ -117,6 +117,7 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
             let [w0, w1] = S::load_pairs(&w[half]);
             for r in 0..R {
                 let [x0, x1] = halves::<S>(x[r]);
+                // The second before the first, denormals flushed behind each: so does the instruction.
                 let second = S::flush(S::fma(x1, w1, y[r][half]));
                 y[r][half] = S::flush(S::fma(x0, w0, second));
             }

@@ -75,6 +75,7 @@ fn floats<S: Simd>(
 ) -> [S::F; 4] {
     let group = 4 * quad / weight_type.group_len();
     let (zero, d) = (S::splat(weight_type.zero() as f32), S::load(&ints.scales[group][half]));
+    // As the format's own tools do, although one fused operation would be closer to the truth.
     let mut floats = S::unzip(S::load_b(&quants[quad][half]));
     for q in &mut floats {
         *q = S::mul(S::sub(*q, zero), d);

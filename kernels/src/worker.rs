@@ -58,6 +58,7 @@ impl Scratch {
     /// there, some of them padding.
     pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
+        // Not cleared: the sums of the first chunk begin at zero, whatever stands here.
         self.sums.set_len(strips.len() * rows_held);
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
         let chunks = width.div_ceil(chunk);
@@ -188,6 +189,7 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
 fn int_rows<S: IntProducts>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
+    // For a few rows expanding to the cache and reading back costs more than the products do.
     if S::IN_PLACE && work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;

@@ -7,7 +7,7 @@ use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, EPSILONS, Fields, invalid};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
-use crate::gguf::{Gguf, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{Gguf, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
 
 static NAMES: LayerNames = LayerNames {
@@ -57,18 +57,12 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: "",
     huggingface: NAMES,
     gguf: LayerNames {
-        layers: "blk",
-        attention: AttentionNames {
-            projections: ["attn_q", "attn_k", "attn_v", "attn_output"],
-            norm: "attn_output_norm",
-        },
-        cross: None,
+        attention: AttentionNames { norm: "attn_output_norm", ..LAYER.attention },
         gate: "ffn_up",
         up: None,
-        down: "ffn_down",
         feed_forward_norm: "layer_output_norm",
         last_norm: None,
-        relative: None,
+        ..LAYER
     },
     more: &[],
 }];

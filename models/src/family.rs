@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::Rope;
 use crate::config::{ConfigError, EPSILONS, Fields, invalid};
 use crate::decoder::{DecoderConfig, MODEL, NAMES};
-use crate::gguf::{Gguf, GgufError, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, Reader, StackNames};
-use crate::stack_config::{AttentionNames, LayerNames};
+use crate::gguf::{Gguf, GgufError, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, Reader, StackNames};
 
 /// The fields of every member of the family, with llama's defaults.
 pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigError> {
@@ -75,17 +74,7 @@ fn layer_types(fields: &mut Fields) -> Result<(), ConfigError> {
 static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
-    gguf: LayerNames {
-        layers: "blk",
-        attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
-        cross: None,
-        gate: "ffn_gate",
-        up: Some("ffn_up"),
-        down: "ffn_down",
-        feed_forward_norm: "ffn_norm",
-        last_norm: Some("output_norm"),
-        relative: None,
-    },
+    gguf: LAYER,
     more: &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")],
 }];
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::stack_config::LayerNames;
+use crate::stack_config::{AttentionNames, LayerNames};
 
 /// No model comes near any of these; beyond them a field is broken.
 pub(crate) const MAX_SIZE: u64 = 1 << 24;
@@ -76,6 +76,19 @@ pub(crate) struct StackNames {
     /// Of what else is in a layer.
     pub(crate) more: &'static [Pair],
 }
+
+/// What most files call the tensors of a gated layer with its norms before its parts.
+pub(crate) const LAYER: LayerNames = LayerNames {
+    layers: "blk",
+    attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
+    cross: None,
+    gate: "ffn_gate",
+    up: Some("ffn_up"),
+    down: "ffn_down",
+    feed_forward_norm: "ffn_norm",
+    last_norm: Some("output_norm"),
+    relative: None,
+};
 
 /// As [`Pair`].
 type OwnedPair = (String, String);

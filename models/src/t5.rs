@@ -9,7 +9,7 @@ use crate::config::{ConfigError, EPSILONS, Fields, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
-use crate::gguf::{Gguf, MAX_LAYERS, MAX_SIZE, StackNames};
+use crate::gguf::{Gguf, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
 use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
 
@@ -210,7 +210,7 @@ static GGUF_STACKS: [[StackNames; 2]; 2] =
     [[gguf_stack(false, false), gguf_stack(true, false)], [gguf_stack(false, true), gguf_stack(true, true)]];
 
 const fn gguf_stack(decoder: bool, gated: bool) -> StackNames {
-    let attention = AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_o"], norm: "attn_norm" };
+    let attention = AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_o"], ..LAYER.attention };
     let cross = AttentionNames {
         projections: ["cross_attn_q", "cross_attn_k", "cross_attn_v", "cross_attn_o"],
         norm: "cross_attn_norm",
@@ -224,10 +224,8 @@ const fn gguf_stack(decoder: bool, gated: bool) -> StackNames {
             cross: if decoder { Some(cross) } else { None },
             gate: if gated { "ffn_gate" } else { "ffn_up" },
             up: if gated { Some("ffn_up") } else { None },
-            down: "ffn_down",
-            feed_forward_norm: "ffn_norm",
             last_norm: Some(if decoder { "dec.output_norm" } else { "enc.output_norm" }),
-            relative: None,
+            ..LAYER
         },
         more: &[("layer.0.SelfAttention.relative_attention_bias", "attn_rel_b")],
     }

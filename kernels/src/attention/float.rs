@@ -20,7 +20,7 @@ pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mu
     }
 }
 
-/// Queries that are computed together, over the same keys and values, at most.
+/// Queries that are computed together, over the same keys and values, at most: the most rows of a register tile.
 const QUERIES: usize = 12;
 
 #[inline(always)]
@@ -143,7 +143,8 @@ impl Tile<'_> {
         vector: usize,
         out: &Results<'_>,
     ) {
-        // Positions that all queries see are weighed together, those before and behind one query at a time.
+        // Positions that all queries see are weighed together, those before and behind one query at a time. For each
+        // query that is one ascending chain, whichever queries it shares a tile with.
         let from = queries.iter().fold(0, |most, q| most.max(q.start));
         let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
         let mut y = [[S::splat(0.0); 2]; Q];
@@ -230,6 +231,7 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
     for scores in whole.iter() {
         max = S::max(S::load(scores), max);
     }
+    // The largest is taken off before scaling: its weight is then exactly one, whatever the scale.
     let max = S::splat(S::reduce_max(max));
     let mut sum = S::splat(0.0);
     for scores in whole.iter_mut() {

@@ -111,6 +111,7 @@ fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
     scores[len..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
     let lowest = S::splat(f32::NEG_INFINITY);
+    // Four at a time: a maximum waits for the one before it, and its order changes nothing.
     let mut most = [lowest; 4];
     let (quads, rest) = scores.as_chunks::<4>();
     for quad in quads {

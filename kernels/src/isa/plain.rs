@@ -37,12 +37,21 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
+/// Arithmetic of two vectors, lane by lane.
+macro_rules! lanewise {
+    ($($name:ident = $f:expr;)+) => {
+        $(#[inline(always)]
+        fn $name(a: Self::F, b: Self::F) -> Self::F {
+            zip(a, b, $f)
+        })+
+    };
+}
+
 impl Simd for Plain {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
     const ROWS: [usize; Form::ALL.len()] = [4; 4];
-    const MOST_ROWS: usize = 4;
     const IN_PLACE: bool = false;
 
     #[inline(always)]
@@ -57,29 +66,13 @@ impl Simd for Plain {
     fn store(v: Self::F, to: &mut [f32; LANES]) {
         *to = v;
     }
-    #[inline(always)]
-    fn add(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn sub(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn mul(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn div(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn max(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn min(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a < b { a } else { b })
+    lanewise! {
+        add = |a, b| a + b;
+        sub = |a, b| a - b;
+        mul = |a, b| a * b;
+        div = |a, b| a / b;
+        max = |a, b| if a > b { a } else { b };
+        min = |a, b| if a < b { a } else { b };
     }
     #[inline(always)]
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {

@@ -11,7 +11,7 @@ use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
 use crate::layer::{Layers, Parts};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 use crate::stack_config::StackConfig;
-use crate::{Arithmetic, DecoderConfig, WeightSource};
+use crate::{Arithmetic, DecoderConfig, WeightSource, linear};
 
 /// Rows of logits that are held at a time.
 const HEAD_ROWS: usize = 64;
@@ -41,7 +41,7 @@ impl DeviceDecoder {
             Arithmetic::Exact => DType::F32,
             Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
         };
-        let loader = Loader { source, device: &device, dtype, prefix: String::new() };
+        let loader = Loader { weights: linear::Loader::new(source, "", arithmetic.into()), device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];
         let embed_tokens = loader.tensor(EMBEDDING, &vocabulary)?;
         let lm_head =

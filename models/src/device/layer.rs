@@ -11,43 +11,29 @@ use probity_kernels::{Activation, RopeLayout};
 use super::attention::{AttentionPlan, LayerSpan};
 use crate::cpu::{NormKind, norm_names};
 use crate::layer::{Attention, FeedForward, Layer, Layers, Parts};
-use crate::linear::load_floats;
 use crate::packed::{KvSpan, PackedSegment};
 use crate::stack_config::StackConfig;
-use crate::{SourceError, WeightSource};
+use crate::{SourceError, linear};
 
 /// Why weights did not arrive on the device.
+#[derive(thiserror::Error, Debug)]
+#[error(transparent)]
 pub(super) enum LoadError {
-    Source(SourceError),
-    Device(candle_core::Error),
-}
-
-impl From<SourceError> for LoadError {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<candle_core::Error> for LoadError {
-    fn from(error: candle_core::Error) -> Self {
-        Self::Device(error)
-    }
+    Source(#[from] SourceError),
+    Device(#[from] candle_core::Error),
 }
 
 /// Tensors of a checkpoint on their way to a device.
-#[derive(Clone)]
 pub(super) struct Loader<'a> {
-    pub(super) source: &'a dyn WeightSource,
+    pub(super) weights: linear::Loader<'a>,
     pub(super) device: &'a Device,
     pub(super) dtype: DType,
-    /// What their names begin with.
-    pub(super) prefix: String,
 }
 
 impl Loader<'_> {
     /// The tensor of that name, dequantised.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, LoadError> {
-        let values = load_floats(self.source, &format!("{}{name}", self.prefix), shape)?;
+        let values = self.weights.floats(name, shape)?;
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
 }
@@ -56,7 +42,7 @@ impl Parts<Linear, Norm> for Loader<'_> {
     type Error = LoadError;
 
     fn under(&self, more: &str) -> Self {
-        Self { prefix: format!("{}{more}", self.prefix), ..self.clone() }
+        Self { weights: self.weights.under(more), ..*self }
     }
 
     fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<Linear, LoadError> {
@@ -65,10 +51,10 @@ impl Parts<Linear, Norm> for Loader<'_> {
         Ok(Linear { weight, bias })
     }
 
-    fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> std::result::Result<Norm, LoadError> {
-        let (weight, bias) = norm_names(name, kind.0, |name| self.source.contains(&format!("{}{name}", self.prefix)));
+    fn norm(&self, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> std::result::Result<Norm, LoadError> {
+        let (weight, bias) = norm_names(name, kind, |name| self.weights.contains(name));
         let load = |name: String| self.tensor(&name, &[width]);
-        Ok(Norm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: kind.1 as f32 })
+        Ok(Norm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
     }
 }
 
@@ -248,7 +234,7 @@ mod tests {
     use crate::cpu::Workspace;
     use crate::stack_config::{AttentionNames, Biases, LayerNames};
     use crate::transformer::{Pass, Stack, Stretch};
-    use crate::{Arithmetic, Bytes, Compute, RawTensor, linear, transformer};
+    use crate::{Arithmetic, Bytes, Compute, RawTensor, WeightSource, transformer};
 
     static PLAIN: LayerNames = LayerNames {
         layers: "layers",
@@ -334,7 +320,8 @@ mod tests {
     /// What candle's operations make of them.
     fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Result<Vec<f32>> {
         let device = &Device::Cpu;
-        let loader = Loader { source, device, dtype: DType::F32, prefix: String::new() };
+        let weights = linear::Loader::new(source, "", Arithmetic::Exact.into());
+        let loader = Loader { weights, device, dtype: DType::F32 };
         let Ok(layers) = Layers::load(&loader, config) else { panic!("all is there") };
         let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
         let plan = Plan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;

@@ -56,6 +56,16 @@ macro_rules! both {
     };
 }
 
+/// Arithmetic of two vectors in one instruction for each half.
+macro_rules! lanewise {
+    ($($name:ident = $f:ident),+) => {
+        $(#[inline(always)]
+        fn $name(a: Self::F, b: Self::F) -> Self::F {
+            both!($f, a, b)
+        })+
+    };
+}
+
 impl Avx2 {
     /// Numbers whose upper halves are the nearest bf16.
     #[inline(always)]
@@ -68,9 +78,7 @@ impl Avx2 {
             _mm256_add_epi32(bits, _mm256_add_epi32(half, _mm256_set1_epi32(0x7fff)))
         })
     }
-}
 
-impl Avx2 {
     /// Dot products of half a group of weights of few bits: products are summed in 16 bits, `RUN` quads long.
     #[inline(always)]
     fn dots_by_runs<const R: usize, const QUADS: usize, const RUN: usize>(
@@ -132,7 +140,6 @@ impl Simd for Avx2 {
     // Sixteen registers, two to a vector: three rows have twelve for their sums, one number and one vector of weights.
     // Integer products hold half a panel at a time, so twice as many rows fit.
     const ROWS: [usize; Form::ALL.len()] = [3, 6, 4, 4];
-    const MOST_ROWS: usize = 6;
     const IN_PLACE: bool = true;
 
     #[inline(always)]
@@ -153,29 +160,8 @@ impl Simd for Avx2 {
             _mm256_storeu_ps(to.as_mut_ptr().add(8), v[1]);
         }
     }
-    #[inline(always)]
-    fn add(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    fn sub(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    fn mul(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    fn div(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
-    fn max(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_max_ps, a, b)
-    }
-    #[inline(always)]
-    fn min(a: Self::F, b: Self::F) -> Self::F {
-        both!(_mm256_min_ps, a, b)
+    lanewise! {
+        add = _mm256_add_ps, sub = _mm256_sub_ps, mul = _mm256_mul_ps, div = _mm256_div_ps, max = _mm256_max_ps, min = _mm256_min_ps
     }
     #[inline(always)]
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {

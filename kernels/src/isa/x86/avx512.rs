@@ -39,6 +39,16 @@ pub(crate) use avx512;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
+/// Arithmetic of two vectors in one instruction each.
+macro_rules! lanewise {
+    ($($name:ident = $f:ident),+) => {
+        $(#[inline(always)]
+        fn $name(a: Self::F, b: Self::F) -> Self::F {
+            one!($f, a, b)
+        })+
+    };
+}
+
 macro_rules! one {
     ($f:ident, $($v:expr),+) => {
         // SAFETY: AVX-512 was found before this type is used.
@@ -53,7 +63,6 @@ impl Simd for Avx512 {
     // Thirty-two registers: twelve rows have 24 for their sums, the rest is for weights and a number. A group of integers
     // has its dot products beside the sums, so half as many rows fit.
     const ROWS: [usize; Form::ALL.len()] = [12, 6, 12, 4];
-    const MOST_ROWS: usize = 12;
     const IN_PLACE: bool = true;
 
     #[inline(always)]
@@ -70,29 +79,8 @@ impl Simd for Avx512 {
         // SAFETY: AVX-512 was found before this type is used.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
     }
-    #[inline(always)]
-    fn add(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_add_ps, a, b)
-    }
-    #[inline(always)]
-    fn sub(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_sub_ps, a, b)
-    }
-    #[inline(always)]
-    fn mul(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_mul_ps, a, b)
-    }
-    #[inline(always)]
-    fn div(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_div_ps, a, b)
-    }
-    #[inline(always)]
-    fn max(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_max_ps, a, b)
-    }
-    #[inline(always)]
-    fn min(a: Self::F, b: Self::F) -> Self::F {
-        one!(_mm512_min_ps, a, b)
+    lanewise! {
+        add = _mm512_add_ps, sub = _mm512_sub_ps, mul = _mm512_mul_ps, div = _mm512_div_ps, max = _mm512_max_ps, min = _mm512_min_ps
     }
     #[inline(always)]
     fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
