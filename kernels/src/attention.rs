@@ -13,7 +13,6 @@ use std::ops::Range;
 
 use float::run_task as run_float;
 use rayon::prelude::*;
-pub(crate) use tiles::{Factors, QUERIES};
 use tiles::{pack_head as pack_tiles, run_task as run_tiles};
 
 use crate::buffer::Buffer;

@@ -68,16 +68,6 @@ impl WeightType {
         }
     }
 
-    /// Bits of the unsigned integers.
-    pub(crate) const fn bits(self) -> u32 {
-        match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q4_K => 4,
-            Self::Q5_0 | Self::Q5_1 | Self::Q5_K => 5,
-            Self::Q6_K => 6,
-            _ => 8,
-        }
-    }
-
     /// Whether groups have a minimum.
     pub(crate) const fn has_minima(self) -> bool {
         matches!(self, Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K)

@@ -32,12 +32,11 @@ pub fn normalise(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
 
 /// As [`normalise`], on this thread.
 pub(crate) fn norm_rows(isa: Isa, x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
-    match norm.bias {
-        Some(bias) => {
-            assert_eq!(bias.len(), norm.weight.len(), "a summand for each element");
-            dispatch!(isa, layer_norm_rows(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]));
-        }
-        None => dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32])),
+    if let Some(bias) = norm.bias {
+        assert_eq!(bias.len(), norm.weight.len(), "a summand for each element");
+        dispatch!(isa, layer_norm_rows(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f32]));
+    } else {
+        dispatch!(isa, rms_norm_rows(x: &[f32], norm: Norm<'_>, y: &mut [f32]));
     }
 }
 
@@ -52,6 +51,7 @@ fn layer_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, bias: &[f32], y: &mut [f3
         for x in whole {
             sum = S::add(S::load(x), sum);
         }
+        // The mean is taken off before squaring: the difference of two large sums would lose what is asked for.
         let mean = S::sum(sum) / width as f32;
         // So that what pads the last lanes adds nothing to the squares.
         last[rest.len()..].fill(mean);
@@ -73,6 +73,7 @@ fn rms_norm_rows<S: Simd>(x: &[f32], norm: Norm<'_>, y: &mut [f32]) {
     let width = norm.weight.len();
     for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
         let (whole, rest) = x.as_chunks::<LANES>();
+        // One vector of sums for all instruction sets: several would be faster and have another order.
         let mut sum = S::splat(0.0);
         for x in whole {
             sum = S::fma(S::load(x), S::load(x), sum);

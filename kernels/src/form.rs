@@ -1,6 +1,6 @@
 //! The arithmetics of matrix products.
 
-use crate::{Isa, WeightType};
+use crate::WeightType;
 
 /// How much products may round beyond f32. Each gives the same bits on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,13 +12,6 @@ pub enum Arithmetic {
     Dots,
     /// Activations and weights rounded to bf16: what the tiles of AMX multiply.
     Tiles,
-}
-
-impl Arithmetic {
-    /// The one that this machine is fastest in besides [exact](Self::Exact): tiles where it has them.
-    pub fn fastest() -> Self {
-        if Isa::Amx.is_available() { Self::Tiles } else { Self::Dots }
-    }
 }
 
 /// What activations and weights are rounded to and how a product is summed. Each form gives the same bits on every
@@ -64,6 +57,8 @@ impl Form {
 
     /// Columns whose weights are expanded at a time: what stays in the first-level cache.
     pub(crate) const fn chunk(self) -> usize {
+        // Of a panel of 32 outputs that is 32 KiB of f32 or of pairs, which are read where they lie, and 16 KiB of what
+        // is expanded to bytes or for tiles. Sums go on from chunk to chunk, so that its length changes no bit.
         match self {
             Self::Float | Self::Tiles => 256,
             Self::Int8 | Self::Pairs => 512,

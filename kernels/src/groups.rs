@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::pack::{Layout, Unit};
-use crate::simd::{LANES, Simd};
-use crate::unpack::{IntPanel, Part, prefetch_behind};
+use crate::buffer::Buffer;
+use crate::pack::{Layout, Part, Unit};
+use crate::simd::{Dot4, LANES, Simd};
 use crate::{Form, WeightType};
 
 /// A weight type that is known when the loops are compiled.
@@ -109,6 +109,14 @@ pub(crate) trait IntGroups<S: Simd, const QUADS: usize> {
     fn ask_ahead(&self, group: usize);
 }
 
+/// Integers `(k / 4, half, output, 4)`; scales and minima `(group, half, output)`.
+#[derive(Default)]
+pub(crate) struct IntPanel {
+    pub(crate) quants: Buffer<[[u8; 4 * LANES]; 2]>,
+    pub(crate) scales: Buffer<[[f32; LANES]; 2]>,
+    pub(crate) minima: Buffer<[[f32; LANES]; 2]>,
+}
+
 /// Weights of a part that were expanded.
 pub(crate) struct Expanded<'a, const QUADS: usize> {
     weight_type: WeightType,
@@ -194,7 +202,89 @@ impl<S: Simd, T: Quantised, const QUADS: usize> IntGroups<S, QUADS> for Packed<'
         // An even share of the bytes for each group, in whole lines.
         let share = (T::LAYOUT.unit_bytes * T::TYPE.group_len()).div_ceil(T::LAYOUT.unit);
         if self.ahead {
-            prefetch_behind(self.bytes.as_ptr().wrapping_add(group * share), share.div_ceil(4 * LANES));
+            prefetch_behind::<S>(self.bytes.as_ptr().wrapping_add(group * share), share.div_ceil(4 * LANES));
+        }
+    }
+}
+
+/// How far ahead of their use weights are asked for, in bytes: what memory takes to answer while a thread works through
+/// as much.
+const AHEAD: usize = 2048;
+
+/// Asks for some cache lines of weights that lie behind `at`.
+#[inline(always)]
+pub(crate) fn prefetch_behind<S: Simd>(at: *const u8, lines: usize) {
+    for line in 0..lines {
+        S::prefetch::<true>(at.wrapping_add(AHEAD + 64 * line));
+    }
+}
+
+/// A tile's rows where a group of weights meets them.
+pub(crate) struct GroupRows<'a, const R: usize, const QUADS: usize> {
+    pub(crate) group: usize,
+    /// Four signed bytes each, little end first, none of them −128.
+    pub(crate) words: &'a [[i32; R]; QUADS],
+    pub(crate) sums: &'a [i32; R],
+    pub(crate) scales: &'a [f32; R],
+    pub(crate) scaled_sums: &'a [f32; R],
+}
+
+/// Lanes that multiply groups of quantised weights.
+pub(crate) trait IntProducts: Simd {
+    /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is
+    /// [`end_half`].
+    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
+        weights: &impl IntGroups<Self, QUADS>,
+        rows: &GroupRows<'_, R, QUADS>,
+        y: &mut [[Self::F; 2]; R],
+    );
+}
+
+/// [`IntProducts::add_group`], four bytes after the other.
+#[inline(always)]
+pub(crate) fn add_quads<S: Dot4, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    weights: &impl IntGroups<S, QUADS>,
+    rows: &GroupRows<'_, R, QUADS>,
+    y: &mut [[S::F; 2]; R],
+) {
+    // What stands for zero is taken off once a group, as the sums' beginning: exact, and cheaper than signed weights.
+    let zero = weights.weight_type().zero();
+    let mut dots = [[S::splat_i(0); R]; 2];
+    for r in 0..R {
+        let start = S::splat_i(-zero * rows.sums[r]);
+        (dots[0][r], dots[1][r]) = (start, start);
+    }
+    for (quad, x) in rows.words.iter().enumerate() {
+        let (w0, w1) = (weights.quad(rows.group, quad, 0), weights.quad(rows.group, quad, 1));
+        for r in 0..R {
+            dots[0][r] = S::dot4(dots[0][r], w0, x[r]);
+            dots[1][r] = S::dot4(dots[1][r], w1, x[r]);
+        }
+    }
+    for half in 0..2 {
+        end_half::<S, R, QUADS, MINIMA>(weights, rows, half, dots[half], y);
+    }
+}
+
+/// Scales the dot products of half a panel and adds them to the sums.
+#[inline(always)]
+pub(crate) fn end_half<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
+    weights: &impl IntGroups<S, QUADS>,
+    rows: &GroupRows<'_, R, QUADS>,
+    half: usize,
+    dots: [S::I; R],
+    y: &mut [[S::F; 2]; R],
+) {
+    // Scales are multiplied with each other first: one rounding that all rows of a group have alike, and the dot product,
+    // exact in f32 below 2²⁴, is rounded with the sum alone.
+    let d = weights.scale(rows.group, half);
+    for r in 0..R {
+        y[r][half] = S::fma(S::to_f(dots[r]), S::mul(d, S::splat(rows.scales[r])), y[r][half]);
+    }
+    if MINIMA {
+        let m = weights.minimum(rows.group, half);
+        for r in 0..R {
+            y[r][half] = S::fma(m, S::splat(rows.scaled_sums[r]), y[r][half]);
         }
     }
 }

@@ -218,6 +218,8 @@ fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
         part.max = if logits.iter().any(|logit| logit.is_nan()) { f32::NAN } else { part.max };
         return;
     }
+    // Relative to the block's own largest logit, not to one of all: the block's sum is final before others are known,
+    // and what it is joined with in f64 later cannot change its bits.
     let max = S::splat(part.max);
     let (whole, rest) = logits.as_chunks::<LANES>();
     let mut sum = S::splat(0.0);
@@ -238,6 +240,7 @@ fn sum_block<S: Simd>(logits: &[f32], part: &mut Part) {
 fn combine(parts: impl Iterator<Item = Part> + Clone) -> (f64, usize) {
     let (mut max, mut greedy) = (f32::NEG_INFINITY, 0);
     for part in parts.clone() {
+        // The first block that is not finite decides, whatever stands in those behind it.
         if part.max.is_nan() {
             return (f64::NAN, part.greedy);
         }

@@ -8,13 +8,12 @@ use crate::buffer::Buffer;
 use crate::elementwise::{Norm, norm_rows};
 use crate::isa::dispatch;
 use crate::output::{Activations, Columns, Steps};
-use crate::simd::{Simd, to_bf16};
+use crate::simd::{Simd, round_pairs};
+use crate::tiles::{IntTile, TILE_ROWS};
 use crate::{Form, Isa};
 
-/// Rows of an AMX tile.
-pub(crate) const TILE_ROWS: usize = 16;
 /// Up to this many rows, quantised weights are multiplied where they lie, and memory is the limit: more than two
-/// register tiles do not pay for expanding them anew, nor do fewer fill a tile of AMX.
+/// register tiles do not pay for expanding them anew, nor do fewer fill a tile of the unit of tiles.
 const IN_PLACE_ROWS: usize = 12;
 
 /// How rows are cut into register tiles. No cut changes a result.
@@ -22,21 +21,15 @@ const IN_PLACE_ROWS: usize = 12;
 pub(crate) struct Tiling {
     /// Rows per tile; the last tiles may have fewer.
     most: usize,
-    /// Whether tiles are of 16 rows, row-major and padded, for AMX.
-    pub(crate) amx: bool,
+    /// Whether tiles are of 16 rows, row-major and padded, for a unit of tiles.
+    pub(crate) in_unit: bool,
 }
 
 impl Tiling {
     fn of(isa: Isa, form: Form, rows: usize) -> Self {
-        let amx = isa == Isa::Amx && (form == Form::Tiles || (form == Form::Int8 && rows > IN_PLACE_ROWS));
-        let most = match (form, isa) {
-            _ if amx => TILE_ROWS,
-            (Form::Float | Form::Pairs, Isa::Avx512 | Isa::Amx) => 12,
-            (Form::Float, Isa::Avx2) => 3,
-            (Form::Int8, Isa::Avx2 | Isa::Avx512 | Isa::Amx) => 6,
-            _ => 4,
-        };
-        Self { most, amx }
+        let facts = isa.facts();
+        let in_unit = facts.has_tiles && (form == Form::Tiles || (form == Form::Int8 && rows > IN_PLACE_ROWS));
+        Self { most: if in_unit { TILE_ROWS } else { facts.rows[form as usize] }, in_unit }
     }
 
     /// Whether so many rows are multiplied with quantised weights where they lie.
@@ -44,11 +37,11 @@ impl Tiling {
         rows <= (2 * self.most).clamp(IN_PLACE_ROWS / 2, IN_PLACE_ROWS)
     }
 
-    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for AMX stand a step further
-    /// apart than that: at a power of two they would all want the same lines of a cache.
+    /// Words of two halves in a row, padded to what a product multiplies at a time. Tiles for a
+    /// unit stand a step further apart than that: at a power of two they would all want the same lines of a cache.
     fn half_words(self, form: Form, width: usize) -> usize {
         match form {
-            Form::Tiles if self.amx => width.next_multiple_of(32) / 2 + TILE_ROWS,
+            Form::Tiles if self.in_unit => width.next_multiple_of(32) / 2 + TILE_ROWS,
             Form::Tiles => width.next_multiple_of(32) / 2,
             _ => width.div_ceil(2),
         }
@@ -60,7 +53,7 @@ impl Tiling {
         std::iter::from_fn(move || {
             let left = rows - at;
             let fits = |width: &usize| *width <= left && *width <= self.most;
-            let width = if self.amx {
+            let width = if self.in_unit {
                 left.min(TILE_ROWS)
             } else {
                 [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0)
@@ -84,7 +77,7 @@ pub struct Inputs {
     rows_made: Buffer<f32>,
 }
 
-/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for AMX; what follows is
+/// Rows in tiles, each `(k / 4, row)` words of four activations, or `(k / 32, 16 rows, 8)` for a unit of tiles; what follows is
 /// `(group, row)`.
 #[derive(Default)]
 struct Ints {
@@ -97,15 +90,6 @@ struct Ints {
     sums32: Buffer<i32>,
     /// Scale times sum, per 32.
     scaled_sums: Buffer<f32>,
-}
-
-/// A tile of 8-bit activations, some columns of it.
-#[derive(Clone, Copy)]
-pub(crate) struct IntTile<'a> {
-    pub(crate) words: &'a [i32],
-    pub(crate) scales: &'a [f32],
-    pub(crate) sums: &'a [i32],
-    pub(crate) scaled_sums: &'a [f32],
 }
 
 impl Inputs {
@@ -154,7 +138,7 @@ impl Inputs {
         make: impl FnOnce(&Activations<'_>),
     ) {
         let tiling = Tiling::of(isa, form, rows);
-        if form == Form::Tiles && tiling.amx {
+        if form == Form::Tiles && tiling.in_unit {
             let words = tiling.half_words(form, width);
             self.halves.set_len(rows.next_multiple_of(TILE_ROWS) * words);
             make(&Activations::Packed(Steps::new(&mut self.halves, words)));
@@ -184,7 +168,7 @@ impl Inputs {
     }
 
     fn pack(&mut self, isa: Isa, form: Form, tiling: Tiling, x: &[f32], norm: Option<Norm<'_>>) {
-        let padded = if tiling.amx { self.rows.next_multiple_of(TILE_ROWS) } else { self.rows };
+        let padded = if tiling.in_unit { self.rows.next_multiple_of(TILE_ROWS) } else { self.rows };
         let rows = x.par_chunks(tiling.most * self.width);
         match form {
             Form::Float => {
@@ -249,8 +233,8 @@ impl Inputs {
         }
     }
 
-    /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for
-    /// AMX.
+    /// Columns `start..start + len` of a tile in bf16: words of two, `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a
+    /// unit of tiles.
     #[inline(always)]
     pub(crate) fn half_tile(&self, form: Form, (first, rows): (usize, usize), start: usize, len: usize) -> &[u32] {
         let words = self.tiling(form).half_words(form, self.width);
@@ -308,16 +292,16 @@ fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
 #[inline(always)]
 fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<'_>) {
     for (first, rows) in tiling.tiles(x.len() / width) {
-        // Rows of an AMX tile always stand 16 apart; those that are missing stay what they were, and no result reads
+        // Rows of a tile for the unit always stand 16 apart; those that are missing stay what they were, and no result reads
         // them.
-        let stride = if tiling.amx { TILE_ROWS } else { rows };
+        let stride = if tiling.in_unit { TILE_ROWS } else { rows };
         for r in 0..rows {
             for (index, x) in x[(first + r) * width..][..width].as_chunks::<32>().0.iter().enumerate() {
                 let mut q = [0; 32];
                 let scale = quantise(x, &mut q);
                 let at = first * width / 32 + index * stride + r;
                 for (quad, q) in q.as_chunks::<4>().0.iter().enumerate() {
-                    let word = if tiling.amx { 8 * r + quad } else { quad * rows + r };
+                    let word = if tiling.in_unit { 8 * r + quad } else { quad * rows + r };
                     to.words[first * width / 4 + 8 * index * stride + word] =
                         i32::from_le_bytes(q.map(i8::cast_unsigned));
                 }
@@ -334,7 +318,7 @@ fn pack_ints<S: Simd>(x: &[f32], width: usize, tiling: Tiling, to: &mut IntRows<
     }
 }
 
-/// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for AMX.
+/// Rows as words of two bf16, in steps of 32 activations: `(k / 2, row)`, or `(k / 32, 16 rows, 16)` for a unit of tiles.
 #[inline(always)]
 fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, to: &mut [u32]) {
     for (first, rows) in tiling.tiles(x.len() / width) {
@@ -346,7 +330,7 @@ fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, t
             last[..rest.len()].copy_from_slice(rest);
             for (step, x) in whole.iter().chain((!rest.is_empty()).then_some(&last)).enumerate() {
                 let pairs = round_pairs::<S>(x);
-                if tiling.amx {
+                if tiling.in_unit {
                     *tile[(step * TILE_ROWS + r) * 16..].first_chunk_mut().expect("a row of a step") = pairs;
                 } else {
                     for (pair, word) in pairs[..16.min(words - 16 * step)].iter().enumerate() {
@@ -356,14 +340,4 @@ fn pack_halves<S: Simd>(x: &[f32], width: usize, words: usize, tiling: Tiling, t
             }
         }
     }
-}
-
-/// The nearest bf16 of 32 numbers, by twos.
-#[inline(always)]
-pub(crate) fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
-    let mut words = [0; 16];
-    for (word, x) in words.iter_mut().zip(x.as_chunks::<2>().0) {
-        *word = to_bf16(x[0]) | to_bf16(x[1]) << 16;
-    }
-    words
 }

@@ -1,45 +1,136 @@
 //! Which instruction set a kernel runs on. The choice never changes a bit of any result.
+//!
+//! All that is known of an instruction set stands in its file below here, primitives and [`Facts`] alike, and its row of
+//! the table makes it one of [`Isa`]. What drives the primitives is written over [`Simd`](crate::simd::Simd), compiled
+//! for each row by [`dispatch!`], and asks the facts for what else it wants to know.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+pub(crate) mod plain;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
 
 use std::sync::OnceLock;
 
-/// An instruction set that the kernels are written for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Isa {
-    /// Portable Rust: the twin that the others are tested against.
-    Plain,
-    /// AVX2 with FMA.
-    Avx2,
-    /// AVX-512 F, BW, VL and VNNI.
-    Avx512,
-    /// AVX-512 with AMX tiles for integers and bf16.
-    Amx,
+use crate::tiles::PairTile;
+use crate::{Arithmetic, Form};
+
+/// The architecture's unit of tiles, whether this machine has one or not.
+#[cfg(target_arch = "x86_64")]
+pub(crate) use amx::Tiles;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use plain::NoTiles as Tiles;
+
+/// What drivers ask of an instruction set. How many lanes it has is none of it: there are
+/// [sixteen](crate::simd::LANES) on all.
+pub(crate) struct Facts {
+    /// Whether this machine has it and the system lets the process use it.
+    pub(crate) is_available: fn() -> bool,
+    /// Rows of its register tiles of each form.
+    pub(crate) rows: [usize; Form::ALL.len()],
+    /// Whether it multiplies four bytes with four and adds the products up in one instruction.
+    pub(crate) has_byte_dot: bool,
+    /// Its own tile of `Form::Pairs`, where this machine has the instructions for it.
+    pub(crate) pair_tile: fn() -> Option<PairTile>,
+    /// Whether it has [`Tiles`].
+    pub(crate) has_tiles: bool,
 }
 
-impl Isa {
-    /// All of them, the plainest first.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::Avx2, Self::Avx512, Self::Amx];
+/// Makes [`Isa`], its facts and [`dispatch!`] of one row for each instruction set: its name in results, the architecture
+/// that it belongs to, its facts, and the macro `by` which bodies are compiled for it, or `as` which other they are.
+macro_rules! instruction_sets {
+    ($d:tt $($(#[$doc:meta])* $isa:ident $name:literal $(on $arch:tt)?: $facts:path, $(by $($by:ident)::+)? $(as $as:ident)?;)*) => {
+        /// An instruction set that the kernels are written for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Isa {
+            $($(#[$doc])* $isa,)*
+        }
 
+        impl Isa {
+            /// All of them, the plainest first.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$isa),*];
+
+            /// Its name in results, in lower case.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$isa => $name,)* }
+            }
+
+            pub(crate) fn facts(self) -> &'static Facts {
+                const ELSEWHERE: Facts = Facts { is_available: || false, ..plain::FACTS };
+                match self {
+                    $($(#[cfg(target_arch = $arch)])? Self::$isa => &$facts,)*
+                    #[allow(unreachable_patterns, reason = "on the architecture that all belong to")]
+                    _ => &ELSEWHERE,
+                }
+            }
+
+            /// The instruction set whose code it runs.
+            pub(crate) fn code(self) -> Self {
+                match self {
+                    $($(Self::$isa => Self::$as,)?)*
+                    isa => isa,
+                }
+            }
+        }
+
+        /// Runs `$body::<S>(args)` compiled for `isa`, where `S` is the matching [`Simd`](crate::simd::Simd).
+        ///
+        /// The body is `#[inline(always)]`, so that it and the intrinsics in it are compiled with the wrapper's
+        /// instruction set.
+        macro_rules! dispatch {
+            ($d isa:expr, $d body:ident ( $d($d arg:ident : $d ty:ty),* $d(,)? )) => {{
+                assert!($d isa.is_available(), "{} is not available on this machine", $d isa.name());
+                match $d isa.code() {
+                    $(
+                        $(#[cfg(target_arch = $arch)])?
+                        $($crate::Isa::$isa => $crate::isa::$($by)::+!($d body($d($d arg : $d ty),*)),)?
+                        $($crate::Isa::$isa => unreachable!("it runs that of {:?}", $crate::Isa::$as),)?
+                    )*
+                    #[allow(unreachable_patterns, reason = "on the architecture that all belong to")]
+                    _ => unreachable!("none of this architecture"),
+                }
+            }};
+        }
+        pub(crate) use dispatch;
+    };
+}
+
+instruction_sets! { $
+    /// Portable Rust: the twin that the others are tested against.
+    Plain "plain": plain::FACTS, by plain::plain;
+    /// AVX2 with FMA.
+    Avx2 "avx2" on "x86_64": x86::avx2::FACTS, by x86::avx2::avx2;
+    /// AVX-512 F, BW, VL and VNNI.
+    Avx512 "avx512" on "x86_64": x86::avx512::FACTS, by x86::avx512::avx512;
+    /// AVX-512 with AMX tiles for integers and bf16.
+    Amx "amx" on "x86_64": amx::FACTS, as Avx512;
+}
+
+/// `$body::<$lanes>(args)` compiled for `$features`, which were found on this machine.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_macros, reason = "portable code is compiled as it is"))]
+macro_rules! compile {
+    ($features:tt, $lanes:ty, $body:ident ( $($arg:ident : $ty:ty),* )) => {{
+        #[target_feature(enable = $features)]
+        fn compiled($($arg: $ty),*) {
+            $body::<$lanes>($($arg),*)
+        }
+        // SAFETY: the instruction set was found on this machine before it is chosen.
+        unsafe { compiled($($arg),*) }
+    }};
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use compile;
+
+impl Isa {
     /// Whether this machine can run it.
     pub fn is_available(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        match self {
-            Self::Plain => true,
-            Self::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-            }
-            Self::Amx => Self::Avx512.is_available() && crate::amx::is_available(),
-            Self::Avx512 => {
-                Self::Avx2.is_available()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512vnni")
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            self == Self::Plain
-        }
+        (self.facts().is_available)()
+    }
+
+    /// Whether it has an instruction for dot products of bytes. Without one, arithmetic on integers weighs more against
+    /// the time that memory takes.
+    pub fn has_byte_dot(self) -> bool {
+        self.facts().has_byte_dot
     }
 
     /// The widest that this machine can run.
@@ -47,68 +138,11 @@ impl Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Plain))
     }
-
-    /// Its name in results: `plain`, `avx2`, `avx512`, `amx`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Avx2 => "avx2",
-            Self::Avx512 => "avx512",
-            Self::Amx => "amx",
-        }
-    }
 }
 
-/// Whether the machine multiplies bf16 pairs in one instruction.
-pub(crate) fn has_bf16_dot() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        false
+impl Arithmetic {
+    /// The one that this machine is fastest in besides [exact](Self::Exact): tiles where it has them.
+    pub fn fastest() -> Self {
+        if Isa::best().facts().has_tiles { Self::Tiles } else { Self::Dots }
     }
 }
-
-/// Runs `$body::<S>(args)` compiled for `isa`, where `S` is the matching [`Simd`](crate::simd::Simd).
-///
-/// The body is `#[inline(always)]`, so that it and the intrinsics in it are compiled with the wrapper's instruction
-/// set.
-macro_rules! dispatch {
-    ($isa:expr, $body:ident ( $($arg:ident : $ty:ty),* $(,)? )) => {{
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2,fma,f16c")]
-            fn avx2($($arg: $ty),*) {
-                $body::<$crate::x86::Avx2>($($arg),*)
-            }
-            #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-            fn avx512($($arg: $ty),*) {
-                $body::<$crate::x86::Avx512>($($arg),*)
-            }
-            // Portable code all the same; but without the instruction each fused multiply-add is a call of the library.
-            #[target_feature(enable = "fma")]
-            fn plain($($arg: $ty),*) {
-                $body::<$crate::simd::Plain>($($arg),*)
-            }
-            assert!($isa.is_available(), "{} is not available on this machine", $isa.name());
-            match $isa {
-                // SAFETY: the instruction was found on this machine just above.
-                $crate::Isa::Plain if is_x86_feature_detected!("fma") => unsafe { plain($($arg),*) },
-                $crate::Isa::Plain => $body::<$crate::simd::Plain>($($arg),*),
-                // SAFETY: the instruction set was found on this machine just above.
-                $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                // SAFETY: the instruction set was found on this machine just above.
-                $crate::Isa::Avx512 | $crate::Isa::Amx => unsafe { avx512($($arg),*) },
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            assert!($isa.is_available(), "{} is not available on this machine", $isa.name());
-            $body::<$crate::simd::Plain>($($arg),*)
-        }
-    }};
-}
-
-pub(crate) use dispatch;

@@ -13,8 +13,6 @@
 )]
 
 mod activation;
-#[cfg(target_arch = "x86_64")]
-mod amx;
 mod attention;
 mod buffer;
 mod decode;
@@ -33,8 +31,6 @@ mod tiles;
 mod unpack;
 mod weight_type;
 mod worker;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 pub use activation::{Activation, activate};
 pub use attention::{AttentionShape, RelativeBias, Rows, Segment, Span, attention, join_spans, pack_span};

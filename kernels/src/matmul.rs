@@ -16,7 +16,7 @@ use crate::output::{Activations, Columns};
 use crate::pack::{PANEL, PackedMatrix};
 use crate::simd::{LANES, Simd};
 use crate::tiles::Sums;
-use crate::worker::{Strip, with_scratch};
+use crate::worker::{FEW_ROWS, Strip, with_scratch};
 use crate::{Form, Isa};
 
 /// Rows whose activations and sums stay in the second-level cache while a thread walks over its panels; a multiple of
@@ -24,8 +24,6 @@ use crate::{Form, Isa};
 const ROW_BLOCK: usize = 576;
 /// Panels that a thread works through together, chunk by chunk, where there are many rows.
 const GROUP: usize = 8;
-/// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
-pub(crate) const FEW_ROWS: usize = 32;
 
 /// One of several products of the same activations.
 pub struct Product<'a> {
@@ -162,7 +160,8 @@ fn group_len(inputs: &Inputs, panels: usize) -> usize {
 }
 
 pub(crate) fn row_blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    // Blocks of about one size, so that no last block of few rows reads all weights again.
+    // Blocks of about one size, so that no last block of few rows reads all weights again. 48 is a multiple of all
+    // register tiles and of those of sixteen rows.
     let block = rows.div_ceil(rows.div_ceil(ROW_BLOCK).max(1)).next_multiple_of(48);
     (0..rows).step_by(block.max(1)).map(move |first| first..rows.min(first + block))
 }

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::inputs::{TILE_ROWS, round_pairs};
 use crate::pack::PANEL;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, round_pairs};
+use crate::tiles::TILE_ROWS;
 
 /// Rows of f32, `(rows, width)`.
 pub(crate) struct Columns<'a> {
@@ -37,7 +37,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Rows in bf16 for AMX, `(rows / 16, steps of 32, 16 rows, 16)` words of two: a panel is a step.
+/// Rows in bf16 for a unit of tiles, `(rows / 16, steps of 32, 16 rows, 16)` words of two: a panel is a step.
 pub(crate) struct Steps<'a> {
     start: *mut u32,
     /// Words of a row.

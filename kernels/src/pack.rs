@@ -106,6 +106,7 @@ impl PackedMatrix {
         let layout = Layout::of(stored, form);
         let panel_bytes = weights.in_features().div_ceil(layout.unit) * layout.unit_bytes;
         let panels = weights.out_features().div_ceil(PANEL);
+        // Zeros: outputs beyond the last one, and `k` behind an odd last one, are multiplied like any other.
         let mut data = Pages::new(panels * panel_bytes)?;
         data.par_chunks_mut(panel_bytes.max(1)).enumerate().for_each(|(index, panel)| {
             let rows = index * PANEL..weights.out_features().min((index + 1) * PANEL);
@@ -155,6 +156,29 @@ impl PackedMatrix {
     pub(crate) fn units(&self, panel: usize, start: usize, len: usize) -> &[u8] {
         let (first, count) = (start / self.layout.unit, len.div_ceil(self.layout.unit));
         &self.data[panel * self.panel_bytes + first * self.layout.unit_bytes..][..count * self.layout.unit_bytes]
+    }
+}
+
+/// Columns `start..start + len` of a panel.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) weights: &'a PackedMatrix,
+    pub(crate) panel: usize,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+impl<'a> Part<'a> {
+    /// The packed units.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.weights.units(self.panel, self.start, self.len)
+    }
+
+    /// The packed units as lines of both halves.
+    #[inline(always)]
+    pub(crate) fn lines(self) -> &'a [[[u8; 4 * LANES]; 2]] {
+        self.bytes().as_chunks().0.as_chunks().0
     }
 }
 

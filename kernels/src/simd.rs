@@ -3,13 +3,21 @@
 //! Kernels are written once over [`Simd`]. Each operation is exactly rounded (or exact in integers) and lanes never
 //! meet but in [`Simd::sum`], whose order is fixed; so a kernel gives the same bits whatever it is compiled for.
 
-use half::f16;
+use crate::Form;
 
-use crate::groups::IntGroups;
-use crate::tiles::{GroupRows, add_quads};
-
-/// Lanes in a vector.
+/// Lanes in a vector. On every instruction set, whatever its registers hold: where a sum runs over lanes, their number
+/// is part of the order of summation.
 pub(crate) const LANES: usize = 16;
+
+const fn most_rows(rows: [usize; Form::ALL.len()]) -> usize {
+    let (mut most, mut form) = (0, 0);
+    while form < rows.len() {
+        assert!(matches!(rows[form], 3 | 4 | 6 | 12), "`by_rows!` has code for no other tile");
+        most = if rows[form] > most { rows[form] } else { most };
+        form += 1;
+    }
+    most
+}
 
 /// Sixteen-lane arithmetic. Loads and stores take arrays, so that no length can be wrong.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
@@ -19,10 +27,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// Sixty-four bytes.
     type B: Copy;
-    /// Rows whose sums of two vectors each stay in registers while vectors are multiplied with a number of each row.
-    const ROWS: usize;
-    /// Rows of the largest register tile of any product: code for larger ones is not made.
-    const MOST_ROWS: usize;
+    /// Rows of the register tiles of each [`Form`]: as many as have their sums of two vectors in registers, beside what a
+    /// loop reads. What spills costs more than anything else.
+    const ROWS: [usize; Form::ALL.len()];
+    /// Rows of the largest of them: code for larger ones is not made.
+    const MOST_ROWS: usize = most_rows(Self::ROWS);
     /// Whether few rows are multiplied with quantised weights where they lie.
     const IN_PLACE: bool;
     fn splat(x: f32) -> Self::F;
@@ -69,13 +78,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     fn splat_i(x: i32) -> Self::I;
     fn to_f(v: Self::I) -> Self::F;
-    /// Adds the products of a group of weights with a tile's rows to their sums. Dot products are exact, the rest is
-    /// [`end_half`](crate::tiles::end_half).
-    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
-        weights: &impl IntGroups<Self, QUADS>,
-        rows: &GroupRows<'_, R, QUADS>,
-        y: &mut [[Self::F; 2]; R],
-    );
+    /// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on
+    /// memory that is not there.
+    #[inline(always)]
+    fn prefetch<const SOON: bool>(_at: *const u8) {}
 
     /// The lanes, for the horizontal steps.
     fn lanes(v: Self::F) -> [f32; LANES] {
@@ -116,7 +122,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// 2ˣ for x ≤ 0 to 2⁻¹⁴ of its value; arguments below −126 are taken as that, NaN stays NaN.
     #[inline(always)]
     fn exp2_short(x: Self::F) -> Self::F {
+        // 2⁻¹²⁶ is the smallest normal number: below it `scale_by_power` would leave the exponent's range. NaN is the
+        // second argument, which `max` gives back.
         let x = Self::max(Self::splat(-126.0), x);
+        // 1.5 · 2²³: a number of moderate size added to it is rounded to an integer, to even, in the low mantissa bits.
         let magic = Self::splat(12_582_912.0);
         let z = Self::add(x, magic);
         let r = Self::sub(x, Self::sub(z, magic));
@@ -134,7 +143,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn exp(x: Self::F) -> Self::F {
         // NaN passes through: both comparisons give their second argument then.
         let x = Self::min(Self::splat(88.0), Self::max(Self::splat(-87.0), x));
-        // n = round(x / ln 2), held in the low mantissa bits of z; r = x − n ln 2 in two steps.
+        // n = round(x / ln 2), held in the low mantissa bits of z; r = x − n ln 2 in two steps, the first of a constant
+        // with so few bits that its product is exact.
         let magic = Self::splat(12_582_912.0);
         let z = Self::fma(x, Self::splat(std::f32::consts::LOG2_E), magic);
         let n = Self::sub(z, magic);
@@ -167,149 +177,14 @@ pub(crate) fn to_bf16(x: f32) -> u32 {
     }
 }
 
-/// Portable lanes.
-#[derive(Clone, Copy)]
-pub(crate) struct Plain;
-
+/// The nearest bf16 of 32 numbers, by twos.
 #[inline(always)]
-fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
-    std::array::from_fn(|i| f(a[i], b[i]))
-}
-
-impl Simd for Plain {
-    type F = [f32; LANES];
-    type I = [i32; LANES];
-    type B = [u8; 4 * LANES];
-    const ROWS: usize = 4;
-    const MOST_ROWS: usize = 4;
-    const IN_PLACE: bool = false;
-
-    #[inline(always)]
-    fn splat(x: f32) -> Self::F {
-        [x; LANES]
+pub(crate) fn round_pairs<S: Simd>(x: &[f32; 32]) -> [u32; 16] {
+    let mut words = [0; 16];
+    for (word, x) in words.iter_mut().zip(x.as_chunks::<2>().0) {
+        *word = to_bf16(x[0]) | to_bf16(x[1]) << 16;
     }
-    #[inline(always)]
-    fn load(from: &[f32; LANES]) -> Self::F {
-        *from
-    }
-    #[inline(always)]
-    fn store(v: Self::F, to: &mut [f32; LANES]) {
-        *to = v;
-    }
-    #[inline(always)]
-    fn add(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn sub(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn mul(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn div(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn max(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn min(a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // A closure in place of the loop would not be compiled for the caller's instruction set.
-        let mut y = c;
-        for i in 0..LANES {
-            y[i] = a[i].mul_add(b[i], c[i]);
-        }
-        y
-    }
-    #[inline(always)]
-    fn flush(v: Self::F) -> Self::F {
-        v.map(|x| if x.abs() < f32::MIN_POSITIVE { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x })
-    }
-    #[inline(always)]
-    fn scale_by_power(p: Self::F, z: Self::F) -> Self::F {
-        zip(p, z, |p, z| f32::from_bits(p.to_bits().wrapping_add(z.to_bits() << 23)))
-    }
-    #[inline(always)]
-    fn splat_i(x: i32) -> Self::I {
-        [x; LANES]
-    }
-    #[inline(always)]
-    fn to_f(v: Self::I) -> Self::F {
-        v.map(|x| x as f32)
-    }
-    #[inline(always)]
-    fn add_group<const R: usize, const QUADS: usize, const MINIMA: bool>(
-        weights: &impl IntGroups<Self, QUADS>,
-        rows: &GroupRows<'_, R, QUADS>,
-        y: &mut [[Self::F; 2]; R],
-    ) {
-        add_quads::<Self, R, QUADS, MINIMA>(weights, rows, y);
-    }
-    #[inline(always)]
-    fn load_f16(from: &[u8; 2 * LANES]) -> Self::F {
-        std::array::from_fn(|i| f16::from_le_bytes([from[2 * i], from[2 * i + 1]]).to_f32())
-    }
-    #[inline(always)]
-    fn load_u8(from: &[u8; LANES]) -> Self::F {
-        from.map(f32::from)
-    }
-    #[inline(always)]
-    fn load_i8(from: &[u8; LANES]) -> Self::F {
-        from.map(|byte| f32::from(byte.cast_signed()))
-    }
-    #[inline(always)]
-    fn load_pairs(from: &[u8; 4 * LANES]) -> [Self::F; 2] {
-        let half = |i: usize| f32::from_bits(u32::from(u16::from_le_bytes([from[2 * i], from[2 * i + 1]])) << 16);
-        [std::array::from_fn(|i| half(2 * i)), std::array::from_fn(|i| half(2 * i + 1))]
-    }
-    #[inline(always)]
-    fn load_b(from: &[u8; 4 * LANES]) -> Self::B {
-        *from
-    }
-    #[inline(always)]
-    fn store_b(v: Self::B, to: &mut [u8; 4 * LANES]) {
-        *to = v;
-    }
-    #[inline(always)]
-    fn and_b(a: Self::B, mask: u8) -> Self::B {
-        a.map(|a| a & mask)
-    }
-    #[inline(always)]
-    fn or_b(a: Self::B, b: Self::B) -> Self::B {
-        std::array::from_fn(|i| a[i] | b[i])
-    }
-    #[inline(always)]
-    fn sub_b(a: Self::B, b: u8) -> Self::B {
-        a.map(|a| a.wrapping_sub(b))
-    }
-    #[inline(always)]
-    fn shr_b(a: Self::B, n: u32) -> Self::B {
-        a.map(|a| a >> n)
-    }
-    #[inline(always)]
-    fn shl_b(a: Self::B, n: u32) -> Self::B {
-        a.map(|a| a << n)
-    }
-    #[inline(always)]
-    fn unzip(v: Self::B) -> [Self::F; 4] {
-        std::array::from_fn(|i| std::array::from_fn(|lane| f32::from(v[4 * lane + i])))
-    }
-    #[inline(always)]
-    fn to_pairs(even: Self::F, odd: Self::F) -> Self::B {
-        let mut words = [0; 4 * LANES];
-        for (word, (even, odd)) in words.as_chunks_mut::<4>().0.iter_mut().zip(even.iter().zip(&odd)) {
-            *word = (to_bf16(*even) | to_bf16(*odd) << 16).to_le_bytes();
-        }
-        words
-    }
+    words
 }
 
 /// Lanes that have a product of four bytes of their own.
@@ -317,14 +192,4 @@ pub(crate) trait Dot4: Simd {
     /// Each lane plus the dot product of its four unsigned bytes with the four signed bytes of `word` (little end
     /// first). Exact.
     fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I;
-}
-
-impl Dot4 for Plain {
-    #[inline(always)]
-    fn dot4(acc: Self::I, unsigned: Self::B, word: i32) -> Self::I {
-        let bytes = word.to_le_bytes();
-        std::array::from_fn(|lane| {
-            (0..4).fold(acc[lane], |sum, b| sum + i32::from(unsigned[4 * lane + b]) * i32::from(bytes[b].cast_signed()))
-        })
-    }
 }

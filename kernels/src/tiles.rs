@@ -2,9 +2,9 @@
 //!
 //! Sums come in and go out as `(row, half of the panel, output)`, so that a long `k` is worked off in chunks.
 
-use crate::groups::IntGroups;
-use crate::inputs::IntTile;
-use crate::simd::{Dot4, LANES, Simd};
+use crate::groups::{GroupRows, IntGroups, IntPanel, IntProducts};
+use crate::pack::Part;
+use crate::simd::{LANES, Simd};
 
 /// Sums of a row over a panel.
 pub(crate) type Sums = [[f32; LANES]; 2];
@@ -14,6 +14,15 @@ pub(crate) struct Before<'a> {
     pub(crate) sums: &'a mut [Sums],
     /// Whether this is the first chunk: the sums begin at zero, whatever stands there.
     pub(crate) fresh: bool,
+}
+
+/// A tile of 8-bit activations, some columns of it.
+#[derive(Clone, Copy)]
+pub(crate) struct IntTile<'a> {
+    pub(crate) words: &'a [i32],
+    pub(crate) scales: &'a [f32],
+    pub(crate) sums: &'a [i32],
+    pub(crate) scaled_sums: &'a [f32],
 }
 
 /// Calls `$f::<S, R, …>` for the tile's number of rows.
@@ -69,7 +78,7 @@ pub(crate) fn float_tile<S: Simd, const R: usize>(panel: &[[[f32; LANES]; 2]], t
 
 /// `Form::Int8` with unsigned weights in groups of `4 · QUADS`.
 #[inline(always)]
-pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
+pub(crate) fn int_tile<S: IntProducts, const R: usize, const QUADS: usize, const MINIMA: bool>(
     weights: &impl IntGroups<S, QUADS>,
     tile: IntTile<'_>,
     mut before: Before<'_>,
@@ -93,62 +102,6 @@ pub(crate) fn int_tile<S: Simd, const R: usize, const QUADS: usize, const MINIMA
     store::<S, R>(y, &mut before);
 }
 
-/// A tile's rows where a group of weights meets them.
-pub(crate) struct GroupRows<'a, const R: usize, const QUADS: usize> {
-    pub(crate) group: usize,
-    /// Four signed bytes each, little end first, none of them −128.
-    pub(crate) words: &'a [[i32; R]; QUADS],
-    pub(crate) sums: &'a [i32; R],
-    pub(crate) scales: &'a [f32; R],
-    pub(crate) scaled_sums: &'a [f32; R],
-}
-
-/// [`Simd::add_group`], four bytes after the other.
-#[inline(always)]
-pub(crate) fn add_quads<S: Dot4, const R: usize, const QUADS: usize, const MINIMA: bool>(
-    weights: &impl IntGroups<S, QUADS>,
-    rows: &GroupRows<'_, R, QUADS>,
-    y: &mut [[S::F; 2]; R],
-) {
-    let zero = weights.weight_type().zero();
-    let mut dots = [[S::splat_i(0); R]; 2];
-    for r in 0..R {
-        let start = S::splat_i(-zero * rows.sums[r]);
-        (dots[0][r], dots[1][r]) = (start, start);
-    }
-    for (quad, x) in rows.words.iter().enumerate() {
-        let (w0, w1) = (weights.quad(rows.group, quad, 0), weights.quad(rows.group, quad, 1));
-        for r in 0..R {
-            dots[0][r] = S::dot4(dots[0][r], w0, x[r]);
-            dots[1][r] = S::dot4(dots[1][r], w1, x[r]);
-        }
-    }
-    for half in 0..2 {
-        end_half::<S, R, QUADS, MINIMA>(weights, rows, half, dots[half], y);
-    }
-}
-
-/// Scales the dot products of half a panel and adds them to the sums.
-#[inline(always)]
-pub(crate) fn end_half<S: Simd, const R: usize, const QUADS: usize, const MINIMA: bool>(
-    weights: &impl IntGroups<S, QUADS>,
-    rows: &GroupRows<'_, R, QUADS>,
-    half: usize,
-    dots: [S::I; R],
-    y: &mut [[S::F; 2]; R],
-) {
-    let d = weights.scale(rows.group, half);
-    for r in 0..R {
-        y[r][half] = S::fma(S::to_f(dots[r]), S::mul(d, S::splat(rows.scales[r])), y[r][half]);
-    }
-    if MINIMA {
-        let m = weights.minimum(rows.group, half);
-        for r in 0..R {
-            y[r][half] = S::fma(m, S::splat(rows.scaled_sums[r]), y[r][half]);
-        }
-    }
-}
-
 /// Two bf16 of a word, as floats.
 #[inline(always)]
 fn halves<S: Simd>(word: u32) -> [S::F; 2] {
@@ -164,6 +117,7 @@ pub(crate) fn pair_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
             let [w0, w1] = S::load_pairs(&w[half]);
             for r in 0..R {
                 let [x0, x1] = halves::<S>(x[r]);
+                // The second before the first, denormals flushed behind each: so does the instruction.
                 let second = S::flush(S::fma(x1, w1, y[r][half]));
                 y[r][half] = S::flush(S::fma(x0, w0, second));
             }
@@ -210,4 +164,60 @@ pub(crate) fn step_tile<S: Simd, const R: usize>(panel: &[[[u8; 4 * LANES]; 2]],
         }
     }
     store::<S, R>(y, &mut before);
+}
+
+/// `Form::Pairs` for so many rows, a panel, a tile and sums as of [`pair_tile`].
+pub(crate) type PairTile = fn(usize, &[[[u8; 4 * LANES]; 2]], &[u32], Before<'_>);
+
+/// Rows and columns of a tile of results in a [`TileUnit`].
+pub(crate) const TILE_ROWS: usize = 16;
+
+/// What is multiplied: some rows with some columns, both in bf16, two `k` to a word.
+pub(crate) struct Factors<'a> {
+    /// How many rows there are, at most two tiles; memory has whole tiles of them.
+    pub(crate) rows: usize,
+    /// Rows, so many words apart.
+    pub(crate) left: (&'a [u32], usize),
+    /// For each 32 `k` the rows of two of them, so many words apart.
+    pub(crate) steps: (&'a [&'a [u32]], usize),
+    /// Where in a step's rows one or two tiles of sixteen columns are.
+    pub(crate) columns: &'a [usize],
+}
+
+/// A machine's unit for products of whole tiles, configured for a thread: sixteen rows by sixteen outputs at once, in the
+/// bits of [`int_tile`] and [`step_tile`]. Whoever has one may use its instructions.
+pub(crate) trait TileUnit: Sized {
+    /// What computes beside it.
+    type Lanes: Simd;
+    /// For products over `k` of `quads · 4` bytes at a time, 16 at most. There must be a unit.
+    fn configure(quads: usize) -> Self;
+    /// What it is configured for.
+    fn quads(&self) -> usize;
+    /// `Form::Int8`: all rows with a part, expanded into `ints`; sums begin at zero with the first part.
+    fn int_rows<'a>(
+        &self,
+        part: Part<'_>,
+        ints: &mut IntPanel,
+        rows: impl Iterator<Item = IntTile<'a>>,
+        sums: &mut [Sums],
+    );
+    /// Expands a part of quantised weights to bf16, `(k / 2, half, output, 2)`.
+    fn unpack_pairs(&self, part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]);
+    /// `Form::Tiles`: all rows, `(k / 32, 16 rows, 16)` words of two for each tile, with a panel; sums begin at zero where they
+    /// are `fresh`. Meanwhile the part that
+    /// is multiplied next is expanded, where there is one.
+    fn half_rows<'a>(
+        &self,
+        panel: &[[[u8; 4 * LANES]; 2]],
+        rows: impl Iterator<Item = &'a [u32]>,
+        sums: &mut [Sums],
+        fresh: bool,
+        next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+    );
+    /// Products of rows and columns that are both computed, in the order of [`Form::Tiles`](crate::Form), to rows that
+    /// are `row` apart. It is configured for 16 quads.
+    fn multiply(&self, factors: &Factors<'_>, to: &mut [f32], row: usize);
+    /// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns
+    /// their sum.
+    fn round_row(&self, row: &mut [u32]) -> f32;
 }

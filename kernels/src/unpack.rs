@@ -3,68 +3,12 @@
 
 use crate::WeightType;
 use crate::buffer::Buffer;
-use crate::groups::{Quantised, by_type};
-use crate::pack::PackedMatrix;
+use crate::groups::{IntPanel, Quantised, by_type, prefetch_behind};
+use crate::pack::Part;
 use crate::simd::{LANES, Simd};
 
 /// `(k, half of the panel, output)`.
 pub(crate) type FloatPanel = Buffer<[[f32; LANES]; 2]>;
-
-/// Integers `(k / 4, half, output, 4)`; scales and minima `(group, half, output)`.
-#[derive(Default)]
-pub(crate) struct IntPanel {
-    pub(crate) quants: Buffer<[[u8; 4 * LANES]; 2]>,
-    pub(crate) scales: Buffer<[[f32; LANES]; 2]>,
-    pub(crate) minima: Buffer<[[f32; LANES]; 2]>,
-}
-
-/// Columns `start..start + len` of a panel.
-#[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
-    pub(crate) weights: &'a PackedMatrix,
-    pub(crate) panel: usize,
-    pub(crate) start: usize,
-    pub(crate) len: usize,
-}
-
-/// How far ahead of their use weights are asked for, in bytes.
-const AHEAD: usize = 2048;
-
-impl<'a> Part<'a> {
-    /// The packed units.
-    #[inline(always)]
-    pub(crate) fn bytes(self) -> &'a [u8] {
-        self.weights.units(self.panel, self.start, self.len)
-    }
-
-    /// The packed units as lines of both halves.
-    #[inline(always)]
-    pub(crate) fn lines(self) -> &'a [[[u8; 4 * LANES]; 2]] {
-        self.bytes().as_chunks().0.as_chunks().0
-    }
-}
-
-/// Asks for the cache line at `at`, into the first-level cache where it is needed soon. No effect on results, nor on
-/// memory that is not there.
-#[inline(always)]
-pub(crate) fn prefetch<const SOON: bool>(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch has no effect but on caches, whatever the address.
-        unsafe { if SOON { _mm_prefetch::<_MM_HINT_T0>(at.cast()) } else { _mm_prefetch::<_MM_HINT_T1>(at.cast()) } };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// Asks for some cache lines of weights that lie behind `at`.
-#[inline(always)]
-pub(crate) fn prefetch_behind(at: *const u8, lines: usize) {
-    for line in 0..lines {
-        prefetch::<true>(at.wrapping_add(AHEAD + 64 * line));
-    }
-}
 
 /// Expands a part of quantised weights to integers, unsigned or, `SIGNED`, less the integer that stands for zero.
 #[inline(always)]
@@ -85,7 +29,7 @@ fn unpack_units<S: Simd, const SIGNED: bool, T: Quantised, const QUADS: usize, c
     let quants = panel.quants.as_chunks_mut::<QUADS>().0.chunks_exact_mut(per_unit);
     let scales = panel.scales.chunks_exact_mut(per_unit).zip(panel.minima.chunks_exact_mut(per_unit));
     for (bytes, (quants, (scales, minima))) in part.bytes().chunks_exact(T::LAYOUT.unit_bytes).zip(quants.zip(scales)) {
-        prefetch_behind(bytes.as_ptr(), bytes.len() / 64);
+        prefetch_behind::<S>(bytes.as_ptr(), bytes.len() / 64);
         let unit = T::LAYOUT.parts(bytes);
         for (group, quants) in quants.iter_mut().enumerate() {
             for half in 0..2 {
@@ -131,6 +75,7 @@ fn floats<S: Simd>(
 ) -> [S::F; 4] {
     let group = 4 * quad / weight_type.group_len();
     let (zero, d) = (S::splat(weight_type.zero() as f32), S::load(&ints.scales[group][half]));
+    // As the format's own tools do, although one fused operation would be closer to the truth.
     let mut floats = S::unzip(S::load_b(&quants[quad][half]));
     for q in &mut floats {
         *q = S::mul(S::sub(*q, zero), d);

@@ -1,19 +1,23 @@
 //! What a thread does for a product: the sums of some rows over some panels of weights, in any form and on any
 //! instruction set.
 
+mod in_unit;
+
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::groups::{Expanded, Packed, Quantised, by_type};
+use crate::groups::{Expanded, IntPanel, IntProducts, Packed, Quantised, by_type};
 use crate::inputs::Inputs;
-use crate::isa::dispatch;
-use crate::matmul::FEW_ROWS;
-use crate::pack::PackedMatrix;
+use crate::isa::{Tiles, dispatch};
+use crate::pack::{PackedMatrix, Part};
 use crate::simd::Simd;
-use crate::tiles::{Before, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
-use crate::unpack::{FloatPanel, IntPanel, PairPanel, Part, prefetch, unpack_floats, unpack_ints, unpack_pairs};
+use crate::tiles::{Before, PairTile, Sums, by_rows, float_tile, int_tile, pair_tile, step_tile};
+use crate::unpack::{FloatPanel, PairPanel, unpack_floats, unpack_ints, unpack_pairs};
 use crate::{Form, Isa, WeightType};
+
+/// Up to this many rows, a panel is read to its end before the next: memory is the limit, and likes long stretches.
+pub(crate) const FEW_ROWS: usize = 32;
 
 /// A panel of a matrix.
 #[derive(Clone, Copy)]
@@ -24,14 +28,14 @@ pub(crate) struct Strip<'a> {
 
 /// Expanded weights.
 #[derive(Default)]
-pub(crate) struct Panels {
-    pub(crate) ints: IntPanel,
-    pub(crate) floats: FloatPanel,
-    pub(crate) pairs: PairPanel,
+struct Panels {
+    ints: IntPanel,
+    floats: FloatPanel,
+    pairs: PairPanel,
     /// The next part's weights in bf16, where they are expanded while this one is multiplied.
-    pub(crate) next_pairs: PairPanel,
+    next_pairs: PairPanel,
     /// Whether `pairs` holds the part that is multiplied next.
-    pub(crate) ready: bool,
+    ready: bool,
 }
 
 /// A thread's memory for expanded weights and sums, kept from product to product.
@@ -54,6 +58,7 @@ impl Scratch {
     /// there, some of them padding.
     pub(crate) fn sums(&mut self, isa: Isa, inputs: &Inputs, strips: &[Strip<'_>], rows: Range<usize>) -> usize {
         let (width, rows_held) = (inputs.width(), rows.len().next_multiple_of(16));
+        // Not cleared: the sums of the first chunk begin at zero, whatever stands here.
         self.sums.set_len(strips.len() * rows_held);
         let chunk = strips.iter().map(|strip| strip.weights.form().chunk()).min().unwrap_or(width);
         let chunks = width.div_ceil(chunk);
@@ -76,7 +81,7 @@ impl Scratch {
                 len: chunk.min(width - start),
             })
         };
-        let mut worker = Worker::new(isa);
+        let mut worker = Worker { isa, tiles: None };
         self.panels.ready = false;
         for turn in 0.. {
             let Some(now) = part(turn) else { break };
@@ -96,12 +101,12 @@ impl Scratch {
 }
 
 /// Rows to be multiplied with a part of the weights.
-pub(crate) struct Work<'a> {
-    pub(crate) part: Part<'a>,
+struct Work<'a> {
+    part: Part<'a>,
     rows: Range<usize>,
-    pub(crate) inputs: &'a Inputs,
+    inputs: &'a Inputs,
     /// The weights that are multiplied after these, and after those.
-    pub(crate) next: Option<Part<'a>>,
+    next: Option<Part<'a>>,
     later: Option<Part<'a>>,
     /// Which of how many panels that are multiplied with the same chunk of the activations.
     turn: (usize, usize),
@@ -111,7 +116,7 @@ impl Work<'_> {
     /// `(first row of all, rows)` and the first row of the block, for each tile. On the way, weights of the turn after
     /// next are asked for, a share with each tile.
     #[inline(always)]
-    pub(crate) fn tiles(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
+    fn tiles<S: Simd>(&self) -> impl Iterator<Item = ((usize, usize), usize)> {
         let (start, rows) = (self.rows.start, self.rows.len());
         let form = self.part.weights.form();
         let tiling = self.inputs.tiling(form);
@@ -120,7 +125,7 @@ impl Work<'_> {
         tiling.tiles(rows).map(move |(first, count)| {
             let lines = later.len() / 64;
             for line in lines * first / rows..lines * (first + count) / rows {
-                prefetch::<false>(later.as_ptr().wrapping_add(64 * line));
+                S::prefetch::<false>(later.as_ptr().wrapping_add(64 * line));
             }
             ((start + first, count), first)
         })
@@ -128,50 +133,38 @@ impl Work<'_> {
 
     /// Asks for this panel's share of a tile's activations of the next chunk.
     #[inline(always)]
-    pub(crate) fn ask_for_halves(&self, tile: (usize, usize)) {
+    fn ask_for_halves<S: Simd>(&self, tile: (usize, usize)) {
         let start = self.part.start + self.part.len;
         let len = self.part.len.min(self.inputs.width() - start);
         let lines = self.inputs.half_tile(Form::Tiles, tile, start, len.next_multiple_of(32)).as_chunks::<16>().0;
         let (turn, turns) = self.turn;
         for line in &lines[lines.len() * turn / turns..lines.len() * (turn + 1) / turns] {
-            prefetch::<false>(line.as_ptr().cast());
+            S::prefetch::<false>(line.as_ptr().cast());
         }
     }
 }
 
-/// How a thread multiplies: the instruction set, and tile registers while it uses them.
+/// How a thread multiplies: the instruction set, and its unit of tiles while that is used.
 struct Worker {
     isa: Isa,
-    #[cfg(target_arch = "x86_64")]
-    tiles: Option<crate::amx::Tiles>,
+    tiles: Option<Tiles>,
 }
 
 impl Worker {
-    fn new(isa: Isa) -> Self {
-        Self {
-            isa,
-            #[cfg(target_arch = "x86_64")]
-            tiles: None,
-        }
-    }
-
     /// Adds the products of a part to the rows' sums.
     #[inline]
     fn add(&mut self, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
         let (isa, form) = (self.isa, work.part.weights.form());
-        #[cfg(target_arch = "x86_64")]
-        if work.inputs.tiling(form).amx {
-            return crate::amx::add(&mut self.tiles, work, panels, sums);
+        if work.inputs.tiling(form).in_unit {
+            return in_unit::add(&mut self.tiles, work, panels, sums);
         }
         match form {
             Form::Float => dispatch!(isa, float_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
             Form::Int8 => dispatch!(isa, int_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
-            #[cfg(target_arch = "x86_64")]
-            Form::Pairs if matches!(isa, Isa::Avx512 | Isa::Amx) && crate::isa::has_bf16_dot() => {
-                // SAFETY: AVX-512 with bf16 was found just now.
-                unsafe { crate::x86::dot_rows(work, sums) };
+            Form::Pairs => {
+                let in_one = (isa.facts().pair_tile)();
+                dispatch!(isa, pair_rows(work: &Work<'_>, sums: &mut [Sums], in_one: Option<PairTile>));
             }
-            Form::Pairs => dispatch!(isa, pair_rows(work: &Work<'_>, sums: &mut [Sums])),
             Form::Tiles => dispatch!(isa, step_rows(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums])),
         }
     }
@@ -186,23 +179,24 @@ fn float_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) 
         unpack_floats::<S>(part, &mut panels.ints, &mut panels.floats);
         &*panels.floats
     };
-    for (tile, first) in work.tiles() {
+    for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.float_tile(tile, part.start, part.len);
         by_rows!(tile.1, float_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
     }
 }
 
 #[inline(always)]
-fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
+fn int_rows<S: IntProducts>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
     let part = work.part;
     let weight_type = part.weights.weight_type();
+    // For a few rows expanding to the cache and reading back costs more than the products do.
     if S::IN_PLACE && work.inputs.tiling(Form::Int8).in_place(work.rows.len()) {
         by_type!(weight_type, packed_rows::<S>(work, sums));
         return;
     }
     unpack_ints::<S, false>(part, &mut panels.ints);
     let (group, ints) = (weight_type.group_len(), &panels.ints);
-    for (tile, first) in work.tiles() {
+    for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.int_tile(tile, part.start, part.len, group);
         let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
         match (group, weight_type.has_minima()) {
@@ -215,10 +209,13 @@ fn int_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
 
 /// A few rows with weights where they lie.
 #[inline(always)]
-fn packed_rows<S: Simd, T: Quantised, const QUADS: usize, const MINIMA: bool>(work: &Work<'_>, sums: &mut [Sums]) {
+fn packed_rows<S: IntProducts, T: Quantised, const QUADS: usize, const MINIMA: bool>(
+    work: &Work<'_>,
+    sums: &mut [Sums],
+) {
     let part = work.part;
     let mut weights = Packed::<T>::new(part);
-    for (tile, first) in work.tiles() {
+    for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.int_tile(tile, part.start, part.len, 4 * QUADS);
         let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
         by_rows!(tile.1, int_tile::<S, QUADS, MINIMA>(&weights, x, before));
@@ -226,12 +223,17 @@ fn packed_rows<S: Simd, T: Quantised, const QUADS: usize, const MINIMA: bool>(wo
     }
 }
 
+/// Rows by the machine's own tile, where it has `in_one` instruction what is otherwise several.
 #[inline(always)]
-fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums]) {
+fn pair_rows<S: Simd>(work: &Work<'_>, sums: &mut [Sums], in_one: Option<PairTile>) {
     let part = work.part;
-    for (tile, first) in work.tiles() {
+    for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.half_tile(Form::Pairs, tile, part.start, part.len);
-        by_rows!(tile.1, pair_tile::<S>(part.lines(), x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
+        let before = Before { sums: &mut sums[first..], fresh: part.start == 0 };
+        match in_one {
+            Some(rows_in_one) => rows_in_one(tile.1, part.lines(), x, before),
+            None => by_rows!(tile.1, pair_tile::<S>(part.lines(), x, before)),
+        }
     }
 }
 
@@ -244,7 +246,7 @@ fn step_rows<S: Simd>(work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
         unpack_pairs::<S>(part, &mut panels.ints, &mut panels.pairs);
         &*panels.pairs
     };
-    for (tile, first) in work.tiles() {
+    for (tile, first) in work.tiles::<S>() {
         let x = work.inputs.half_tile(Form::Tiles, tile, part.start, part.len.next_multiple_of(32));
         by_rows!(tile.1, step_tile::<S>(panel, x, Before { sums: &mut sums[first..], fresh: part.start == 0 }));
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, Fields, token};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder_decoder::EncoderDecoderConfig;
@@ -35,7 +36,10 @@ const NORM_EPS: f64 = 1e-5;
 /// Rows of the table of positions before the first one, which were meant for padding.
 const POSITIONS_BEFORE: usize = 2;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "bart", config: ReadConfig::EncoderDecoder(config), gguf: None };
+
+fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
     let mut fields = Fields::new("bart", config);
     let decoder_start = token("decoder_start_token_id", fields.take("decoder_start_token_id").as_ref())?;
     let activation = fields.required_activation("activation_function")?;

@@ -3,9 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, EPSILONS, Fields, invalid};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
+use crate::gguf::{Gguf, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::stack_config::{AttentionNames, LayerNames, Sizes, StackConfig};
 
 static NAMES: LayerNames = LayerNames {
@@ -23,7 +25,49 @@ static NAMES: LayerNames = LayerNames {
     relative: None,
 };
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "bert", config: ReadConfig::Encoder(config), gguf: Some(&GGUF) };
+
+static GGUF: Gguf = Gguf {
+    names: &[
+        ("embeddings.word_embeddings", "token_embd"),
+        ("embeddings.token_type_embeddings", "token_types"),
+        ("embeddings.position_embeddings", "position_embd"),
+        ("embeddings.LayerNorm", "token_embd_norm"),
+    ],
+    stacks: |_| &GGUF_STACKS,
+    sizes: &[
+        ("embedding_length", "hidden_size", MAX_SIZE),
+        ("feed_forward_length", "intermediate_size", MAX_SIZE),
+        ("attention.head_count", "num_attention_heads", MAX_SIZE),
+        ("block_count", "num_hidden_layers", MAX_LAYERS),
+        ("context_length", "max_position_embeddings", MAX_CONTEXT),
+    ],
+    // How sentences are pooled is not a question to the encoder.
+    known: &["attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
+    more: |reader, config| {
+        config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
+        config.insert("hidden_act".into(), json!("gelu"));
+        config.insert("type_vocab_size".into(), json!(reader.rows("token_types.weight").unwrap_or(2)));
+        Ok(())
+    },
+};
+
+static GGUF_STACKS: [StackNames; 1] = [StackNames {
+    prefix: "",
+    huggingface: NAMES,
+    gguf: LayerNames {
+        attention: AttentionNames { norm: "attn_output_norm", ..LAYER.attention },
+        gate: "ffn_up",
+        up: None,
+        feed_forward_norm: "layer_output_norm",
+        last_norm: None,
+        ..LAYER
+    },
+    more: &[],
+}];
+
+fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
     let mut fields = Fields::new("bert", config);
     let encoder = base_config(&mut fields, 0)?;
     // How the pooled first token is made, which is not asked for.

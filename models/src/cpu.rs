@@ -65,6 +65,13 @@ pub(crate) enum NormKind {
     Layer,
 }
 
+/// What a norm's weight is called and, of a layer norm, its bias; checkpoints of old say gamma and beta.
+pub(crate) fn norm_names(name: &str, kind: NormKind, has: impl Fn(&str) -> bool) -> (String, Option<String>) {
+    let old = kind == NormKind::Layer && has(&format!("{name}.gamma"));
+    let bias = (kind == NormKind::Layer).then(|| format!("{name}.{}", if old { "beta" } else { "bias" }));
+    (format!("{name}.{}", if old { "gamma" } else { "weight" }), bias)
+}
+
 /// A norm's weights.
 pub(crate) struct NormWeights {
     weight: Vec<f32>,
@@ -73,18 +80,16 @@ pub(crate) struct NormWeights {
 }
 
 impl NormWeights {
-    /// Loads `{name}.weight` and, of a layer norm, `{name}.bias`; checkpoints of old call them gamma and beta.
+    /// Loads what is called [so](norm_names).
     pub(crate) fn load(
         loader: &Loader<'_>,
         name: &str,
         width: usize,
         (kind, eps): (NormKind, f64),
     ) -> Result<Self, SourceError> {
-        let old = kind == NormKind::Layer && loader.contains(&format!("{name}.gamma"));
-        let load = |part: &str| loader.floats(&format!("{name}.{part}"), &[width]);
-        let weight = load(if old { "gamma" } else { "weight" })?;
-        let bias = (kind == NormKind::Layer).then(|| load(if old { "beta" } else { "bias" })).transpose()?;
-        Ok(Self { weight, bias, eps: eps as f32 })
+        let (weight, bias) = norm_names(name, kind, |name| loader.contains(name));
+        let load = |name: String| loader.floats(&name, &[width]);
+        Ok(Self { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
     }
 
     pub(crate) fn norm(&self) -> Norm<'_> {

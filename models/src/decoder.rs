@@ -55,7 +55,13 @@ pub struct DecoderConfig {
     pub mlp_bias: bool,
 }
 
-static NAMES: LayerNames = LayerNames {
+/// What the names of all tensors but the output head begin with.
+pub(crate) const MODEL: &str = "model.";
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The output head, where that is not the embedding.
+pub(crate) const OUTPUT: &str = "lm_head.weight";
+
+pub(crate) static NAMES: LayerNames = LayerNames {
     layers: "layers",
     attention: AttentionNames {
         projections: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
@@ -71,7 +77,7 @@ static NAMES: LayerNames = LayerNames {
 };
 
 impl DecoderConfig {
-    fn stack(&self) -> StackConfig {
+    pub(crate) fn stack(&self) -> StackConfig {
         StackConfig {
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,
@@ -79,7 +85,7 @@ impl DecoderConfig {
             num_heads: self.num_heads,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
-            attention_scale: 1.0 / (self.head_dim as f32).sqrt(),
+            scaled_scores: true,
             sliding_window: self.sliding_window,
             bidirectional: false,
             relative: None,
@@ -116,16 +122,14 @@ impl LlamaFamily {
         compute: Compute,
     ) -> std::result::Result<Self, SourceError> {
         let vocabulary = [config.vocab_size, config.hidden_size];
-        let (all, model) = (Loader::new(source, "", compute), Loader::new(source, "model.", compute));
-        let embedding = "model.embed_tokens.weight";
+        let (all, model) = (Loader::new(source, "", compute), Loader::new(source, MODEL, compute));
         Ok(Self {
             stack: Stack::load(&model, config.stack())?,
             lm_head: Head {
-                weight: all
-                    .packed(if config.tie_word_embeddings { embedding } else { "lm_head.weight" }, vocabulary)?,
+                weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
                 bias: None,
             },
-            embed_tokens: all.embedding(embedding, vocabulary)?,
+            embed_tokens: all.embedding(EMBEDDING, vocabulary)?,
             frequencies: frequencies(source, &config)?,
             config,
             compute,

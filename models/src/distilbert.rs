@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, Fields};
 use crate::embeddings::{EmbeddingsConfig, Positions};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
@@ -24,7 +25,10 @@ static NAMES: LayerNames = LayerNames {
 /// It stands in no configuration.
 const NORM_EPS: f64 = 1e-12;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "distilbert", config: ReadConfig::Encoder(config), gguf: None };
+
+fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
     let mut fields = Fields::new("distilbert", config);
     let activation = fields.required_activation("activation")?;
     let hidden_size = fields.required_size("dim")?;

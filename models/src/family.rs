@@ -1,123 +1,12 @@
-//! The registry of architectures, and the fields that the llama family shares.
+//! The fields that the llama family shares, in configurations and in GGUF files.
 
 use probity_kernels::RopeLayout;
 use serde_json::{Map, Value, json};
 
+use crate::Rope;
 use crate::config::{ConfigError, EPSILONS, Fields, invalid};
-use crate::decoder::{DecoderConfig, LlamaFamily};
-use crate::encoder::{EncoderConfig, MaskedModel};
-use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
-use crate::packed::{Decoder, Encoder};
-use crate::{Compute, Rope, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
-
-type ConfigReader = fn(&Map<String, Value>) -> Result<ModelConfig, ConfigError>;
-
-/// Every architecture: `model_type` and how its configuration is read.
-const ARCHITECTURES: &[(&str, ConfigReader)] = &[
-    ("bart", |config| bart::config(config).map(Box::new).map(ModelConfig::EncoderDecoder)),
-    ("bert", |config| bert::config(config).map(Box::new).map(ModelConfig::Encoder)),
-    ("distilbert", |config| distilbert::config(config).map(Box::new).map(ModelConfig::Encoder)),
-    ("llama", |config| llama::config(config).map(ModelConfig::Decoder)),
-    ("mistral", |config| mistral::config(config).map(ModelConfig::Decoder)),
-    ("qwen2", |config| qwen2::config(config).map(ModelConfig::Decoder)),
-    ("roberta", |config| roberta::config(config).map(Box::new).map(ModelConfig::Encoder)),
-    ("t5", |config| t5::config(config).map(Box::new).map(ModelConfig::EncoderDecoder)),
-];
-
-/// What a configuration describes.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelConfig {
-    /// A language model that reads from left to right.
-    Decoder(DecoderConfig),
-    /// An encoder reads a source, and a decoder writes from left to right.
-    EncoderDecoder(Box<EncoderDecoderConfig>),
-    /// A model that reads a text as a whole.
-    Encoder(Box<EncoderConfig>),
-}
-
-impl ModelConfig {
-    /// Rows of the embedding.
-    pub fn vocab_size(&self) -> usize {
-        match self {
-            Self::Decoder(config) => config.vocab_size,
-            Self::EncoderDecoder(config) => config.vocab_size,
-            Self::Encoder(config) => config.vocab_size,
-        }
-    }
-
-    /// Tokens that a text may have; absent where no number is wrong.
-    pub fn context_length(&self) -> Option<usize> {
-        match self {
-            Self::Decoder(config) => Some(config.context_length),
-            Self::EncoderDecoder(config) => config.context_length,
-            Self::Encoder(config) => Some(config.context_length),
-        }
-    }
-
-    /// The configuration of a decoder-only model, where it is one.
-    pub fn decoder(self) -> Option<DecoderConfig> {
-        if let Self::Decoder(config) = self { Some(config) } else { None }
-    }
-
-    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from
-    /// the configuration, the head that is the embedding, heads of other tasks.
-    pub fn is_spare(&self, name: &str) -> bool {
-        let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-        match self {
-            Self::Decoder(config) => {
-                name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
-            }
-            Self::EncoderDecoder(config) => {
-                any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight")
-            }
-            Self::Encoder(config) => any(config.spare),
-        }
-    }
-}
-
-/// The names in the registry.
-pub fn architectures() -> Vec<&'static str> {
-    ARCHITECTURES.iter().map(|(name, _)| *name).collect()
-}
-
-/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say
-/// stands in fields `probity.*`.
-pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
-    let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
-    let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
-    match ARCHITECTURES.iter().find(|(name, _)| *name == found) {
-        Some((_, read)) => read(map),
-        None => Err(ConfigError::Architecture { found: found.to_owned(), supported: architectures() }),
-    }
-}
-
-/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is
-/// packed.
-pub fn load_decoder(
-    source: &dyn WeightSource,
-    config: DecoderConfig,
-    compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, SourceError> {
-    Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
-}
-
-/// As [`load_decoder`], for an encoder-decoder.
-pub fn load_encoder_decoder(
-    source: &dyn WeightSource,
-    config: &EncoderDecoderConfig,
-    compute: impl Into<Compute>,
-) -> Result<Box<dyn Decoder>, SourceError> {
-    Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
-}
-
-/// As [`load_decoder`], for an encoder.
-pub fn load_encoder(
-    source: &dyn WeightSource,
-    config: &EncoderConfig,
-    compute: impl Into<Compute>,
-) -> Result<Box<dyn Encoder>, SourceError> {
-    Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
-}
+use crate::decoder::{DecoderConfig, MODEL, NAMES};
+use crate::gguf::{Gguf, GgufError, LAYER, MAX_CONTEXT, MAX_LAYERS, MAX_SIZE, Reader, StackNames};
 
 /// The fields of every member of the family, with llama's defaults.
 pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigError> {
@@ -180,4 +69,131 @@ fn layer_types(fields: &mut Fields) -> Result<(), ConfigError> {
     let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
     let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");
     if uniform && known { Ok(()) } else { Err(fields.not_honoured("layer_types", &value)) }
+}
+
+static GGUF_STACKS: [StackNames; 1] = [StackNames {
+    prefix: MODEL,
+    huggingface: NAMES,
+    gguf: LAYER,
+    more: &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")],
+}];
+
+/// How GGUF files tell of a member of the family, `more` being what differs.
+pub(crate) const fn gguf(more: fn(&Reader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>) -> Gguf {
+    Gguf {
+        names: &[("model.embed_tokens", "token_embd"), ("lm_head", "output")],
+        stacks: |_| &GGUF_STACKS,
+        sizes: &[
+            ("embedding_length", "hidden_size", MAX_SIZE),
+            ("attention.head_count", "num_attention_heads", MAX_SIZE),
+            ("block_count", "num_hidden_layers", MAX_LAYERS),
+            ("feed_forward_length", "intermediate_size", MAX_SIZE),
+            ("context_length", "max_position_embeddings", MAX_CONTEXT),
+        ],
+        known: &[
+            "attention.head_count_kv",
+            "attention.key_length",
+            "attention.layer_norm_rms_epsilon",
+            "attention.sliding_window",
+            "attention.value_length",
+            "rope.dimension_count",
+            "rope.freq_base",
+            "rope.scale_linear",
+            "rope.scaling.attn_factor",
+            "rope.scaling.factor",
+            "rope.scaling.finetuned",
+            "rope.scaling.original_context_length",
+            "rope.scaling.type",
+            "tensor_data_layout",
+        ],
+        more,
+    }
+}
+
+/// Llama and mistral, whose neighbouring pairs rotate; a window makes a mistral.
+pub(crate) fn read_interleaved(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    let window = read_gguf(reader, config)?;
+    config.insert("probity.rope_interleaved".into(), json!(true));
+    config.insert("model_type".into(), json!(if window.is_some() { "mistral" } else { "llama" }));
+    if reader.has("blk.0.attn_q.bias") {
+        config.insert("attention_bias".into(), json!(true));
+    }
+    Ok(())
+}
+
+/// What all of the family say; returns the window, where there is one.
+pub(crate) fn read_gguf(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<Option<u64>, GgufError> {
+    heads(reader, config)?;
+    let epsilon = "attention.layer_norm_rms_epsilon";
+    let rms_norm_eps = reader.float(epsilon)?.ok_or_else(|| reader.error(epsilon, "it is missing"))?;
+    config.insert("rms_norm_eps".into(), json!(rms_norm_eps));
+    rope(reader, config)?;
+    let window = reader.integer("attention.sliding_window", MAX_CONTEXT)?;
+    if let Some(window) = window {
+        config.insert("sliding_window".into(), json!(window));
+    }
+    config.insert("hidden_act".into(), json!("silu"));
+    config.insert("tie_word_embeddings".into(), json!(!reader.has("output.weight")));
+    Ok(window)
+}
+
+fn heads(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    let size = |config: &Map<String, Value>, field: &str| config[field].as_u64().expect("a size was read");
+    let (hidden, heads) = (size(config, "hidden_size"), size(config, "num_attention_heads"));
+    let kv_heads = reader.integer("attention.head_count_kv", MAX_SIZE)?.unwrap_or(heads);
+    if heads % kv_heads != 0 {
+        let why = format!("{heads} heads are no multiple of {kv_heads} key-value heads");
+        return Err(reader.error("attention.head_count_kv", why));
+    }
+    let head_dim = match reader.integer("attention.key_length", MAX_SIZE)? {
+        Some(length) => length,
+        None if hidden % heads == 0 => hidden / heads,
+        None => {
+            let why = format!("{heads} heads do not divide the hidden size {hidden}");
+            return Err(reader.error("attention.head_count", why));
+        }
+    };
+    let other = reader.integer("attention.value_length", MAX_SIZE)?.filter(|&length| length != head_dim);
+    if let Some(value_length) = other {
+        let why = format!("values of {value_length} beside keys of {head_dim} are not supported");
+        return Err(reader.error("attention.value_length", why));
+    }
+    let other = reader.integer("rope.dimension_count", MAX_SIZE)?.filter(|&dims| dims != head_dim);
+    if let Some(dims) = other {
+        let why = format!("rotating {dims} of {head_dim} dimensions of a head is not supported");
+        return Err(reader.error("rope.dimension_count", why));
+    }
+    config.insert("num_key_value_heads".into(), json!(kv_heads));
+    config.insert("head_dim".into(), json!(head_dim));
+    Ok(())
+}
+
+fn rope(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
+    config.insert("rope_theta".into(), json!(reader.float("rope.freq_base")?.unwrap_or(10_000.0)));
+    let factor = match reader.float("rope.scaling.factor")? {
+        Some(factor) => Some(factor),
+        None => reader.float("rope.scale_linear")?,
+    };
+    let kind = match reader.string("rope.scaling.type")? {
+        Some("none") => None,
+        Some(kind) => Some(kind),
+        None => factor.filter(|&factor| factor != 1.0).map(|_| "linear"),
+    };
+    if let Some(kind) = kind {
+        let mut scaling = Map::from_iter([("rope_type".to_owned(), json!(kind))]);
+        if let Some(factor) = factor {
+            scaling.insert("factor".into(), json!(factor));
+        }
+        if let Some(length) = reader.integer("rope.scaling.original_context_length", MAX_CONTEXT)? {
+            scaling.insert("original_max_position_embeddings".into(), json!(length));
+        }
+        if let Some(attn) = reader.float("rope.scaling.attn_factor")? {
+            scaling.insert("attention_factor".into(), json!(attn));
+        }
+        config.insert("rope_scaling".into(), Value::Object(scaling));
+    }
+    if reader.has("rope_freqs.weight") {
+        config.insert("probity.rope_freq_factors".into(), json!(true));
+    }
+    Ok(())
 }

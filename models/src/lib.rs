@@ -6,6 +6,7 @@
 //! call; an encoder takes whole texts ([`Encoder`]). An architecture is one file that reads its configuration and names
 //! its tensors, and one line in the registry.
 
+mod architecture;
 mod bart;
 mod bert;
 mod config;
@@ -17,12 +18,15 @@ mod embeddings;
 mod encoder;
 mod encoder_decoder;
 mod family;
+mod gguf;
 mod head;
+mod layer;
 mod linear;
 mod llama;
 mod mistral;
 mod packed;
 mod qwen2;
+mod registry;
 mod relative;
 mod roberta;
 mod rope;
@@ -31,15 +35,19 @@ mod stack_config;
 mod t5;
 mod transformer;
 
+pub use architecture::ModelConfig;
 pub use config::ConfigError;
 pub use decoder::DecoderConfig;
 pub use device::{DeviceChoice, DeviceError, load_decoder_on};
 pub use encoder::EncoderConfig;
 pub use encoder_decoder::EncoderDecoderConfig;
-pub use family::{ModelConfig, architectures, load_decoder, load_encoder, load_encoder_decoder, read_config};
+pub use gguf::{GgufError, GgufMetadata, GgufNames};
 pub use linear::weight_types;
 pub use packed::{Decoder, Encoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
 pub use probity_kernels::{Arithmetic, Isa, RopeLayout, WeightType};
+pub use registry::{
+    architectures, gguf_config, gguf_names, load_decoder, load_encoder, load_encoder_decoder, read_config,
+};
 pub use rope::{Rope, RopeScaling};
 pub use source::{Bytes, Memory, RawTensor, SourceError, WeightSource};
 
@@ -56,11 +64,11 @@ impl Compute {
     /// The rows whose arithmetic takes about as long as reading the weights once, as measured with quantised models of
     /// 0.1 to 1.5 billion weights.
     fn idle_rows(self) -> usize {
-        match (self.arithmetic, self.isa) {
+        match (self.arithmetic, self.isa.has_byte_dot()) {
             (Arithmetic::Exact, _) => 14,
             // Without an instruction for dot products of bytes, arithmetic weighs more.
-            (Arithmetic::Dots, Isa::Plain | Isa::Avx2) => 4,
-            (Arithmetic::Dots, _) => 12,
+            (Arithmetic::Dots, false) => 4,
+            (Arithmetic::Dots, true) => 12,
             (Arithmetic::Tiles, _) => 100,
         }
     }

@@ -2,11 +2,19 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, Fields};
 use crate::decoder::DecoderConfig;
-use crate::family::base_config;
+use crate::family::{base_config, gguf, read_interleaved};
+use crate::gguf::Gguf;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "llama", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
+
+/// How GGUF files tell of it.
+pub(crate) static GGUF: Gguf = gguf(read_interleaved);
+
+fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = Fields::new("llama", config);
     let mut decoder = base_config(&mut fields)?;
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);

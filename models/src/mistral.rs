@@ -2,11 +2,18 @@
 
 use serde_json::{Map, Value};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, Fields};
 use crate::decoder::DecoderConfig;
-use crate::family::base_config;
+use crate::family::{base_config, gguf, read_interleaved};
+use crate::gguf::Gguf;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "mistral", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
+
+static GGUF: Gguf = gguf(read_interleaved);
+
+fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     // The reference's defaults differ from llama's here (a window of 4096, 8 key heads), so nothing is assumed; null
     // says "no window".
     for field in ["sliding_window", "num_key_value_heads"] {

@@ -2,11 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, Fields};
 use crate::decoder::DecoderConfig;
-use crate::family::base_config;
+use crate::family::{base_config, gguf, read_gguf};
+use crate::gguf::Gguf;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "qwen2", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
+
+static GGUF: Gguf = gguf(|reader, config| {
+    if read_gguf(reader, config)?.is_some() {
+        config.insert("use_sliding_window".into(), json!(true));
+    }
+    Ok(())
+});
+
+fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = Fields::new("qwen2", config);
     let mut decoder = base_config(&mut fields)?;
     decoder.qkv_bias = true;

@@ -3,11 +3,15 @@
 use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::bert::base_config;
 use crate::config::{ConfigError, Fields, token};
 use crate::encoder::{EncoderConfig, MaskedHeadConfig};
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "roberta", config: ReadConfig::Encoder(config), gguf: None };
+
+fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
     let mut fields = Fields::new("roberta", config);
     let padding = config.get("pad_token_id").map_or(Ok(1), |id| token("pad_token_id", Some(id)))?;
     let mut encoder = base_config(&mut fields, padding as usize + 1)?;

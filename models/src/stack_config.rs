@@ -17,8 +17,8 @@ pub(crate) struct StackConfig {
     pub(crate) num_heads: usize,
     pub(crate) num_kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Factor of the scores.
-    pub(crate) attention_scale: f32,
+    /// Whether scores are divided by `√head_dim`.
+    pub(crate) scaled_scores: bool,
     /// A row sees this many positions, its own included.
     pub(crate) sliding_window: Option<usize>,
     /// Whether a row sees what comes after it too: an encoder's do.
@@ -89,6 +89,17 @@ pub(crate) struct LayerNames {
     pub(crate) relative: Option<&'static str>,
 }
 
+impl LayerNames {
+    /// All names inside a layer, in one order whatever they are.
+    pub(crate) fn in_layer(&self) -> impl Iterator<Item = &'static str> {
+        let attentions = [Some(self.attention), self.cross].into_iter().flatten();
+        let feed_forward = [Some(self.gate), self.up, Some(self.down), Some(self.feed_forward_norm)];
+        attentions
+            .flat_map(|names| names.projections.into_iter().chain([names.norm]))
+            .chain(feed_forward.into_iter().flatten())
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AttentionNames {
     /// Queries, keys, values, and the output.
@@ -109,7 +120,7 @@ impl StackConfig {
             num_heads,
             num_kv_heads: num_heads,
             head_dim,
-            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            scaled_scores: true,
             sliding_window: None,
             bidirectional: true,
             relative: None,
@@ -122,12 +133,17 @@ impl StackConfig {
         }
     }
 
+    /// Factor of the scores.
+    pub(crate) fn attention_scale(&self) -> f32 {
+        if self.scaled_scores { 1.0 / (self.head_dim as f32).sqrt() } else { 1.0 }
+    }
+
     pub(crate) fn attention_shape(&self, arithmetic: Arithmetic) -> AttentionShape {
         AttentionShape {
             heads: self.num_heads,
             kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
-            scale: self.attention_scale,
+            scale: self.attention_scale(),
             window: self.sliding_window,
             arithmetic,
         }

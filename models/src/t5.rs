@@ -4,17 +4,59 @@
 use probity_kernels::Activation;
 use serde_json::{Map, Value, json};
 
+use crate::architecture::{Architecture, ReadConfig};
 use crate::config::{ConfigError, EPSILONS, Fields, activation, invalid, token};
 use crate::cpu::NormKind;
 use crate::embeddings::EmbeddingsConfig;
 use crate::encoder_decoder::EncoderDecoderConfig;
+use crate::gguf::{Gguf, LAYER, MAX_LAYERS, MAX_SIZE, StackNames};
 use crate::relative::RelativeBuckets;
 use crate::stack_config::{AttentionNames, Biases, LayerNames, StackConfig};
 
 /// A summand is kept for each distance and head; published models have 128 distances.
 const MAX_DISTANCE: usize = 1 << 16;
 
-pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
+pub(crate) const ARCHITECTURE: Architecture =
+    Architecture { name: "t5", config: ReadConfig::EncoderDecoder(config), gguf: Some(&GGUF) };
+
+/// T5 and Flan-T5, told apart by their feed-forward layers. Positions are relative: the length that it was trained with
+/// limits nothing.
+static GGUF: Gguf = Gguf {
+    names: &[("shared", "token_embd"), ("lm_head", "output")],
+    stacks: |has| &GGUF_STACKS[usize::from(has(GGUF_GATE))],
+    sizes: &[
+        ("block_count", "num_layers", MAX_LAYERS),
+        ("embedding_length", "d_model", MAX_SIZE),
+        ("feed_forward_length", "d_ff", MAX_SIZE),
+        ("attention.key_length", "d_kv", MAX_SIZE),
+        ("attention.head_count", "num_heads", MAX_SIZE),
+        ("attention.relative_buckets_count", "relative_attention_num_buckets", MAX_SIZE),
+    ],
+    known: &[
+        "attention.head_count_kv",
+        "attention.layer_norm_epsilon",
+        "attention.layer_norm_rms_epsilon",
+        "attention.value_length",
+        "context_length",
+        "decoder_block_count",
+        "decoder_start_token_id",
+    ],
+    more: |reader, config| {
+        let layers =
+            reader.integer("decoder_block_count", MAX_LAYERS)?.map_or(config["num_layers"].clone(), Value::from);
+        let norm_eps = reader.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6);
+        config.insert("num_decoder_layers".into(), layers);
+        config.insert("layer_norm_epsilon".into(), json!(norm_eps));
+        config.insert("feed_forward_proj".into(), json!(if reader.has(GGUF_GATE) { "gated-gelu" } else { "relu" }));
+        config.insert("tie_word_embeddings".into(), json!(!reader.has("output.weight")));
+        let padding = reader.file.token_id("tokenizer.ggml.padding_token_id")?;
+        let ids = [("decoder_start_token_id", reader.token_id("decoder_start_token_id")?), ("pad_token_id", padding)];
+        config.extend(ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), json!(id?)))));
+        Ok(())
+    },
+};
+
+fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigError> {
     let mut fields = Fields::new("t5", config);
     let start = fields.take("decoder_start_token_id").or_else(|| config.get("pad_token_id").cloned());
     let decoder_start = token("decoder_start_token_id", start.as_ref())?;
@@ -29,7 +71,7 @@ pub(crate) fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig
         num_heads,
         num_kv_heads: num_heads,
         head_dim: fields.required_size("d_kv")?,
-        attention_scale: 1.0,
+        scaled_scores: false,
         sliding_window: None,
         bidirectional: true,
         relative: Some(relative(&mut fields)?),
@@ -158,5 +200,33 @@ const fn names(decoder: bool, gated: bool) -> LayerNames {
         last_norm: Some("decoder.final_layer_norm"),
         relative: Some("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"),
         ..encoder
+    }
+}
+
+/// A tensor that gated models alone have.
+const GGUF_GATE: &str = "enc.blk.0.ffn_gate.weight";
+/// Both stacks of a plain and of a gated model.
+static GGUF_STACKS: [[StackNames; 2]; 2] =
+    [[gguf_stack(false, false), gguf_stack(true, false)], [gguf_stack(false, true), gguf_stack(true, true)]];
+
+const fn gguf_stack(decoder: bool, gated: bool) -> StackNames {
+    let attention = AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_o"], ..LAYER.attention };
+    let cross = AttentionNames {
+        projections: ["cross_attn_q", "cross_attn_k", "cross_attn_v", "cross_attn_o"],
+        norm: "cross_attn_norm",
+    };
+    StackNames {
+        prefix: "",
+        huggingface: names(decoder, gated),
+        gguf: LayerNames {
+            layers: if decoder { "dec.blk" } else { "enc.blk" },
+            attention,
+            cross: if decoder { Some(cross) } else { None },
+            gate: if gated { "ffn_gate" } else { "ffn_up" },
+            up: if gated { Some("ffn_up") } else { None },
+            last_norm: Some(if decoder { "dec.output_norm" } else { "enc.output_norm" }),
+            ..LAYER
+        },
+        more: &[("layer.0.SelfAttention.relative_attention_bias", "attn_rel_b")],
     }
 }

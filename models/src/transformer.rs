@@ -1,20 +1,20 @@
-//! A stack of transformer layers (Vaswani et al. 2017), written once with the options in which architectures differ:
-//! what a row sees, where norms stand, how positions are told, which activation there is, and whether another text is
-//! looked at.
+//! A stack of [layers](crate::layer) over our kernels, with the options in which architectures differ: what a row sees,
+//! where norms stand, how positions are told, which activation there is, and whether another text is looked at.
 
 use std::sync::Arc;
 
 use probity_kernels::{
-    Activated, Activation, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment,
-    activated_matmul, attention, matmul, normalise,
+    Activated, AttentionShape, Norm, Product, RelativeBias, RopeLayout, RopeTable, Rows, Segment, activated_matmul,
+    attention, matmul, normalise,
 };
 use rayon::prelude::*;
 
-use crate::cpu::{CpuSpan, NormWeights, Workspace, keep_rows};
+use crate::cpu::{CpuSpan, NormKind, NormWeights, Workspace, keep_rows};
+use crate::layer::{self, Layers, Parts};
 use crate::linear::{Linear, Loader};
 use crate::packed::KvSpan;
 use crate::relative::RelativeBuckets;
-use crate::stack_config::{AttentionNames, StackConfig};
+use crate::stack_config::StackConfig;
 use crate::{Compute, SourceError};
 
 /// Rows of one text that are computed together.
@@ -79,31 +79,27 @@ struct Place<'a> {
     kept: Option<&'a [usize]>,
 }
 
-fn load_norm(loader: &Loader<'_>, name: &str, c: &StackConfig) -> Result<NormWeights, SourceError> {
-    NormWeights::load(loader, name, c.hidden_size, (c.norm, c.norm_eps))
-}
+impl Parts<Linear, NormWeights> for Loader<'_> {
+    type Error = SourceError;
 
-struct Attention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
-    norm: NormWeights,
-}
-
-impl Attention {
-    fn load(loader: &Loader<'_>, names: &AttentionNames, c: &StackConfig) -> Result<Self, SourceError> {
-        let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
-        let [q, k, v, o] = names.projections;
-        Ok(Self {
-            query: loader.linear(q, [queries, c.hidden_size], c.biases.qkv)?,
-            key: loader.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
-            value: loader.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
-            output: loader.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
-            norm: load_norm(loader, names.norm, c)?,
-        })
+    fn under(&self, more: &str) -> Self {
+        Loader::under(self, more)
     }
 
+    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<Linear, SourceError> {
+        Loader::linear(self, name, shape, bias)
+    }
+
+    fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<NormWeights, SourceError> {
+        NormWeights::load(self, name, width, kind)
+    }
+}
+
+type Attention = layer::Attention<Linear, NormWeights>;
+type FeedForward = layer::FeedForward<Linear, NormWeights>;
+type Layer = layer::Layer<Linear, NormWeights>;
+
+impl Attention {
     /// Computes queries, keys and values of the rows, rotates them, and puts keys and values into the stretches' new
     /// spans. Where only some rows are kept, only they have queries, and only they stay in the residual stream.
     fn project(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
@@ -191,26 +187,7 @@ impl Attention {
     }
 }
 
-struct FeedForward {
-    gate: Linear,
-    up: Option<Linear>,
-    down: Linear,
-    norm: NormWeights,
-    activation: Activation,
-}
-
 impl FeedForward {
-    fn load(loader: &Loader<'_>, c: &StackConfig) -> Result<Self, SourceError> {
-        let first = |name| loader.linear(name, [c.intermediate_size, c.hidden_size], c.biases.feed_forward);
-        Ok(Self {
-            gate: first(c.names.gate)?,
-            up: c.names.up.map(first).transpose()?,
-            down: loader.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
-            norm: load_norm(loader, c.names.feed_forward_norm, c)?,
-            activation: c.activation,
-        })
-    }
-
     /// Adds the layer's result to the residual stream.
     fn forward(&self, w: &mut Workspace, compute: Compute, norm_first: bool) {
         let isa = compute.isa;
@@ -227,21 +204,7 @@ impl FeedForward {
     }
 }
 
-struct Layer {
-    attention: Attention,
-    cross: Option<Attention>,
-    feed_forward: FeedForward,
-}
-
 impl Layer {
-    fn load(loader: &Loader<'_>, c: &StackConfig) -> Result<Self, SourceError> {
-        Ok(Self {
-            attention: Attention::load(loader, &c.names.attention, c)?,
-            cross: c.names.cross.as_ref().map(|names| Attention::load(loader, names, c)).transpose()?,
-            feed_forward: FeedForward::load(loader, c)?,
-        })
-    }
-
     /// Takes the residual stream `(tokens, hidden_size)` through the layer; where only some rows are kept, they are
     /// left.
     fn forward(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
@@ -259,23 +222,19 @@ impl Layer {
 
 /// Layers, one after another.
 pub(crate) struct Stack {
-    layers: Vec<Layer>,
-    last_norm: Option<NormWeights>,
+    layers: Layers<Linear, NormWeights>,
     bias: Option<RelativeBias>,
     config: StackConfig,
 }
 
 impl Stack {
     pub(crate) fn load(loader: &Loader<'_>, config: StackConfig) -> Result<Self, SourceError> {
-        let names = config.names;
-        let layer = |index| Layer::load(&loader.under(&format!("{}.{index}.", names.layers)), &config);
         let bias = |(name, buckets): (&str, RelativeBuckets)| {
             Ok(buckets.bias(&loader.floats(name, &[buckets.buckets, config.num_heads])?, config.num_heads))
         };
         Ok(Self {
-            layers: (0..config.num_layers).map(layer).collect::<Result<_, _>>()?,
-            last_norm: names.last_norm.map(|name| load_norm(loader, name, &config)).transpose()?,
-            bias: names.relative.zip(config.relative).map(bias).transpose()?,
+            layers: Layers::load(loader, &config)?,
+            bias: config.names.relative.zip(config.relative).map(bias).transpose()?,
             config,
         })
     }
@@ -289,11 +248,11 @@ impl Stack {
     pub(crate) fn run(&self, w: &mut Workspace, pass: &Pass<'_>, mut after: impl FnMut(usize, &[f32])) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
-        let slots = if bidirectional { 1 } else { self.layers.len() };
+        let slots = if bidirectional { 1 } else { self.layers.layers.len() };
         let mut spans: Vec<CpuSpan> =
             pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
         let kept = pass.kept();
-        for (layer, weights) in self.layers.iter().enumerate() {
+        for (layer, weights) in self.layers.layers.iter().enumerate() {
             let place = Place {
                 shape: &shape,
                 bias: self.bias.as_ref(),
@@ -301,7 +260,7 @@ impl Stack {
                 norm_first: self.config.norm_first,
                 layer,
                 slot: if bidirectional { 0 } else { layer },
-                kept: kept.as_deref().filter(|_| layer + 1 == self.layers.len()),
+                kept: kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len()),
             };
             if bidirectional && layer > 0 {
                 spans.par_iter_mut().for_each(CpuSpan::clear);
@@ -321,7 +280,7 @@ impl Stack {
     }
 
     pub(crate) fn last_norm(&self) -> Option<Norm<'_>> {
-        self.last_norm.as_ref().map(NormWeights::norm)
+        self.layers.last_norm.as_ref().map(NormWeights::norm)
     }
 
     /// Keys and values that all layers have of texts to be looked at, from the encoder's `w.x` behind `norm`: a span
@@ -334,9 +293,10 @@ impl Stack {
         lens: &[usize],
     ) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(compute.arithmetic);
-        let cross = || self.layers.iter().filter_map(|layer| layer.cross.as_ref());
+        let cross = || self.layers.layers.iter().filter_map(|layer| layer.cross.as_ref());
         let forms: Vec<_> = cross().flat_map(|cross| [cross.key.form(), cross.value.form()]).collect();
-        let mut spans: Vec<CpuSpan> = lens.iter().map(|len| CpuSpan::new(&shape, self.layers.len(), 0, *len)).collect();
+        let mut spans: Vec<CpuSpan> =
+            lens.iter().map(|len| CpuSpan::new(&shape, self.layers.layers.len(), 0, *len)).collect();
         let starts = lens.iter().scan(0, |next, len| {
             *next += len;
             Some(*next - len)
@@ -359,13 +319,14 @@ impl Stack {
 
     /// Bytes that a new span of that many tokens takes.
     pub(crate) fn cache_bytes(&self, compute: Compute, tokens: usize) -> usize {
-        CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.len(), tokens)
+        CpuSpan::bytes(&self.config.attention_shape(compute.arithmetic), self.layers.layers.len(), tokens)
     }
 
     /// The first `len` tokens of consecutive spans as one.
     pub(crate) fn join(&self, compute: Compute, spans: &[Arc<KvSpan>], len: usize) -> Arc<KvSpan> {
         let parts: Vec<&CpuSpan> = spans.iter().map(|span| span.cache()).collect();
-        let joined = CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.len(), &parts, len);
+        let joined =
+            CpuSpan::join(&self.config.attention_shape(compute.arithmetic), self.layers.layers.len(), &parts, len);
         Arc::new(KvSpan::new(len, joined))
     }
 }

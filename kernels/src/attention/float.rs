@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Query, Results, Scratch, Task, Tokens, seen};
+use crate::Form;
 use crate::simd::{LANES, Simd};
 
 /// Packs a head: of keys sixteen tokens side by side, so that a vector holds scores; of values each token padded to
@@ -19,7 +20,7 @@ pub(super) fn pack_head(tokens: &Tokens<'_>, to_keys: &mut [f32], to_values: &mu
     }
 }
 
-/// Queries that are computed together, over the same keys and values, at most.
+/// Queries that are computed together, over the same keys and values, at most: the most rows of a register tile.
 const QUERIES: usize = 12;
 
 #[inline(always)]
@@ -32,10 +33,10 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     let mut first = 0;
     while first < count {
         let tile = Tile { task, first, stride };
-        first += match S::ROWS.min(count - first) {
-            QUERIES.. if S::ROWS >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
-            8.. if S::ROWS >= 8 => tile.run::<S, 8>(scratch, out),
-            4.. if S::ROWS >= 4 => tile.run::<S, 4>(scratch, out),
+        first += match S::ROWS[Form::Float as usize].min(count - first) {
+            QUERIES.. if S::ROWS[Form::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
+            8.. if S::ROWS[Form::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
+            4.. if S::ROWS[Form::Float as usize] >= 4 => tile.run::<S, 4>(scratch, out),
             3 => tile.run::<S, 3>(scratch, out),
             2 => tile.run::<S, 2>(scratch, out),
             _ => tile.run::<S, 1>(scratch, out),
@@ -142,7 +143,8 @@ impl Tile<'_> {
         vector: usize,
         out: &Results<'_>,
     ) {
-        // Positions that all queries see are weighed together, those before and behind one query at a time.
+        // Positions that all queries see are weighed together, those before and behind one query at a time. For each
+        // query that is one ascending chain, whichever queries it shares a tile with.
         let from = queries.iter().fold(0, |most, q| most.max(q.start));
         let to = queries.iter().fold(usize::MAX, |least, q| least.min(q.end)).max(from);
         let mut y = [[S::splat(0.0); 2]; Q];
@@ -229,6 +231,7 @@ fn softmax_weights<S: Simd>(scores: &mut [f32], scale: f32) -> f32 {
     for scores in whole.iter() {
         max = S::max(S::load(scores), max);
     }
+    // The largest is taken off before scaling: its weight is then exactly one, whatever the scale.
     let max = S::splat(S::reduce_max(max));
     let mut sum = S::splat(0.0);
     for scores in whole.iter_mut() {

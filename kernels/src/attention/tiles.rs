@@ -1,18 +1,18 @@
-//! Attention in bf16, in the order of [`Form::Tiles`](crate::Form): on the tiles of AMX, or in vectors.
+//! Attention in bf16, in the order of [`Form::Tiles`](crate::Form): on a unit of tiles, or in vectors.
 
 use std::ops::Range;
 
 use super::{Query, Results, Scratch, Task, Tokens, seen};
 use crate::Isa;
 use crate::buffer::Buffer;
-use crate::inputs::{TILE_ROWS, round_pairs};
-use crate::simd::{LANES, Simd, to_bf16};
-use crate::tiles::{add_pair, end_step};
+use crate::isa::Tiles;
+use crate::simd::{LANES, Simd, round_pairs, to_bf16};
+use crate::tiles::{Factors, TILE_ROWS, TileUnit, add_pair, end_step};
 
 /// Elements or positions that a product sums at a time.
 pub(super) const STEP: usize = 32;
 /// Queries that are computed together: two tiles of rows.
-pub(crate) const QUERIES: usize = 2 * TILE_ROWS;
+const QUERIES: usize = 2 * TILE_ROWS;
 /// Two elements that are not a number.
 const NAN_PAIR: u32 = 0x7fc0_7fc0;
 
@@ -43,44 +43,12 @@ pub(super) fn pack_head<S: Simd>(tokens: &Tokens<'_>, start: usize, to_keys: &mu
     }
 }
 
-/// What is multiplied: some rows with some columns, both in bf16, two `k` to a word.
-pub(crate) struct Factors<'a> {
-    /// How many rows there are, at most [`QUERIES`]; memory has whole tiles of them.
-    pub(crate) rows: usize,
-    /// Rows, so many words apart.
-    pub(crate) left: (&'a [u32], usize),
-    /// For each 32 `k` the rows of two of them, so many words apart.
-    pub(crate) steps: (&'a [&'a [u32]], usize),
-    /// Where in a step's rows one or two tiles of sixteen columns are.
-    pub(crate) columns: &'a [usize],
-}
-
-/// The machine's own tiles, where they are used.
-#[cfg(target_arch = "x86_64")]
-type Unit = Option<crate::amx::Tiles>;
-#[cfg(not(target_arch = "x86_64"))]
-type Unit = Option<std::convert::Infallible>;
-
-fn unit(isa: Isa) -> Unit {
-    #[cfg(target_arch = "x86_64")]
-    {
-        (isa == Isa::Amx).then(|| crate::amx::Tiles::configure(STEP / 2))
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = isa;
-        None
-    }
-}
-
-/// The products, to rows that are `row` apart.
+/// The products, to rows that are `row` apart, on the machine's own tiles where they are used.
 #[inline(always)]
-fn multiply<S: Simd>(unit: &Unit, factors: &Factors<'_>, to: &mut [f32], row: usize) {
-    #[cfg(target_arch = "x86_64")]
+fn multiply<S: Simd>(unit: Option<&Tiles>, factors: &Factors<'_>, to: &mut [f32], row: usize) {
     if let Some(tiles) = unit {
-        return crate::amx::multiply(tiles, factors, to, row);
+        return tiles.multiply(factors, to, row);
     }
-    let _ = unit;
     let mut first = 0;
     while first < factors.rows {
         first += match factors.rows - first {
@@ -121,12 +89,10 @@ fn multiply_rows<S: Simd, const R: usize>(factors: &Factors<'_>, first: usize, t
 /// Rounds each 32 floats of a row to sixteen words, which then stand at the row's beginning; returns the sum of what
 /// they hold, in each of sixteen lanes the second of a word before the first.
 #[inline(always)]
-fn round_row<S: Simd>(unit: &Unit, row: &mut [u32]) -> f32 {
-    #[cfg(target_arch = "x86_64")]
+fn round_row<S: Simd>(unit: Option<&Tiles>, row: &mut [u32]) -> f32 {
     if let Some(tiles) = unit {
-        return crate::amx::round_row(tiles, row);
+        return tiles.round_row(row);
     }
-    let _ = unit;
     let mut sum = S::splat(0.0);
     for step in 0..row.len() / STEP {
         let floats: &[u32; STEP] = row[step * STEP..].first_chunk().expect("a step");
@@ -145,6 +111,7 @@ fn soften<S: Simd>(scores: &mut [f32], len: usize, scale: f32) {
     scores[len..].fill(f32::NEG_INFINITY);
     let scores = scores.as_chunks_mut::<LANES>().0;
     let lowest = S::splat(f32::NEG_INFINITY);
+    // Four at a time: a maximum waits for the one before it, and its order changes nothing.
     let mut most = [lowest; 4];
     let (quads, rest) = scores.as_chunks::<4>();
     for quad in quads {
@@ -175,7 +142,7 @@ pub(super) fn run_task<S: Simd>(isa: Isa, task: &Task<'_>, scratch: &mut Scratch
     let values = value_steps(task, steps.clone(), &mut scratch.values);
     let mut tile = Tile {
         task,
-        unit: unit(isa),
+        unit: isa.facts().has_tiles.then(|| Tiles::configure(STEP / 2)),
         values: &values,
         first_step: steps.start,
         keys: Vec::with_capacity(task.shape.key_rows() * 2 / STEP),
@@ -231,7 +198,7 @@ fn value_steps<'a>(task: &'a Task<'_>, steps: Range<usize>, room: &'a mut Buffer
 /// What a task's queries are computed with, a tile at a time.
 struct Tile<'a> {
     task: &'a Task<'a>,
-    unit: Unit,
+    unit: Option<Tiles>,
     /// Values of all steps that the task's queries see.
     values: &'a [&'a [u32]],
     first_step: usize,
@@ -265,7 +232,7 @@ impl Tile<'_> {
             soften::<S>(seen, len, scale);
             scores[start..query.start].fill(0.0);
             scores[query.end..end].fill(0.0);
-            *sum = round_row::<S>(&self.unit, &mut row[start..end]);
+            *sum = round_row::<S>(self.unit.as_ref(), &mut row[start..end]);
         }
         self.weigh::<S>(queries, &sums, start..end, out);
     }
@@ -300,7 +267,7 @@ impl Tile<'_> {
                     steps: (&self.keys, LANES),
                     columns,
                 };
-                multiply::<S>(&self.unit, &factors, &mut scores[at..], self.stride);
+                multiply::<S>(self.unit.as_ref(), &factors, &mut scores[at..], self.stride);
             }
             position += span.len;
         }
@@ -321,7 +288,7 @@ impl Tile<'_> {
         for first in (0..dim).step_by(STEP) {
             let columns = &[first, first + LANES][..(padded - first).min(STEP) / LANES];
             let factors = Factors { rows: queries.len(), left, steps: (steps, padded), columns };
-            multiply::<S>(&self.unit, &factors, self.sums, STEP);
+            multiply::<S>(self.unit.as_ref(), &factors, self.sums, STEP);
             for ((query, weight), sums) in queries.iter().zip(weights).zip(self.sums.as_chunks::<STEP>().0) {
                 // SAFETY: no other task has this row and head.
                 let out = unsafe { out.head(query.at + first, (dim - first).min(STEP)) };

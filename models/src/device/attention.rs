@@ -7,8 +7,8 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::ops::softmax_last_dim;
 
-use crate::DecoderConfig;
 use crate::packed::PackedSegment;
+use crate::stack_config::StackConfig;
 
 #[cfg(feature = "flash-attn")]
 use super::flash::FlashPlan;
@@ -62,6 +62,8 @@ pub(super) struct AttentionPlan {
     num_heads: usize,
     num_kv_heads: usize,
     head_dim: usize,
+    /// Factor of the scores.
+    scale: f64,
     /// The rows of each segment, in blocks.
     segments: Vec<Vec<Block>>,
     /// By rows and positions seen, `(rows, seen)`: 0 where a row sees a position, −∞ elsewhere. A row by itself sees
@@ -72,12 +74,13 @@ pub(super) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    pub(super) fn new(segments: &[PackedSegment], config: &DecoderConfig, device: &Device) -> Result<Self> {
+    pub(super) fn new(segments: &[PackedSegment], config: &StackConfig, device: &Device) -> Result<Self> {
         let window = config.sliding_window.unwrap_or(usize::MAX);
         let mut plan = Self {
             num_heads: config.num_heads,
             num_kv_heads: config.num_kv_heads,
             head_dim: config.head_dim,
+            scale: if config.scaled_scores { 1.0 / (config.head_dim as f64).sqrt() } else { 1.0 },
             segments: Vec::with_capacity(segments.len()),
             masks: BTreeMap::new(),
             #[cfg(feature = "flash-attn")]
@@ -100,6 +103,12 @@ impl AttentionPlan {
             row += len;
         }
         Ok(plan)
+    }
+
+    /// `(tokens, heads · head_dim)` to `(heads, tokens, head_dim)`.
+    pub(super) fn heads(&self, x: &Tensor) -> Result<Tensor> {
+        let (tokens, width) = x.dims2()?;
+        x.reshape((tokens, width / self.head_dim, self.head_dim))?.transpose(0, 1)?.contiguous()
     }
 
     /// Attention of queries `(heads, tokens, head_dim)` to `(tokens, heads · head_dim)`.
@@ -129,7 +138,7 @@ impl AttentionPlan {
         let queries =
             queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
         let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
-        let scores = (scores * (1.0 / (self.head_dim as f64).sqrt()))?;
+        let scores = (scores * self.scale)?;
         let scores = match self.masks.get(&(rows, seen)) {
             Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
             None => scores,

@@ -1,231 +1,32 @@
-//! The llama family over candle's operations: what [`crate::decoder`] computes with our kernels.
+//! A decoder over candle's operations: what [`crate::decoder`] computes with our kernels, of the same description.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
-use candle_nn::ops::rms_norm;
-use candle_nn::rotary_emb::{rope, rope_i};
-use probity_kernels::{RopeLayout, likeliest_among};
+use probity_kernels::likeliest_among;
 
-use super::attention::{AttentionPlan, LayerSpan};
-use crate::decoder::frequencies;
-use crate::linear::load_floats;
+use super::attention::LayerSpan;
+use super::layer::{Linear, LoadError, Loader, Norm, Plan, of_layer};
+use crate::decoder::{EMBEDDING, MODEL, OUTPUT, frequencies};
+use crate::layer::{Layers, Parts};
 use crate::packed::{Decoder, HeadRow, KvSpan, PackedOutput, PackedSegment};
-use crate::{Arithmetic, DecoderConfig, SourceError, WeightSource};
-
-/// Why weights did not arrive on the device.
-pub(super) enum LoadError {
-    Source(SourceError),
-    Device(candle_core::Error),
-}
-
-impl From<SourceError> for LoadError {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<candle_core::Error> for LoadError {
-    fn from(error: candle_core::Error) -> Self {
-        Self::Device(error)
-    }
-}
-
-type Loaded<T> = std::result::Result<T, LoadError>;
-
-/// Tensors of a checkpoint on their way to a device.
-struct Loader<'a> {
-    source: &'a dyn WeightSource,
-    device: &'a Device,
-    dtype: DType,
-}
-
-impl Loader<'_> {
-    /// The tensor of that name, dequantised.
-    fn tensor(&self, name: &str, shape: &[usize]) -> Loaded<Tensor> {
-        let values = load_floats(self.source, name, shape)?;
-        Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
-    }
-}
-
-struct Linear {
-    /// `(out_features, in_features)`
-    weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-impl Linear {
-    /// Loads `{name}.weight` and, where asked, `{name}.bias`.
-    fn load(loader: &Loader<'_>, name: &str, shape: [usize; 2], bias: bool) -> Loaded<Self> {
-        let weight = loader.tensor(&format!("{name}.weight"), &shape)?;
-        let bias = if bias { Some(loader.tensor(&format!("{name}.bias"), &shape[..1])?) } else { None };
-        Ok(Self { weight, bias })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.matmul(&self.weight.t()?)?;
-        self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
-    }
-}
-
-struct RmsNorm {
-    weight: Tensor,
-    eps: f32,
-}
-
-impl RmsNorm {
-    fn load(loader: &Loader<'_>, name: &str, c: &DecoderConfig) -> Loaded<Self> {
-        Ok(Self { weight: loader.tensor(&format!("{name}.weight"), &[c.hidden_size])?, eps: c.rms_norm_eps as f32 })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        rms_norm(x, &self.weight, self.eps)
-    }
-}
-
-/// What a batch shares in all layers.
-struct Plan<'a> {
-    segments: &'a [PackedSegment],
-    /// Where each segment's rows lie in the batch.
-    rows: Vec<Range<usize>>,
-    attention: AttentionPlan,
-    rotation: Rotation,
-}
-
-/// Angles of the batch's rows, `(tokens, head_dim / 2)` each.
-struct Rotation {
-    cos: Tensor,
-    sin: Tensor,
-    layout: RopeLayout,
-}
-
-impl Rotation {
-    fn new(segments: &[PackedSegment], frequencies: &[f32], layout: RopeLayout, device: &Device) -> Result<Self> {
-        let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
-        let angles = positions
-            .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
-        let (sin, cos): (Vec<f32>, Vec<f32>) =
-            angles.map(libm::sincos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
-        let table = |values: Vec<f32>| Tensor::from_vec(values, ((), frequencies.len()), device);
-        Ok(Self { cos: table(cos)?, sin: table(sin)?, layout })
-    }
-
-    /// Rotates `(heads, tokens, head_dim)`, in f32 whatever its type.
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
-        let wide = x.to_dtype(DType::F32)?.unsqueeze(0)?;
-        let rotated = match self.layout {
-            RopeLayout::Halves => rope(&wide, &self.cos, &self.sin)?,
-            RopeLayout::Interleaved => rope_i(&wide, &self.cos, &self.sin)?,
-        };
-        rotated.squeeze(0)?.to_dtype(x.dtype())
-    }
-}
-
-struct Attention {
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
-    o_proj: Linear,
-    head_dim: usize,
-}
-
-impl Attention {
-    fn load(loader: &Loader<'_>, prefix: &str, c: &DecoderConfig) -> Loaded<Self> {
-        let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
-        let linear = |name: &str, shape, bias| Linear::load(loader, &format!("{prefix}.{name}"), shape, bias);
-        Ok(Self {
-            q_proj: linear("q_proj", [queries, c.hidden_size], c.qkv_bias)?,
-            k_proj: linear("k_proj", [keys, c.hidden_size], c.qkv_bias)?,
-            v_proj: linear("v_proj", [keys, c.hidden_size], c.qkv_bias)?,
-            o_proj: linear("o_proj", [c.hidden_size, queries], c.attention_output_bias)?,
-            head_dim: c.head_dim,
-        })
-    }
-
-    /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let q = plan.rotation.apply(&self.heads(&self.q_proj.forward(x)?)?)?;
-        let keys = plan.rotation.apply(&self.heads(&self.k_proj.forward(x)?)?)?;
-        let batch = LayerSpan { keys, values: self.heads(&self.v_proj.forward(x)?)? };
-        let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
-        let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
-            let mut spans = of_layer(&segment.past, layer);
-            spans.push(new);
-            spans
-        });
-        let y = plan.attention.attend(&q, &seen.collect::<Vec<_>>())?;
-        Ok((self.o_proj.forward(&y)?, new))
-    }
-
-    /// `(tokens, heads · head_dim)` to `(heads, tokens, head_dim)`.
-    fn heads(&self, x: &Tensor) -> Result<Tensor> {
-        let (tokens, width) = x.dims2()?;
-        x.reshape((tokens, width / self.head_dim, self.head_dim))?.transpose(0, 1)?.contiguous()
-    }
-}
-
-#[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
-struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-}
-
-impl Mlp {
-    fn load(loader: &Loader<'_>, prefix: &str, c: &DecoderConfig) -> Loaded<Self> {
-        let linear = |name: &str, shape| Linear::load(loader, &format!("{prefix}.{name}"), shape, c.mlp_bias);
-        Ok(Self {
-            gate_proj: linear("gate_proj", [c.intermediate_size, c.hidden_size])?,
-            up_proj: linear("up_proj", [c.intermediate_size, c.hidden_size])?,
-            down_proj: linear("down_proj", [c.hidden_size, c.intermediate_size])?,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down_proj.forward(&(self.gate_proj.forward(x)?.silu()? * self.up_proj.forward(x)?)?)
-    }
-}
-
-struct DecoderLayer {
-    input_layernorm: RmsNorm,
-    self_attn: Attention,
-    post_attention_layernorm: RmsNorm,
-    mlp: Mlp,
-}
-
-impl DecoderLayer {
-    fn load(loader: &Loader<'_>, prefix: &str, c: &DecoderConfig) -> Loaded<Self> {
-        Ok(Self {
-            input_layernorm: RmsNorm::load(loader, &format!("{prefix}.input_layernorm"), c)?,
-            self_attn: Attention::load(loader, &format!("{prefix}.self_attn"), c)?,
-            post_attention_layernorm: RmsNorm::load(loader, &format!("{prefix}.post_attention_layernorm"), c)?,
-            mlp: Mlp::load(loader, &format!("{prefix}.mlp"), c)?,
-        })
-    }
-
-    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
-        let (y, new) = self.self_attn.forward(&self.input_layernorm.forward(x)?, plan, layer)?;
-        let x = (x + y)?;
-        let y = self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?;
-        Ok(((x + y)?, new))
-    }
-}
+use crate::stack_config::StackConfig;
+use crate::{Arithmetic, DecoderConfig, WeightSource, linear};
 
 /// Rows of logits that are held at a time.
 const HEAD_ROWS: usize = 64;
 /// A guess for devices, which have arithmetic in plenty.
 const IDLE_ROWS: usize = 64;
 
-/// A model of the family on a candle device.
+/// A decoder on a candle device.
 pub(super) struct DeviceDecoder {
     embed_tokens: Tensor,
-    layers: Vec<DecoderLayer>,
-    norm: RmsNorm,
+    layers: Layers<Linear, Norm>,
     /// The embedding where that serves.
     lm_head: Tensor,
     frequencies: Vec<f32>,
     config: DecoderConfig,
+    stack: StackConfig,
     device: Device,
 }
 
@@ -235,27 +36,26 @@ impl DeviceDecoder {
         config: DecoderConfig,
         arithmetic: Arithmetic,
         device: Device,
-    ) -> Loaded<Self> {
+    ) -> std::result::Result<Self, LoadError> {
         let dtype = match arithmetic {
             Arithmetic::Exact => DType::F32,
             Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
         };
-        let loader = Loader { source, device: &device, dtype };
+        let loader = Loader { weights: linear::Loader::new(source, "", arithmetic.into()), device: &device, dtype };
         let vocabulary = [config.vocab_size, config.hidden_size];
-        let embed_tokens = loader.tensor("model.embed_tokens.weight", &vocabulary)?;
-        let lm_head = if config.tie_word_embeddings {
-            embed_tokens.clone()
-        } else {
-            loader.tensor("lm_head.weight", &vocabulary)?
-        };
-        let layer = |index| DecoderLayer::load(&loader, &format!("model.layers.{index}"), &config);
+        let embed_tokens = loader.tensor(EMBEDDING, &vocabulary)?;
+        let lm_head =
+            if config.tie_word_embeddings { embed_tokens.clone() } else { loader.tensor(OUTPUT, &vocabulary)? };
+        let stack = config.stack();
+        // What a description of an encoder or its decoder says besides is not computed here.
+        assert!(!stack.bidirectional && stack.relative.is_none() && stack.names.cross.is_none(), "a decoder by itself");
         Ok(Self {
             embed_tokens,
-            layers: (0..config.num_layers).map(layer).collect::<Loaded<_>>()?,
-            norm: RmsNorm::load(&loader, "model.norm", &config)?,
+            layers: Layers::load(&loader.under(MODEL), &stack)?,
             lm_head,
             frequencies: frequencies(source, &config)?,
             config,
+            stack,
             device,
         })
     }
@@ -309,36 +109,11 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
     logits.flatten_all()?.index_select(&Tensor::from_vec(places, count, logits.device())?, 0)?.to_vec1()
 }
 
-/// One layer's part of each span.
-fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
-    spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
-}
-
-/// Where each segment's rows lie in the batch.
-fn rows(segments: &[PackedSegment]) -> Vec<Range<usize>> {
-    let starts = segments.iter().scan(0, |next, segment| {
-        let start = *next;
-        *next += segment.tokens.len();
-        Some(start..*next)
-    });
-    starts.collect()
-}
-
 impl Decoder for DeviceDecoder {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
-        let plan = Plan {
-            segments,
-            rows: rows(segments),
-            attention: AttentionPlan::new(segments, &self.config, &self.device)?,
-            rotation: Rotation::new(segments, &self.frequencies, self.config.rope_layout, &self.device)?,
-        };
-        let mut x = self.embed(segments)?; // (tokens, hidden_size)
-        let mut spans: Vec<Vec<LayerSpan>> = segments.iter().map(|_| Vec::with_capacity(self.layers.len())).collect();
-        for (index, layer) in self.layers.iter().enumerate() {
-            let (y, new) = layer.forward(&x, &plan, index)?;
-            x = y;
-            spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
-        }
+        let rope = (&*self.frequencies, self.config.rope_layout);
+        let plan = Plan::new(segments, &self.stack, rope, &self.device)?;
+        let (x, spans) = self.layers.forward(self.embed(segments)?, &plan)?; // (tokens, hidden_size)
         let wanted = segments
             .iter()
             .zip(&plan.rows)
@@ -347,7 +122,7 @@ impl Decoder for DeviceDecoder {
         let hidden = if wanted.is_empty() {
             x.narrow(0, 0, 0)?
         } else {
-            self.norm.forward(&x.index_select(&self.indices(wanted)?, 0)?)?
+            self.layers.finish(&x.index_select(&self.indices(wanted)?, 0)?)?
         };
         let spans =
             segments.iter().zip(spans).map(|(s, layers)| Arc::new(KvSpan::new(s.tokens.len(), layers))).collect();
@@ -381,13 +156,13 @@ impl Decoder for DeviceDecoder {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        let width = self.config.num_kv_heads * self.config.head_dim;
-        2 * self.layers.len() * tokens * width * self.embed_tokens.dtype().size_in_bytes()
+        let width = self.stack.num_kv_heads * self.stack.head_dim;
+        2 * self.stack.num_layers * tokens * width * self.embed_tokens.dtype().size_in_bytes()
     }
 
     fn join(&self, spans: &[Arc<KvSpan>], len: usize) -> Result<Arc<KvSpan>> {
         let join = |layer| LayerSpan::join(&of_layer(spans, layer))?.begin(len);
-        let layers: Vec<LayerSpan> = (0..self.layers.len()).map(join).collect::<Result<_>>()?;
+        let layers: Vec<LayerSpan> = (0..self.stack.num_layers).map(join).collect::<Result<_>>()?;
         Ok(Arc::new(KvSpan::new(len, layers)))
     }
 

@@ -4,8 +4,8 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_flash_attn::flash_attn_varlen_windowed;
 
 use super::attention::LayerSpan;
-use crate::DecoderConfig;
 use crate::packed::PackedSegment;
+use crate::stack_config::StackConfig;
 
 /// Head lengths that its kernels exist for are multiples of 8 up to this.
 const MAX_HEAD_DIM: usize = 512;
@@ -22,7 +22,7 @@ pub(super) struct FlashPlan {
 
 impl FlashPlan {
     /// `None` where there is no kernel for the device or the model's heads.
-    pub(super) fn new(segments: &[PackedSegment], config: &DecoderConfig, device: &Device) -> Result<Option<Self>> {
+    pub(super) fn new(segments: &[PackedSegment], config: &StackConfig, device: &Device) -> Result<Option<Self>> {
         if !device.is_cuda() || !config.head_dim.is_multiple_of(8) || config.head_dim > MAX_HEAD_DIM {
             return Ok(None);
         }
@@ -34,7 +34,7 @@ impl FlashPlan {
             key_ends: ends(&keys, device)?,
             most_queries: most(&queries),
             most_keys: most(&keys),
-            scale: 1.0 / (config.head_dim as f32).sqrt(),
+            scale: config.attention_scale(),
             window: config.sliding_window,
         }))
     }

@@ -4,6 +4,7 @@ mod attention;
 mod decoder;
 #[cfg(feature = "flash-attn")]
 mod flash;
+mod layer;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +14,7 @@ use candle_core::Device;
 use crate::packed::Decoder;
 use crate::{Compute, DecoderConfig, SourceError, WeightSource, load_decoder};
 use decoder::DeviceDecoder;
+use layer::LoadError;
 
 /// Where a model computes.
 ///
@@ -140,8 +142,8 @@ pub fn load_decoder_on(
     let opened = device.open()?;
     match DeviceDecoder::load(source, config, compute.arithmetic, opened) {
         Ok(decoder) => Ok(Box::new(decoder)),
-        Err(decoder::LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
-        Err(decoder::LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
+        Err(LoadError::Source(error)) => Err(DeviceError::Tensor(error)),
+        Err(LoadError::Device(source)) => Err(DeviceError::Weights { device, source }),
     }
 }
 

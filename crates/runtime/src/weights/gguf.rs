@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use probity_models::{Bytes, Memory, RawTensor, SourceError, WeightSource};
+use probity_models::{
+    Bytes, GgufError, GgufMetadata, GgufNames, Memory, RawTensor, SourceError, WeightSource, gguf_names,
+};
 
 use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
 use probity_lm::nearest;
 
-use super::gguf_names::Names;
 use super::{WeightsError, map_file};
 
 type Owner = Arc<dyn Memory>;
@@ -22,7 +23,7 @@ pub struct GgufFile {
     header: Arc<Header>,
     /// GGUF name → position in the header.
     by_name: Arc<BTreeMap<String, usize>>,
-    names: &'static Names,
+    names: Arc<GgufNames>,
 }
 
 /// What `inspect` shows of a tensor.
@@ -57,7 +58,7 @@ impl GgufFile {
         let architecture = header.metadata.get("general.architecture");
         let architecture =
             architecture.and_then(|value| if let Value::String(name) = value { Some(name.as_str()) } else { None });
-        let names = Names::of(architecture, by_name.contains_key("enc.blk.0.ffn_gate.weight"));
+        let names = Arc::new(gguf_names(architecture, |name| by_name.contains_key(name)));
         Ok(Self { path: path.to_owned(), owner, header: Arc::new(header), by_name: Arc::new(by_name), names })
     }
 
@@ -89,50 +90,43 @@ impl GgufFile {
 
     /// The string of `key`; an error where it is something else.
     pub fn string(&self, key: &str) -> Result<Option<&str>, WeightsError> {
-        self.typed(key, "a string", |value| if let Value::String(text) = value { Some(text.as_str()) } else { None })
+        self.named(GgufMetadata::string(self, key))
     }
 
     /// The non-negative integer of `key`; an error where it is something else.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, WeightsError> {
-        self.typed(key, "a non-negative integer", Value::as_u64)
+        self.named(GgufMetadata::u64(self, key))
     }
 
     /// The token id of `key`; an error where it is something else.
     pub fn token_id(&self, key: &str) -> Result<Option<u32>, WeightsError> {
-        self.typed(key, "a token id", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
-    }
-
-    /// The number of `key`; an error where it is something else.
-    pub fn f64(&self, key: &str) -> Result<Option<f64>, WeightsError> {
-        self.typed(key, "a number", Value::as_f64)
+        self.named(GgufMetadata::token_id(self, key))
     }
 
     /// The boolean of `key`; an error where it is something else.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, WeightsError> {
-        self.typed(key, "a boolean", |value| if let Value::Bool(flag) = value { Some(*flag) } else { None })
+        self.named(GgufMetadata::bool(self, key))
     }
 
     /// The strings of `key`; an error where it is something else.
     pub fn strings(&self, key: &str) -> Result<Option<&Strings>, WeightsError> {
-        self.typed(key, "an array of strings", |value| {
-            if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None }
-        })
+        self.named(self.texts_of(key))
     }
 
     /// The floats of `key`; an error where it is something else.
     pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, WeightsError> {
-        self.typed(key, "an array of floats", |value| {
+        self.named(self.typed(key, "an array of floats", |value| {
             if let Value::Array(Array::Floats(floats)) = value { Some(floats.as_slice()) } else { None }
-        })
+        }))
     }
 
     /// The integers of `key`, signed or not; an error where it is something else.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, WeightsError> {
-        self.typed(key, "an array of integers", |value| match value {
+        self.named(self.typed(key, "an array of integers", |value| match value {
             Value::Array(Array::Ints(values)) => Some(values.clone()),
             Value::Array(Array::Uints(values)) => values.iter().map(|&v| i64::try_from(v).ok()).collect(),
             _ => None,
-        })
+        }))
     }
 
     /// An error about the metadata of this file.
@@ -147,17 +141,62 @@ impl GgufFile {
         }
     }
 
+    /// An error with the file's name.
+    fn named<T>(&self, result: Result<T, GgufError>) -> Result<T, WeightsError> {
+        result.map_err(|error| self.metadata_error(&error.key, error.why))
+    }
+
+    fn texts_of(&self, key: &str) -> Result<Option<&Strings>, GgufError> {
+        self.typed(key, "an array of strings", |value| {
+            if let Value::Array(Array::Strings(strings)) = value { Some(strings) } else { None }
+        })
+    }
+
     fn typed<'a, T>(
         &'a self,
         key: &str,
         expected: &str,
         read: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, WeightsError> {
+    ) -> Result<Option<T>, GgufError> {
         let Some(value) = self.value(key) else { return Ok(None) };
         match read(value) {
             Some(typed) => Ok(Some(typed)),
-            None => Err(self.metadata_error(key, format!("expected {expected}, found {}", value.kind()))),
+            None => Err(GgufError::new(key, format!("expected {expected}, found {}", value.kind()))),
         }
+    }
+}
+
+impl GgufMetadata for GgufFile {
+    fn keys(&self) -> Vec<&str> {
+        self.metadata().keys().map(String::as_str).collect()
+    }
+
+    fn u64(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        self.typed(key, "a non-negative integer", Value::as_u64)
+    }
+
+    fn f64(&self, key: &str) -> Result<Option<f64>, GgufError> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
+    fn bool(&self, key: &str) -> Result<Option<bool>, GgufError> {
+        self.typed(key, "a boolean", |value| if let Value::Bool(flag) = value { Some(*flag) } else { None })
+    }
+
+    fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
+        self.typed(key, "a string", |value| if let Value::String(text) = value { Some(text.as_str()) } else { None })
+    }
+
+    fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError> {
+        self.typed(key, "a token id", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
+    }
+
+    fn texts(&self, key: &str) -> Result<Option<usize>, GgufError> {
+        Ok(self.texts_of(key)?.map(Strings::len))
+    }
+
+    fn shape(&self, tensor: &str) -> Option<&[usize]> {
+        self.by_name.get(tensor).map(|&index| self.header.tensors[index].shape.as_slice())
     }
 }
 

@@ -7,7 +7,6 @@ mod fingerprint;
 mod finite;
 mod gguf;
 mod gguf_header;
-mod gguf_names;
 mod lora;
 mod safetensors;
 

@@ -3,6 +3,8 @@
 //! Integer tiles are exact, so scales are applied to them as anywhere else. The bf16 tile sums as
 //! [`Form::Tiles`](crate::Form) says.
 
+mod expansion;
+
 use std::arch::asm;
 use std::arch::x86_64::{
     __cpuid_count, __m512, __m512bh, __m512i, _mm512_cvtepi32_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps,
@@ -11,18 +13,22 @@ use std::arch::x86_64::{
 };
 use std::sync::OnceLock;
 
-use crate::attention::{Factors, QUERIES};
-use crate::groups::{Quantised, by_type, types};
-use crate::inputs::{IntTile, TILE_ROWS};
+use expansion::{Expansion, unpack_bf16};
+
+use super::Facts;
+use super::x86::avx512::{self, Avx512};
+use crate::WeightType;
+use crate::groups::{IntPanel, Quantised, by_type, types};
+use crate::pack::Part;
 use crate::simd::{LANES, Simd};
-use crate::tiles::Sums;
-use crate::unpack::{IntPanel, Part, unpack_ints};
-use crate::worker::{Panels, Work};
-use crate::x86::{Avx512, Expansion, unpack_bf16};
-use crate::{Form, WeightType};
+use crate::tiles::{Factors, IntTile, Sums, TILE_ROWS, TileUnit};
+use crate::unpack::unpack_ints;
+
+pub(super) const FACTS: Facts =
+    Facts { is_available: || avx512::is_available() && is_available(), has_tiles: true, ..avx512::FACTS };
 
 /// Whether the machine has integer and bf16 tiles and the system lets this process use them.
-pub(crate) fn is_available() -> bool {
+fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| has_tiles() && permitted())
 }
@@ -83,14 +89,25 @@ struct Config {
     rows: [u8; 16],
 }
 
+/// Rows of two tiles.
+const TWO_TILES: usize = 2 * TILE_ROWS;
+
 /// A thread's tile registers, configured: 0 to 3 hold results of 16 × 16, 4 and 5 rows of activations, 6 and 7 weights.
 pub(crate) struct Tiles {
     quads: usize,
 }
 
-impl Tiles {
-    /// For products over `k` of `quads · 4` bytes at a time. Tiles must be available.
-    pub(crate) fn configure(quads: usize) -> Self {
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: whoever holds a `Tiles` configured this thread's registers.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+impl TileUnit for Tiles {
+    type Lanes = Avx512;
+
+    fn configure(quads: usize) -> Self {
         let mut config = Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         for register in 0..8 {
             let (rows, bytes) = match register {
@@ -105,41 +122,85 @@ impl Tiles {
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
         Self { quads }
     }
-}
 
-impl Drop for Tiles {
-    fn drop(&mut self) {
-        // SAFETY: whoever holds a `Tiles` configured this thread's registers.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    #[inline(always)]
+    fn quads(&self) -> usize {
+        self.quads
     }
-}
 
-/// Adds the products of a part to the rows' sums, with tile registers configured for it. The rows are packed for AMX,
-/// so it is there.
-pub(crate) fn add(tiles: &mut Option<Tiles>, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
-    let (form, weight_type) = (work.part.weights.form(), work.part.weights.weight_type());
-    let quads = if form == Form::Int8 { weight_type.group_len() / 4 } else { 16 };
-    // Registers are let go before they are configured anew, not behind.
-    if tiles.take_if(|tiles| tiles.quads != quads).is_some() || tiles.is_none() {
-        *tiles = Some(Tiles::configure(quads));
+    fn int_rows<'a>(
+        &self,
+        part: Part<'_>,
+        ints: &mut IntPanel,
+        rows: impl Iterator<Item = IntTile<'a>>,
+        sums: &mut [Sums],
+    ) {
+        // SAFETY: a machine with tiles has AVX-512.
+        unsafe { int_rows(self, part, ints, rows, sums) }
     }
-    let tiles = tiles.as_ref().expect("configured just above");
-    // SAFETY: a machine with tiles has AVX-512 with bf16.
-    unsafe {
-        match form {
-            Form::Int8 => int_rows(tiles, work, &mut panels.ints, sums),
-            _ => half_rows(tiles, work, panels, sums),
+
+    fn unpack_pairs(&self, part: Part<'_>, to: &mut [[[u8; 4 * LANES]; 2]]) {
+        // SAFETY: a machine with tiles has AVX-512 with bf16.
+        unsafe { unpack_bf16(part, to) }
+    }
+
+    fn half_rows<'a>(
+        &self,
+        panel: &[[[u8; 4 * LANES]; 2]],
+        rows: impl Iterator<Item = &'a [u32]>,
+        sums: &mut [Sums],
+        fresh: bool,
+        next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
+    ) {
+        // SAFETY: a machine with tiles has AVX-512 with bf16.
+        unsafe {
+            match next {
+                Some(next) => {
+                    by_type!(next.0.weights.weight_type(), half_turns(self, panel, rows, sums, fresh, Some(next)));
+                }
+                // Nothing to expand, of any type.
+                None => half_turns::<types::Q8_0, 8, false>(self, panel, rows, sums, fresh, None),
+            }
         }
+    }
+
+    fn multiply(&self, factors: &Factors<'_>, to: &mut [f32], row: usize) {
+        let rows = factors.rows.next_multiple_of(TILE_ROWS);
+        let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
+        assert!(
+            self.quads == 16 && left.len() >= (rows - 1) * left_row + 16 * steps.len(),
+            "rows are as long as the steps"
+        );
+        assert!(to.len() >= (rows - 1) * row + LANES * factors.columns.len(), "room for the results");
+        let last = factors.columns.iter().max().map_or(0, |column| 15 * step_row + column + LANES);
+        assert!(steps.iter().all(|step| step.len() >= last), "steps are whole");
+        match (rows, factors.columns) {
+            (TILE_ROWS, [a]) => products::<1, 1>(factors, [*a], to, row),
+            (TILE_ROWS, [a, b]) => products::<1, 2>(factors, [*a, *b], to, row),
+            (TWO_TILES, [a]) => products::<2, 1>(factors, [*a], to, row),
+            (TWO_TILES, [a, b]) => products::<2, 2>(factors, [*a, *b], to, row),
+            _ => panic!("one or two tiles of rows and of columns"),
+        }
+    }
+
+    #[inline(always)]
+    fn round_row(&self, row: &mut [u32]) -> f32 {
+        // SAFETY: a machine with tiles has AVX-512 with bf16.
+        unsafe { round_steps(row) }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sums]) {
-    let part = work.part;
+fn int_rows<'a>(
+    tiles: &Tiles,
+    part: Part<'_>,
+    ints: &mut IntPanel,
+    rows: impl Iterator<Item = IntTile<'a>>,
+    sums: &mut [Sums],
+) {
     let (weight_type, fresh) = (part.weights.weight_type(), part.start == 0);
     unpack_ints::<Avx512, true>(part, ints);
-    for (((first, _), _), sums) in work.tiles().zip(sums.as_chunks_mut().0) {
-        let x = work.inputs.int_tile((first, TILE_ROWS), part.start, part.len, 32);
+    for (x, sums) in rows.zip(sums.as_chunks_mut().0) {
         match (weight_type.group_len(), weight_type.has_minima()) {
             (16, _) => int_tile::<4, false>(tiles, ints, x, sums, fresh),
             (_, true) => int_tile::<8, true>(tiles, ints, x, sums, fresh),
@@ -148,48 +209,18 @@ fn int_rows(tiles: &Tiles, work: &Work<'_>, ints: &mut IntPanel, sums: &mut [Sum
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-fn half_rows(tiles: &Tiles, work: &Work<'_>, panels: &mut Panels, sums: &mut [Sums]) {
-    let part = work.part;
-    let is_expanded =
-        |part: &Part<'_>| part.weights.form() == Form::Tiles && part.weights.weight_type() != WeightType::BF16;
-    let Panels { pairs, next_pairs, ready, .. } = panels;
-    if is_expanded(&part) && !*ready {
-        pairs.set_len(part.len / 2);
-        unpack_bf16(part, pairs);
-    }
-    let panel = if is_expanded(&part) { &**pairs } else { part.lines() };
-    let next = work.next.filter(is_expanded);
-    next_pairs.set_len(next.map_or(0, |next| next.len / 2));
-    let to = &mut **next_pairs;
-    match next {
-        Some(next) => by_type!(next.weights.weight_type(), half_turns(tiles, work, panel, sums, Some((next, to)))),
-        // Nothing to expand, of any type.
-        None => half_turns::<types::Q8_0, 8, false>(tiles, work, panel, sums, None),
-    }
-    *ready = next.is_some();
-    if *ready {
-        std::mem::swap(pairs, next_pairs);
-    }
-}
-
 /// Multiplies all rows with a panel. Tiles multiply on their own; what else the processor has expands the next part
 /// meanwhile, a little with each step.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
-fn half_turns<T: Quantised, const QUADS: usize, const MINIMA: bool>(
+fn half_turns<'a, T: Quantised, const QUADS: usize, const MINIMA: bool>(
     tiles: &Tiles,
-    work: &Work<'_>,
     panel: &[[[u8; 4 * LANES]; 2]],
+    mut rows: impl Iterator<Item = &'a [u32]>,
     sums: &mut [Sums],
+    fresh: bool,
     next: Option<(Part<'_>, &mut [[[u8; 4 * LANES]; 2]])>,
 ) {
-    let part = work.part;
     let mut next = next.map(|(part, to)| Expansion::<T, QUADS, MINIMA>::new(part, to));
-    let tile = |((first, _), _)| {
-        work.ask_for_halves((first, TILE_ROWS));
-        work.inputs.half_tile(Form::Tiles, (first, TILE_ROWS), part.start, part.len.next_multiple_of(32))
-    };
-    let mut rows = work.tiles().map(tile);
     let (steps, turns) = (panel.len() / 16, sums.len().div_ceil(2 * TILE_ROWS));
     for (turn, sums) in sums.chunks_mut(2 * TILE_ROWS).enumerate() {
         let meanwhile = |step: usize| {
@@ -198,8 +229,8 @@ fn half_turns<T: Quantised, const QUADS: usize, const MINIMA: bool>(
             }
         };
         match (rows.next(), rows.next()) {
-            (Some(a), Some(b)) => half_tiles(tiles, panel, [a, b], sums, part.start == 0, meanwhile),
-            (Some(a), None) => half_tiles(tiles, panel, [a], sums, part.start == 0, meanwhile),
+            (Some(a), Some(b)) => half_tiles(tiles, panel, [a, b], sums, fresh, meanwhile),
+            (Some(a), None) => half_tiles(tiles, panel, [a], sums, fresh, meanwhile),
             _ => unreachable!("sums are held for the rows there are"),
         }
     }
@@ -378,27 +409,6 @@ macro_rules! results {
     }};
 }
 
-/// Products of rows and columns that are both computed, in the order of [`Form::Tiles`], to rows that are `row` apart.
-/// Tiles are configured for 16 quads.
-pub(crate) fn multiply(tiles: &Tiles, factors: &Factors<'_>, to: &mut [f32], row: usize) {
-    let rows = factors.rows.next_multiple_of(TILE_ROWS);
-    let ((left, left_row), (steps, step_row)) = (factors.left, factors.steps);
-    assert!(
-        tiles.quads == 16 && left.len() >= (rows - 1) * left_row + 16 * steps.len(),
-        "rows are as long as the steps"
-    );
-    assert!(to.len() >= (rows - 1) * row + LANES * factors.columns.len(), "room for the results");
-    let last = factors.columns.iter().max().map_or(0, |column| 15 * step_row + column + LANES);
-    assert!(steps.iter().all(|step| step.len() >= last), "steps are whole");
-    match (rows, factors.columns) {
-        (TILE_ROWS, [a]) => products::<1, 1>(factors, [*a], to, row),
-        (TILE_ROWS, [a, b]) => products::<1, 2>(factors, [*a, *b], to, row),
-        (QUERIES, [a]) => products::<2, 1>(factors, [*a], to, row),
-        (QUERIES, [a, b]) => products::<2, 2>(factors, [*a, *b], to, row),
-        _ => panic!("one or two tiles of rows and of columns"),
-    }
-}
-
 /// `R` tiles of rows by `C` of columns; everything fits.
 #[inline(always)]
 fn products<const R: usize, const C: usize>(factors: &Factors<'_>, columns: [usize; C], to: &mut [f32], row: usize) {
@@ -478,13 +488,7 @@ fn multiply_tiles<const R: usize, const C: usize>(
     }
 }
 
-/// Rounds each 32 floats of a row to sixteen words of two bf16, which then stand at the row's beginning; returns their
-/// sum.
-pub(crate) fn round_row(_: &Tiles, row: &mut [u32]) -> f32 {
-    // SAFETY: a machine with tiles has AVX-512 with bf16.
-    unsafe { round_steps(row) }
-}
-
+/// [`TileUnit::round_row`].
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn round_steps(row: &mut [u32]) -> f32 {
     let (words, steps) = (row.as_mut_ptr(), row.len() / 32);

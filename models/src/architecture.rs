@@ -1,0 +1,88 @@
+//! What an architecture's file says of it, and what a configuration describes.
+
+use serde_json::{Map, Value};
+
+use crate::config::ConfigError;
+use crate::decoder::DecoderConfig;
+use crate::encoder::EncoderConfig;
+use crate::encoder_decoder::EncoderDecoderConfig;
+use crate::gguf::Gguf;
+
+type Read<C> = fn(&Map<String, Value>) -> Result<C, ConfigError>;
+
+/// An architecture, as the registry lists it.
+pub(crate) struct Architecture {
+    /// `model_type`.
+    pub(crate) name: &'static str,
+    pub(crate) config: ReadConfig,
+    /// How GGUF files tell of it, where some do.
+    pub(crate) gguf: Option<&'static Gguf>,
+}
+
+/// How a configuration is read.
+pub(crate) enum ReadConfig {
+    Decoder(Read<DecoderConfig>),
+    EncoderDecoder(Read<EncoderDecoderConfig>),
+    Encoder(Read<EncoderConfig>),
+}
+
+impl ReadConfig {
+    pub(crate) fn read(&self, config: &Map<String, Value>) -> Result<ModelConfig, ConfigError> {
+        match self {
+            Self::Decoder(read) => read(config).map(ModelConfig::Decoder),
+            Self::EncoderDecoder(read) => read(config).map(Box::new).map(ModelConfig::EncoderDecoder),
+            Self::Encoder(read) => read(config).map(Box::new).map(ModelConfig::Encoder),
+        }
+    }
+}
+
+/// What a configuration describes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelConfig {
+    /// A language model that reads from left to right.
+    Decoder(DecoderConfig),
+    /// An encoder reads a source, and a decoder writes from left to right.
+    EncoderDecoder(Box<EncoderDecoderConfig>),
+    /// A model that reads a text as a whole.
+    Encoder(Box<EncoderConfig>),
+}
+
+impl ModelConfig {
+    /// Rows of the embedding.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Decoder(config) => config.vocab_size,
+            Self::EncoderDecoder(config) => config.vocab_size,
+            Self::Encoder(config) => config.vocab_size,
+        }
+    }
+
+    /// Tokens that a text may have; absent where no number is wrong.
+    pub fn context_length(&self) -> Option<usize> {
+        match self {
+            Self::Decoder(config) => Some(config.context_length),
+            Self::EncoderDecoder(config) => config.context_length,
+            Self::Encoder(config) => Some(config.context_length),
+        }
+    }
+
+    /// The configuration of a decoder-only model, where it is one.
+    pub fn decoder(self) -> Option<DecoderConfig> {
+        if let Self::Decoder(config) = self { Some(config) } else { None }
+    }
+
+    /// Whether checkpoints may carry a tensor of that name that the architecture does not use: tables that follow from
+    /// the configuration, the head that is the embedding, heads of other tasks.
+    pub fn is_spare(&self, name: &str) -> bool {
+        let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+        match self {
+            Self::Decoder(config) => {
+                name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
+            }
+            Self::EncoderDecoder(config) => {
+                any(config.spare) || (config.tie_word_embeddings && name == "lm_head.weight")
+            }
+            Self::Encoder(config) => any(config.spare),
+        }
+    }
+}

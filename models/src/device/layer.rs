@@ -1,0 +1,379 @@
+//! The [layers](crate::layer) of a decoder over candle's operations.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::ops::{layer_norm, rms_norm};
+use candle_nn::rotary_emb::{rope, rope_i};
+use probity_kernels::{Activation, RopeLayout};
+
+use super::attention::{AttentionPlan, LayerSpan};
+use crate::cpu::{NormKind, norm_names};
+use crate::layer::{Attention, FeedForward, Layer, Layers, Parts};
+use crate::packed::{KvSpan, PackedSegment};
+use crate::stack_config::StackConfig;
+use crate::{SourceError, linear};
+
+/// Why weights did not arrive on the device.
+#[derive(thiserror::Error, Debug)]
+#[error(transparent)]
+pub(super) enum LoadError {
+    Source(#[from] SourceError),
+    Device(#[from] candle_core::Error),
+}
+
+/// Tensors of a checkpoint on their way to a device.
+pub(super) struct Loader<'a> {
+    pub(super) weights: linear::Loader<'a>,
+    pub(super) device: &'a Device,
+    pub(super) dtype: DType,
+}
+
+impl Loader<'_> {
+    /// The tensor of that name, dequantised.
+    pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, LoadError> {
+        let values = self.weights.floats(name, shape)?;
+        Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
+    }
+}
+
+impl Parts<Linear, Norm> for Loader<'_> {
+    type Error = LoadError;
+
+    fn under(&self, more: &str) -> Self {
+        Self { weights: self.weights.under(more), ..*self }
+    }
+
+    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<Linear, LoadError> {
+        let weight = self.tensor(&format!("{name}.weight"), &shape)?;
+        let bias = if bias { Some(self.tensor(&format!("{name}.bias"), &shape[..1])?) } else { None };
+        Ok(Linear { weight, bias })
+    }
+
+    fn norm(&self, name: &str, width: usize, (kind, eps): (NormKind, f64)) -> std::result::Result<Norm, LoadError> {
+        let (weight, bias) = norm_names(name, kind, |name| self.weights.contains(name));
+        let load = |name: String| self.tensor(&name, &[width]);
+        Ok(Norm { weight: load(weight)?, bias: bias.map(load).transpose()?, eps: eps as f32 })
+    }
+}
+
+pub(super) struct Linear {
+    /// `(out_features, in_features)`
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.matmul(&self.weight.t()?)?;
+        self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+    }
+}
+
+pub(super) struct Norm {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    eps: f32,
+}
+
+impl Norm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => layer_norm(x, &self.weight, bias, self.eps),
+            None => rms_norm(x, &self.weight, self.eps),
+        }
+    }
+
+    /// Of a part of a layer the input, or the residual stream behind it, where a norm `is_here`.
+    fn where_it_stands(&self, x: Tensor, is_here: bool) -> Result<Tensor> {
+        if is_here { self.forward(&x) } else { Ok(x) }
+    }
+}
+
+/// What a batch shares in all layers.
+pub(super) struct Plan<'a> {
+    segments: &'a [PackedSegment],
+    /// Where each segment's rows lie in the batch.
+    pub(super) rows: Vec<Range<usize>>,
+    attention: AttentionPlan,
+    rotation: Rotation,
+    norm_first: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(
+        segments: &'a [PackedSegment],
+        stack: &StackConfig,
+        rope: (&[f32], RopeLayout),
+        device: &Device,
+    ) -> Result<Self> {
+        let rows = segments.iter().scan(0, |next, segment| {
+            let start = *next;
+            *next += segment.tokens.len();
+            Some(start..*next)
+        });
+        Ok(Self {
+            segments,
+            rows: rows.collect(),
+            attention: AttentionPlan::new(segments, stack, device)?,
+            rotation: Rotation::new(segments, rope, device)?,
+            norm_first: stack.norm_first,
+        })
+    }
+}
+
+/// Angles of the batch's rows, `(tokens, head_dim / 2)` each.
+struct Rotation {
+    cos: Tensor,
+    sin: Tensor,
+    layout: RopeLayout,
+}
+
+impl Rotation {
+    fn new(segments: &[PackedSegment], (frequencies, layout): (&[f32], RopeLayout), device: &Device) -> Result<Self> {
+        let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
+        let angles = positions
+            .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
+        let (sin, cos): (Vec<f32>, Vec<f32>) =
+            angles.map(libm::sincos).map(|(sin, cos)| (sin as f32, cos as f32)).unzip();
+        let table = |values: Vec<f32>| Tensor::from_vec(values, ((), frequencies.len()), device);
+        Ok(Self { cos: table(cos)?, sin: table(sin)?, layout })
+    }
+
+    /// Rotates `(heads, tokens, head_dim)`, in f32 whatever its type.
+    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        let wide = x.to_dtype(DType::F32)?.unsqueeze(0)?;
+        let rotated = match self.layout {
+            RopeLayout::Halves => rope(&wide, &self.cos, &self.sin)?,
+            RopeLayout::Interleaved => rope_i(&wide, &self.cos, &self.sin)?,
+        };
+        rotated.squeeze(0)?.to_dtype(x.dtype())
+    }
+}
+
+impl Attention<Linear, Norm> {
+    /// `(tokens, hidden_size)` to the same, and each segment's new span in this layer.
+    fn forward(&self, x: &Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+        let heads = |linear: &Linear| plan.attention.heads(&linear.forward(x)?);
+        let q = plan.rotation.apply(&heads(&self.query)?)?;
+        let batch = LayerSpan { keys: plan.rotation.apply(&heads(&self.key)?)?, values: heads(&self.value)? };
+        let new = plan.rows.iter().map(|rows| batch.part(rows)).collect::<Result<Vec<_>>>()?;
+        let seen = plan.segments.iter().zip(&new).map(|(segment, new)| {
+            let mut spans = of_layer(&segment.past, layer);
+            spans.push(new);
+            spans
+        });
+        let y = plan.attention.attend(&q, &seen.collect::<Vec<_>>())?;
+        Ok((self.output.forward(&y)?, new))
+    }
+}
+
+/// One layer's part of each span.
+pub(super) fn of_layer(spans: &[Arc<KvSpan>], layer: usize) -> Vec<&LayerSpan> {
+    spans.iter().map(|span| &span.cache::<Vec<LayerSpan>>()[layer]).collect()
+}
+
+impl FeedForward<Linear, Norm> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let gate = self.gate.forward(x)?;
+        let activated = match self.activation {
+            Activation::Silu => gate.silu()?,
+            Activation::GeluErf => gate.gelu_erf()?,
+            Activation::GeluTanh => gate.gelu()?,
+            Activation::Relu => gate.relu()?,
+        };
+        match &self.up {
+            Some(up) => self.down.forward(&(activated * up.forward(x)?)?),
+            None => self.down.forward(&activated),
+        }
+    }
+}
+
+impl Layer<Linear, Norm> {
+    /// Takes the residual stream `(tokens, hidden_size)` through the layer; returns each segment's new span in it too.
+    fn forward(&self, x: Tensor, plan: &Plan<'_>, layer: usize) -> Result<(Tensor, Vec<LayerSpan>)> {
+        let first = plan.norm_first;
+        let norm = &self.attention.norm;
+        let (y, new) = self.attention.forward(&norm.where_it_stands(x.clone(), first)?, plan, layer)?;
+        let x = norm.where_it_stands((x + y)?, !first)?;
+        let norm = &self.feed_forward.norm;
+        let y = self.feed_forward.forward(&norm.where_it_stands(x.clone(), first)?)?;
+        Ok((norm.where_it_stands((x + y)?, !first)?, new))
+    }
+}
+
+impl Layers<Linear, Norm> {
+    /// Takes `(tokens, hidden_size)` through all layers; returns each segment's new span in each of them too.
+    pub(super) fn forward(&self, mut x: Tensor, plan: &Plan<'_>) -> Result<(Tensor, Vec<Vec<LayerSpan>>)> {
+        let mut spans: Vec<Vec<LayerSpan>> = plan.segments.iter().map(|_| Vec::new()).collect();
+        for (index, layer) in self.layers.iter().enumerate() {
+            let (y, new) = layer.forward(x, plan, index)?;
+            x = y;
+            spans.iter_mut().zip(new).for_each(|(spans, new)| spans.push(new));
+        }
+        Ok((x, spans))
+    }
+
+    /// What the last norm, where there is one, makes of some rows.
+    pub(super) fn finish(&self, x: &Tensor) -> Result<Tensor> {
+        self.last_norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(x))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::path::PathBuf;
+
+    use probity_kernels::{RopeTable, WeightType};
+
+    use super::*;
+    use crate::cpu::Workspace;
+    use crate::stack_config::{AttentionNames, Biases, LayerNames};
+    use crate::transformer::{Pass, Stack, Stretch};
+    use crate::{Arithmetic, Bytes, Compute, RawTensor, WeightSource, transformer};
+
+    static PLAIN: LayerNames = LayerNames {
+        layers: "layers",
+        attention: AttentionNames { projections: ["q", "k", "v", "o"], norm: "first" },
+        cross: None,
+        gate: "gate",
+        up: None,
+        down: "down",
+        feed_forward_norm: "second",
+        last_norm: None,
+        relative: None,
+    };
+    static GATED: LayerNames = LayerNames { up: Some("up"), last_norm: Some("last"), ..PLAIN };
+
+    /// A checkpoint of some numbers that holds what a description asks for: names, and their shapes.
+    struct Asked<'a>(&'a RefCell<BTreeMap<String, Vec<usize>>>, String);
+
+    impl Parts<(), ()> for Asked<'_> {
+        type Error = Infallible;
+
+        fn under(&self, more: &str) -> Self {
+            Self(self.0, format!("{}{more}", self.1))
+        }
+
+        fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> std::result::Result<(), Infallible> {
+            self.0.borrow_mut().insert(format!("{}{name}.weight", self.1), shape.to_vec());
+            bias.then(|| self.0.borrow_mut().insert(format!("{}{name}.bias", self.1), vec![shape[0]]));
+            Ok(())
+        }
+
+        fn norm(&self, name: &str, width: usize, (kind, _): (NormKind, f64)) -> std::result::Result<(), Infallible> {
+            let (weight, bias) = norm_names(&format!("{}{name}", self.1), kind, |_| false);
+            self.0.borrow_mut().extend([Some(weight), bias].into_iter().flatten().map(|name| (name, vec![width])));
+            Ok(())
+        }
+    }
+
+    /// Numbers between −½ and ½ that look like none in particular.
+    fn numbers(seed: usize, count: usize) -> Vec<f32> {
+        (0..count).map(|i| ((seed * 7919 + i * 104_729) % 1009) as f32 / 1009.0 - 0.5).collect()
+    }
+
+    impl WeightSource for BTreeMap<String, Vec<usize>> {
+        fn tensor(&self, name: &str) -> std::result::Result<RawTensor, SourceError> {
+            let shape = self.get(name).unwrap_or_else(|| panic!("{name} was not asked for")).clone();
+            let seed = name.bytes().map(usize::from).sum();
+            let bytes: Vec<u8> = numbers(seed, shape.iter().product()).iter().flat_map(|x| x.to_le_bytes()).collect();
+            let all = 0..bytes.len();
+            let bytes = Bytes::slice(Arc::new(bytes), all).expect("all of it");
+            Ok(RawTensor { shape, weight_type: WeightType::F32, bytes })
+        }
+
+        fn contains(&self, name: &str) -> bool {
+            self.contains_key(name)
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.keys().cloned().collect()
+        }
+
+        fn path(&self) -> PathBuf {
+            PathBuf::from("made")
+        }
+    }
+
+    const TOKENS: usize = 7;
+
+    /// What our kernels make of some rows.
+    fn by_kernels(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Vec<f32> {
+        let compute = Compute::from(Arithmetic::Exact);
+        let stack = Stack::load(&linear::Loader::new(source, "", compute), config.clone()).expect("all is there");
+        let mut w = Workspace::default();
+        w.x.set_len(x.len());
+        w.x.copy_from_slice(x);
+        let positions: Vec<u32> = (0..TOKENS as u32).collect();
+        let table = |positions: &[u32]| RopeTable::new(positions, frequencies);
+        let rotation = transformer::Rotation { layout: RopeLayout::Halves, all: table(&positions), kept: table(&[]) };
+        let stretches = vec![Stretch { past: &[], source: None, len: TOKENS }];
+        stack.run(&mut w, &Pass { compute, stretches, wanted: None, rotation: Some(rotation) }, |_, _| ());
+        stack.finish(&w, compute)
+    }
+
+    /// What candle's operations make of them.
+    fn by_candle(source: &dyn WeightSource, config: &StackConfig, x: &[f32], frequencies: &[f32]) -> Result<Vec<f32>> {
+        let device = &Device::Cpu;
+        let weights = linear::Loader::new(source, "", Arithmetic::Exact.into());
+        let loader = Loader { weights, device, dtype: DType::F32 };
+        let Ok(layers) = Layers::load(&loader, config) else { panic!("all is there") };
+        let segments = [PackedSegment { past: Vec::new(), tokens: vec![0; TOKENS], wanted: Vec::new() }];
+        let plan = Plan::new(&segments, config, (frequencies, RopeLayout::Halves), device)?;
+        let (y, _) = layers.forward(Tensor::from_vec(x.to_vec(), (TOKENS, config.hidden_size), device)?, &plan)?;
+        layers.finish(&y)?.flatten_all()?.to_vec1()
+    }
+
+    #[test]
+    fn each_description_is_computed_alike_by_our_kernels_and_by_candle() {
+        let base = StackConfig {
+            hidden_size: 24,
+            intermediate_size: 40,
+            num_layers: 2,
+            num_heads: 4,
+            num_kv_heads: 2,
+            head_dim: 8,
+            scaled_scores: true,
+            sliding_window: None,
+            bidirectional: false,
+            relative: None,
+            norm: NormKind::RootMeanSquare,
+            norm_eps: 1e-5,
+            norm_first: true,
+            activation: Activation::Silu,
+            biases: Biases::NONE,
+            names: &GATED,
+        };
+        let mut descriptions = vec![
+            StackConfig { norm: NormKind::Layer, biases: Biases::ALL, ..base.clone() },
+            StackConfig { norm_first: false, names: &PLAIN, ..base.clone() },
+            StackConfig { norm: NormKind::Layer, norm_first: false, scaled_scores: false, ..base.clone() },
+            StackConfig { sliding_window: Some(3), num_kv_heads: 4, ..base.clone() },
+        ];
+        descriptions.extend(Activation::ALL.map(|activation| StackConfig { activation, ..base.clone() }));
+        descriptions.extend(Activation::ALL.map(|activation| StackConfig {
+            activation,
+            names: &PLAIN,
+            ..base.clone()
+        }));
+        let (x, frequencies) = (numbers(1, TOKENS * base.hidden_size), [1.0, 0.4, 0.1, 0.02]);
+        let mut seen: Vec<Vec<f32>> = Vec::new();
+        for config in descriptions {
+            let asked = RefCell::default();
+            let Ok(_) = Layers::load(&Asked(&asked, String::new()), &config);
+            let source = asked.into_inner();
+            let kernels = by_kernels(&source, &config, &x, &frequencies);
+            let candle = by_candle(&source, &config, &x, &frequencies).expect("runs");
+            for (a, b) in kernels.iter().zip(&candle) {
+                assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{a} and {b} of {config:?}");
+            }
+            assert!(!seen.contains(&kernels), "{config:?} says what another says");
+            seen.push(kernels);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! GGUF: what its files call the tensors of a model, and what their metadata says in place of a `config.json`.
+
+use serde_json::{Map, Value, json};
+
+use crate::stack_config::{AttentionNames, LayerNames};
+
+/// No model comes near any of these; beyond them a field is broken.
+pub(crate) const MAX_SIZE: u64 = 1 << 24;
+pub(crate) const MAX_LAYERS: u64 = 100_000;
+pub(crate) const MAX_CONTEXT: u64 = 1 << 30;
+
+/// Why metadata describes no model that can be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("metadata `{key}`: {why}")]
+pub struct GgufError {
+    /// The key.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl GgufError {
+    /// Of that key.
+    pub fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { key: key.into(), why: why.into() }
+    }
+}
+
+/// What a GGUF file says beside its weights. A value of another kind than is asked for is an error.
+pub trait GgufMetadata {
+    /// All keys.
+    fn keys(&self) -> Vec<&str>;
+    /// A non-negative integer.
+    fn u64(&self, key: &str) -> Result<Option<u64>, GgufError>;
+    /// A number.
+    fn f64(&self, key: &str) -> Result<Option<f64>, GgufError>;
+    /// True or false.
+    fn bool(&self, key: &str) -> Result<Option<bool>, GgufError>;
+    /// A text.
+    fn string(&self, key: &str) -> Result<Option<&str>, GgufError>;
+    /// A token's id.
+    fn token_id(&self, key: &str) -> Result<Option<u32>, GgufError>;
+    /// How many texts a list has.
+    fn texts(&self, key: &str) -> Result<Option<usize>, GgufError>;
+    /// The shape of a tensor by its name in the file, where there is such a tensor.
+    fn shape(&self, tensor: &str) -> Option<&[usize]>;
+}
+
+/// Hugging Face name, GGUF name; what stands before the last dot.
+pub(crate) type Pair = (&'static str, &'static str);
+
+/// Whether a file has a tensor, by its name there.
+pub(crate) type Has<'a> = &'a dyn Fn(&str) -> bool;
+
+/// How GGUF files tell of an architecture. They call it what `model_type` does.
+pub(crate) struct Gguf {
+    /// Outside the layers.
+    pub(crate) names: &'static [Pair],
+    /// Of each stack of a file, which tensors there are saying how it is made.
+    pub(crate) stacks: fn(Has<'_>) -> &'static [StackNames],
+    /// Keys behind `<architecture>.` that must be there, the fields of `config.json` that they fill, and how large an
+    /// integer may be.
+    pub(crate) sizes: &'static [(&'static str, &'static str, u64)],
+    /// Further keys that `more` reads, or that change nothing here.
+    pub(crate) known: &'static [&'static str],
+    /// Fills the other fields.
+    pub(crate) more: fn(&Reader<'_>, &mut Map<String, Value>) -> Result<(), GgufError>,
+}
+
+/// The names of a stack's tensors in Hugging Face checkpoints and in GGUF files.
+pub(crate) struct StackNames {
+    /// What the former begin with.
+    pub(crate) prefix: &'static str,
+    pub(crate) huggingface: LayerNames,
+    pub(crate) gguf: LayerNames,
+    /// Of what else is in a layer.
+    pub(crate) more: &'static [Pair],
+}
+
+/// What most files call the tensors of a gated layer with its norms before its parts.
+pub(crate) const LAYER: LayerNames = LayerNames {
+    layers: "blk",
+    attention: AttentionNames { projections: ["attn_q", "attn_k", "attn_v", "attn_output"], norm: "attn_norm" },
+    cross: None,
+    gate: "ffn_gate",
+    up: Some("ffn_up"),
+    down: "ffn_down",
+    feed_forward_norm: "ffn_norm",
+    last_norm: Some("output_norm"),
+    relative: None,
+};
+
+/// As [`Pair`].
+type OwnedPair = (String, String);
+
+/// The tensor names of an architecture.
+#[derive(Debug)]
+pub struct GgufNames {
+    /// Outside the layers, before the last dot.
+    global: Vec<OwnedPair>,
+    /// What the names of a stack's layers begin with, before the layer's number, and inside the layer.
+    stacks: Vec<(OwnedPair, Vec<OwnedPair>)>,
+}
+
+impl GgufNames {
+    pub(crate) fn new(gguf: &Gguf, has: impl Fn(&str) -> bool) -> Self {
+        let owned = |(huggingface, gguf): Pair| (huggingface.to_owned(), gguf.to_owned());
+        let mut names = Self { global: gguf.names.iter().copied().map(owned).collect(), stacks: Vec::new() };
+        for StackNames { prefix, huggingface, gguf, more } in (gguf.stacks)(&has) {
+            let last_norm = huggingface.last_norm.zip(gguf.last_norm);
+            names.global.extend(last_norm.map(|(from, to)| (format!("{prefix}{from}"), to.to_owned())));
+            let pairs = huggingface.in_layer().zip(gguf.in_layer()).chain(more.iter().copied());
+            let layers = (format!("{prefix}{}.", huggingface.layers), format!("{}.", gguf.layers));
+            names.stacks.push((layers, pairs.map(owned).collect()));
+        }
+        names
+    }
+
+    /// The GGUF name of a tensor that Hugging Face checkpoints call `name`; names without a counterpart stay as they
+    /// are.
+    pub fn to_gguf(&self, name: &str) -> String {
+        self.translate(name, |(huggingface, gguf)| (huggingface, gguf)).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The reverse of [`to_gguf`](Self::to_gguf).
+    pub fn to_huggingface(&self, name: &str) -> String {
+        self.translate(name, |(huggingface, gguf)| (gguf, huggingface)).unwrap_or_else(|| name.to_owned())
+    }
+
+    fn translate(&self, name: &str, direction: fn(&OwnedPair) -> (&String, &String)) -> Option<String> {
+        let (stem, suffix) = name.rsplit_once('.')?;
+        let find = |pairs: &[OwnedPair], wanted: &str| {
+            pairs.iter().map(direction).find(|(from, _)| *from == wanted).map(|(_, to)| to.clone())
+        };
+        for (layers, pairs) in &self.stacks {
+            let (from, to) = direction(layers);
+            if let Some((layer, part)) = stem.strip_prefix(from.as_str()).and_then(|rest| rest.split_once('.')) {
+                return Some(format!("{to}{layer}.{}.{suffix}", find(pairs, part)?));
+            }
+        }
+        Some(format!("{}.{suffix}", find(&self.global, stem)?))
+    }
+}
+
+/// The metadata of an architecture.
+pub(crate) struct Reader<'a> {
+    pub(crate) file: &'a dyn GgufMetadata,
+    pub(crate) architecture: &'a str,
+}
+
+impl Reader<'_> {
+    /// The fields of a `config.json`.
+    pub(crate) fn config(&self, gguf: &Gguf) -> Result<Map<String, Value>, GgufError> {
+        self.refuse_unknown(gguf)?;
+        let mut config = Map::from_iter([("model_type".to_owned(), json!(self.architecture))]);
+        for (name, field, max) in gguf.sizes {
+            config.insert((*field).to_owned(), json!(self.required(name, *max)?));
+        }
+        (gguf.more)(self, &mut config)?;
+        config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
+        for (name, key) in
+            [("bos_token_id", "tokenizer.ggml.bos_token_id"), ("eos_token_id", "tokenizer.ggml.eos_token_id")]
+        {
+            if let Some(id) = self.file.token_id(key)? {
+                config.insert(name.to_owned(), json!(id));
+            }
+        }
+        Ok(config)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    /// An error about a key of the architecture.
+    pub(crate) fn error(&self, name: &str, why: impl Into<String>) -> GgufError {
+        GgufError::new(self.key(name), why)
+    }
+
+    /// Refuses settings that nobody reads, unless they say what all of these models are: `attention.causal`, and of
+    /// all else nothing.
+    fn refuse_unknown(&self, gguf: &Gguf) -> Result<(), GgufError> {
+        let neutral = |name: &str, key: &str| match name {
+            "attention.causal" => self.file.bool(key) == Ok(Some(true)),
+            _ => self.file.f64(key) == Ok(Some(0.0)) || self.file.bool(key) == Ok(Some(false)),
+        };
+        let is_known = |name: &str| {
+            name == "vocab_size" || gguf.known.contains(&name) || gguf.sizes.iter().any(|(size, ..)| *size == name)
+        };
+        let prefix = self.key("");
+        let unknown = self
+            .file
+            .keys()
+            .into_iter()
+            .find(|key| key.strip_prefix(&prefix).is_some_and(|name| !is_known(name) && !neutral(name, key)));
+        match unknown {
+            Some(key) => {
+                Err(GgufError::new(key, "this setting of the model is not honoured, so results would be wrong"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A positive integer up to `max`, where it is given. Zero is an error.
+    pub(crate) fn integer(&self, name: &str, max: u64) -> Result<Option<u64>, GgufError> {
+        match self.file.u64(&self.key(name))? {
+            Some(value) if value == 0 || value > max => {
+                Err(self.error(name, format!("expected 1 to {max}, found {value}")))
+            }
+            value => Ok(value),
+        }
+    }
+
+    pub(crate) fn required(&self, name: &str, max: u64) -> Result<u64, GgufError> {
+        self.integer(name, max)?.ok_or_else(|| self.error(name, "it is missing"))
+    }
+
+    /// A finite float above zero, where it is given: the decimal that an f32 stands for, 1e-5 and not
+    /// 9.999999747378752e-6, as `config.json` has it.
+    pub(crate) fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
+        let shortest = |value: f64| {
+            let single = value as f32;
+            if f64::from(single) == value { single.to_string().parse().unwrap_or(value) } else { value }
+        };
+        match self.file.f64(&self.key(name))? {
+            Some(value) if !value.is_finite() || value <= 0.0 => {
+                Err(self.error(name, format!("expected a number above 0, found {value}")))
+            }
+            value => Ok(value.map(shortest)),
+        }
+    }
+
+    pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, GgufError> {
+        self.file.string(&self.key(name))
+    }
+
+    pub(crate) fn token_id(&self, name: &str) -> Result<Option<u32>, GgufError> {
+        self.file.token_id(&self.key(name))
+    }
+
+    pub(crate) fn has(&self, tensor: &str) -> bool {
+        self.file.shape(tensor).is_some()
+    }
+
+    /// The rows of a table.
+    pub(crate) fn rows(&self, tensor: &str) -> Option<u64> {
+        self.file.shape(tensor)?.first().map(|rows| *rows as u64)
+    }
+
+    /// The rows of the embedding, which the vocabulary's metadata must not exceed.
+    fn vocab_size(&self) -> Result<u64, GgufError> {
+        let (rows, list) = (self.rows("token_embd.weight"), "tokenizer.ggml.tokens");
+        let tokens = self.file.texts(list)?.map(|tokens| tokens as u64);
+        match (rows, tokens, self.integer("vocab_size", MAX_SIZE)?) {
+            (Some(rows), Some(tokens), _) if tokens > rows => {
+                Err(GgufError::new(list, format!("{tokens} tokens, but the embedding has only {rows} rows")))
+            }
+            (Some(rows), _, _) => Ok(rows),
+            (None, _, Some(size)) | (None, Some(size), None) => Ok(size),
+            (None, None, None) => {
+                Err(self.error("vocab_size", "it is missing, and so are the embedding and the tokens"))
+            }
+        }
+    }
+}

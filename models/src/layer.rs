@@ -1,0 +1,103 @@
+//! A transformer layer (Vaswani et al. 2017) as data: what a [`StackConfig`] describes, brought to whoever computes with
+//! it. Our kernels do in [`crate::transformer`], candle's operations in [`crate::device`].
+
+use probity_kernels::Activation;
+
+use crate::cpu::NormKind;
+use crate::stack_config::{AttentionNames, StackConfig};
+
+/// Brings weights to where they are computed with, as linear layers `L` and norms `N`.
+pub(crate) trait Parts<L, N>: Sized {
+    type Error;
+
+    /// The part whose names go on with `more`.
+    fn under(&self, more: &str) -> Self;
+
+    /// `{name}.weight` and, where asked, `{name}.bias`.
+    fn linear(&self, name: &str, shape: [usize; 2], bias: bool) -> Result<L, Self::Error>;
+
+    /// Of rows of `width`, with what is added to a mean square.
+    fn norm(&self, name: &str, width: usize, kind: (NormKind, f64)) -> Result<N, Self::Error>;
+
+    fn norm_of(&self, name: &str, c: &StackConfig) -> Result<N, Self::Error> {
+        self.norm(name, c.hidden_size, (c.norm, c.norm_eps))
+    }
+}
+
+/// Attention, and the norm before or behind it.
+pub(crate) struct Attention<L, N> {
+    pub(crate) query: L,
+    pub(crate) key: L,
+    pub(crate) value: L,
+    pub(crate) output: L,
+    pub(crate) norm: N,
+}
+
+impl<L, N> Attention<L, N> {
+    fn load<P: Parts<L, N>>(parts: &P, names: &AttentionNames, c: &StackConfig) -> Result<Self, P::Error> {
+        let (queries, keys) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
+        let [q, k, v, o] = names.projections;
+        Ok(Self {
+            query: parts.linear(q, [queries, c.hidden_size], c.biases.qkv)?,
+            key: parts.linear(k, [keys, c.hidden_size], c.biases.qkv)?,
+            value: parts.linear(v, [keys, c.hidden_size], c.biases.qkv)?,
+            output: parts.linear(o, [c.hidden_size, queries], c.biases.attention_output)?,
+            norm: parts.norm_of(names.norm, c)?,
+        })
+    }
+}
+
+/// Two products with an activation between them, which gates a third one where there is `up`.
+pub(crate) struct FeedForward<L, N> {
+    pub(crate) gate: L,
+    pub(crate) up: Option<L>,
+    pub(crate) down: L,
+    pub(crate) norm: N,
+    pub(crate) activation: Activation,
+}
+
+impl<L, N> FeedForward<L, N> {
+    fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+        let first = |name| parts.linear(name, [c.intermediate_size, c.hidden_size], c.biases.feed_forward);
+        Ok(Self {
+            gate: first(c.names.gate)?,
+            up: c.names.up.map(first).transpose()?,
+            down: parts.linear(c.names.down, [c.hidden_size, c.intermediate_size], c.biases.feed_forward)?,
+            norm: parts.norm_of(c.names.feed_forward_norm, c)?,
+            activation: c.activation,
+        })
+    }
+}
+
+pub(crate) struct Layer<L, N> {
+    pub(crate) attention: Attention<L, N>,
+    /// Attention to another text.
+    pub(crate) cross: Option<Attention<L, N>>,
+    pub(crate) feed_forward: FeedForward<L, N>,
+}
+
+impl<L, N> Layer<L, N> {
+    fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+        Ok(Self {
+            attention: Attention::load(parts, &c.names.attention, c)?,
+            cross: c.names.cross.as_ref().map(|names| Attention::load(parts, names, c)).transpose()?,
+            feed_forward: FeedForward::load(parts, c)?,
+        })
+    }
+}
+
+/// Layers, one after another, and the norm behind the last one.
+pub(crate) struct Layers<L, N> {
+    pub(crate) layers: Vec<Layer<L, N>>,
+    pub(crate) last_norm: Option<N>,
+}
+
+impl<L, N> Layers<L, N> {
+    pub(crate) fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+        let layer = |index| Layer::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
+        Ok(Self {
+            layers: (0..c.num_layers).map(layer).collect::<Result<_, _>>()?,
+            last_norm: c.names.last_norm.map(|name| parts.norm_of(name, c)).transpose()?,
+        })
+    }
+}

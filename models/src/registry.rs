@@ -1,0 +1,152 @@
+//! The registry of architectures, and what reads and loads by it.
+
+use serde_json::Value;
+
+use crate::architecture::{Architecture, ModelConfig, ReadConfig};
+use crate::config::{ConfigError, invalid};
+use crate::decoder::{DecoderConfig, LlamaFamily};
+use crate::encoder::{EncoderConfig, MaskedModel};
+use crate::encoder_decoder::{EncoderDecoder, EncoderDecoderConfig};
+use crate::gguf::{Gguf, GgufError, GgufMetadata, GgufNames, Reader};
+use crate::packed::{Decoder, Encoder};
+use crate::{Compute, SourceError, WeightSource, bart, bert, distilbert, llama, mistral, qwen2, roberta, t5};
+
+static ARCHITECTURES: [Architecture; 8] = [
+    bart::ARCHITECTURE,
+    bert::ARCHITECTURE,
+    distilbert::ARCHITECTURE,
+    llama::ARCHITECTURE,
+    mistral::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    roberta::ARCHITECTURE,
+    t5::ARCHITECTURE,
+];
+
+/// The names in the registry.
+pub fn architectures() -> Vec<&'static str> {
+    ARCHITECTURES.iter().map(|architecture| architecture.name).collect()
+}
+
+fn find(name: &str) -> Option<&'static Architecture> {
+    ARCHITECTURES.iter().find(|architecture| architecture.name == name)
+}
+
+/// Reads a `config.json`, or what a GGUF file says in its place, by its `model_type`. What only a GGUF file can say
+/// stands in fields `probity.*`.
+pub fn read_config(config: &Value) -> Result<ModelConfig, ConfigError> {
+    let Some(map) = config.as_object() else { return Err(invalid("config.json", config, "an object")) };
+    let found = map.get("model_type").and_then(Value::as_str).ok_or(ConfigError::Missing("model_type"))?;
+    match find(found) {
+        Some(architecture) => architecture.config.read(map),
+        None => Err(ConfigError::Architecture { found: found.to_owned(), supported: architectures() }),
+    }
+}
+
+/// What a GGUF file's metadata says, in the fields of the `config.json` that the same model has on Hugging Face.
+///
+/// Beyond those: `"probity.rope_interleaved": true` where the rows of `q_proj` and `k_proj` are ordered for rotation of
+/// neighbouring pairs (llama and mistral; qwen2 keeps halves), and `"probity.rope_freq_factors": true` where the file
+/// holds a tensor `rope_freqs.weight` by which rope frequencies are to be divided. A llama with a sliding window is a
+/// `mistral`. Metadata of the architecture that is neither read here nor neutral (zero, false) is refused; an unknown
+/// kind of rope scaling is kept, so that the architecture refuses it by name.
+pub fn gguf_config(file: &dyn GgufMetadata) -> Result<Value, GgufError> {
+    let key = "general.architecture";
+    let architecture = file.string(key)?.ok_or_else(|| GgufError::new(key, "it is missing"))?;
+    match find(architecture).and_then(|found| found.gguf) {
+        Some(gguf) => Reader { file, architecture }.config(gguf).map(Value::Object),
+        None => Err(GgufError::new(key, format!("`{architecture}` is not supported; {} are", gguf_architectures()))),
+    }
+}
+
+/// Those that GGUF files tell of, in words: decoders before what has an encoder.
+fn gguf_architectures() -> String {
+    let rank = |architecture: &&Architecture| match architecture.config {
+        ReadConfig::Decoder(_) => 0,
+        ReadConfig::EncoderDecoder(_) => 1,
+        ReadConfig::Encoder(_) => 2,
+    };
+    let mut told: Vec<_> = ARCHITECTURES.iter().filter(|architecture| architecture.gguf.is_some()).collect();
+    told.sort_by_key(rank);
+    let names: Vec<&str> = told.iter().map(|architecture| architecture.name).collect();
+    let (last, others) = names.split_last().expect("some are told of");
+    format!("{} and {last}", others.join(", "))
+}
+
+/// What a GGUF file of that architecture calls tensors, by those that it `has`; an architecture that is not known is
+/// shown as if it were llama.
+pub fn gguf_names(architecture: Option<&str>, has: impl Fn(&str) -> bool) -> GgufNames {
+    let known: Option<&Gguf> = architecture.and_then(find).and_then(|found| found.gguf);
+    GgufNames::new(known.unwrap_or(&llama::GGUF), has)
+}
+
+/// Loads a decoder's weights and packs them for our kernels. The file's pages are let go as soon as their tensor is
+/// packed.
+pub fn load_decoder(
+    source: &dyn WeightSource,
+    config: DecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(LlamaFamily::load(source, config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder-decoder.
+pub fn load_encoder_decoder(
+    source: &dyn WeightSource,
+    config: &EncoderDecoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Decoder>, SourceError> {
+    Ok(Box::new(EncoderDecoder::load(source, config, compute.into())?))
+}
+
+/// As [`load_decoder`], for an encoder.
+pub fn load_encoder(
+    source: &dyn WeightSource,
+    config: &EncoderConfig,
+    compute: impl Into<Compute>,
+) -> Result<Box<dyn Encoder>, SourceError> {
+    Ok(Box::new(MaskedModel::load(source, config, compute.into())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_translate_both_ways_and_unknown_ones_stay() {
+        let of = |architecture, has_gate| gguf_names(Some(architecture), |_| has_gate);
+        for (names, huggingface, gguf) in [
+            (of("llama", true), "model.embed_tokens.weight", "token_embd.weight"),
+            (of("llama", true), "lm_head.weight", "output.weight"),
+            (of("llama", true), "model.norm.weight", "output_norm.weight"),
+            (of("qwen2", true), "model.layers.11.self_attn.q_proj.bias", "blk.11.attn_q.bias"),
+            (of("llama", true), "model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight"),
+            (of("llama", true), "model.layers.2.self_attn.k_norm.weight", "blk.2.attn_k_norm.weight"),
+            (of("llama", true), "rope_freqs.weight", "rope_freqs.weight"),
+            (of("llama", true), "blk", "blk"),
+            (of("mamba", true), "model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"),
+            (of("bert", false), "embeddings.LayerNorm.bias", "token_embd_norm.bias"),
+            (of("bert", false), "encoder.layer.3.output.LayerNorm.weight", "blk.3.layer_output_norm.weight"),
+            (of("t5", false), "shared.weight", "token_embd.weight"),
+            (of("t5", false), "encoder.block.0.layer.1.DenseReluDense.wi.weight", "enc.blk.0.ffn_up.weight"),
+            (of("t5", true), "decoder.block.7.layer.2.DenseReluDense.wi_1.weight", "dec.blk.7.ffn_up.weight"),
+            (of("t5", true), "decoder.block.7.layer.1.EncDecAttention.k.weight", "dec.blk.7.cross_attn_k.weight"),
+            (of("t5", true), "decoder.final_layer_norm.weight", "dec.output_norm.weight"),
+        ] {
+            assert_eq!(names.to_gguf(huggingface), gguf);
+            assert_eq!(names.to_huggingface(gguf), huggingface);
+        }
+    }
+
+    #[test]
+    fn architectures_are_unique_and_gguf_names_go_with_those_of_their_layers() {
+        let mut names = architectures();
+        names.dedup();
+        assert_eq!(names.len(), ARCHITECTURES.len());
+        assert_eq!(gguf_architectures(), "llama, mistral, qwen2, t5 and bert");
+        for (name, gguf) in ARCHITECTURES.iter().filter_map(|found| Some((found.name, found.gguf?))) {
+            for stack in [false, true].into_iter().flat_map(|has_gate| (gguf.stacks)(&|_| has_gate)) {
+                assert_eq!(stack.huggingface.in_layer().count(), stack.gguf.in_layer().count(), "{name}");
+            }
+        }
+    }
+}
