@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
 
 use crate::config::Config;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::groups::{completing, grouped};
 use crate::options::Typed;
-use crate::progress::ProgressArg;
 use crate::raw::RawArgs;
 use crate::{
     config, data, demo, determinism, diff, generate, import, logprobs, meta, method, metrics, model, prompts, recipe,
@@ -44,25 +44,6 @@ A small model says how likely a text is (gpt-score); to compare and to rate take
 Exit codes: 0 done; 1 done, but with --strict some samples are unscored, or bits differ
 that should not; 2 an error; 130 interrupted (finished work is kept).
 Models are kept in $PROBITY_MODELS, or else in the user's cache folder; `probity config` shows defaults.";
-
-/// Options of every command.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct Global {
-    /// Say nothing but results, warnings and errors (and progress, where --progress json asks for it).
-    #[arg(long, short, global = true, help_heading = "General")]
-    pub(crate) quiet: bool,
-    /// How progress is told on standard error.
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOW",
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        help_heading = "General"
-    )]
-    pub(crate) progress: ProgressArg,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -223,8 +204,8 @@ impl Invocation {
             Command::Report(args) => args.run(global),
             Command::Demo(args) => args.run(global, arguments),
             Command::Config => config::show(),
-            Command::Completions(args) => args.run(),
-            Command::Man(args) => args.run(),
+            Command::Completions(args) => args.run(&mut self::command()),
+            Command::Man(args) => args.run(self::command()),
         }
     }
 }

@@ -10,8 +10,8 @@ use probity_session::{ReadOptions, message, public_set};
 use probity_store::write_whole;
 use serde_json::{Value, json};
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, table, thousands, visible, visible_line};

@@ -14,9 +14,9 @@ use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, P
 use probity_store::{Existing, RunFolder};
 use serde_json::{Value, json};
 
-use crate::args::Global;
 use crate::events::{Terminal, verdict_text};
 use crate::exit::Done;
+use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
 use crate::model::{SourceArg, get};

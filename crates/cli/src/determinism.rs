@@ -13,8 +13,8 @@ use probity_session::Interrupt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::interrupt;
 use crate::logprobs::read_requests;
 use crate::progress::Reporter;

@@ -7,7 +7,7 @@ use probity_methods::{Conclusion, Cost, Section, Summary};
 use probity_report::text::tokens_text;
 use probity_session::{DryRun, Events, Notice, Report, Work, computing_in_force};
 
-use crate::args::Global;
+use crate::global::Global;
 use crate::progress::{Reporter, SharedReporter, seconds_text};
 use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
 

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use probity_session::{message, was_interrupted};
 use serde_json::json;
 
-use crate::progress::{ProgressArg, emit};
+use crate::global::ProgressArg;
+use crate::progress::emit;
 use crate::terminal::tell;
 
 /// A command that did not fail.

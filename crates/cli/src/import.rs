@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use probity_data::{importer, importers};
 
-use crate::args::Global;
 use crate::data;
 use crate::exit::Done;
+use crate::global::Global;
 
 /// Options of `import`.
 #[derive(Debug, Args)]

@@ -4,7 +4,8 @@
 use probity_session::Interrupt;
 use serde_json::json;
 
-use crate::progress::{ProgressArg, emit};
+use crate::global::ProgressArg;
+use crate::progress::emit;
 use crate::terminal::tell;
 
 /// A token that Ctrl-C, SIGTERM and SIGHUP raise from here on. Where they cannot be caught, Ctrl-C ends the process as

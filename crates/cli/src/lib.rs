@@ -13,6 +13,7 @@ mod diff;
 mod events;
 mod exit;
 mod generate;
+mod global;
 mod groups;
 mod import;
 mod inspect;

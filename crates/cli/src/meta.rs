@@ -20,9 +20,9 @@ use probity_stats::Resampling;
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};
 
-use crate::args::Global;
 use crate::events::section_text;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::method::typed;
 use crate::options::Typed;
 use crate::progress::Reporter;

@@ -7,10 +7,10 @@ use clap::{ArgMatches, FromArgMatches};
 use probity_methods::DynMethod;
 use probity_session::{Context, Plan, Stage, run_options, was_interrupted};
 
-use crate::args::Global;
 use crate::config::Config;
 use crate::events::Terminal;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::interrupt;
 use crate::options::{given, with_options};
 use crate::plan_end::{conclude, done};

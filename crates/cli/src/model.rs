@@ -11,8 +11,8 @@ use probity_runtime::hub::{
 use probity_runtime::machine_memory;
 use serde_json::json;
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::inspect;
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, wrapped};

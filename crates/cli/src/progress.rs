@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use probity_runtime::{Progress, hub};
 use serde_json::{Value, json};
 
-use crate::args::Global;
+use crate::global::{Global, ProgressArg};
 use crate::terminal::{size, tell, thousands, visible};
 
 /// Between two lines where there is no terminal.
@@ -27,18 +26,6 @@ const SOON: f64 = 0.1;
 
 /// From so many answers on, a share of low mass tells something.
 const ENOUGH: u64 = 50;
-
-/// How progress is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum ProgressArg {
-    /// A bar on a terminal, elsewhere a line now and then
-    #[default]
-    Auto,
-    /// A line now and then
-    Lines,
-    /// An object a line, for other programs: `event` is `message`, `warning`, `begin`, `progress`, `end` or `error`
-    Json,
-}
 
 /// What a step counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

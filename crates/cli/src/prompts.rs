@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use probity_methods::{Builtin, methods};
 use serde_json::{Value, json};
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::progress::Reporter;
 use crate::terminal::print;
 

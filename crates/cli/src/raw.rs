@@ -20,9 +20,9 @@ use probity_session::{
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde_json::{Map, Value, json};
 
-use crate::args::Global;
 use crate::events::Terminal;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
 use crate::options::Typed;
@@ -199,7 +199,7 @@ impl RawArgs {
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
-        let dry_run = DryRun::of(&model, planner.into_plan(), context)?;
+        let dry_run = DryRun::of(&model, planner.into_plan(), context.events.as_ref())?;
         context.events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
     }

@@ -7,7 +7,6 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::args::command;
 use crate::exit::Done;
 
 /// Options of `completions`.
@@ -27,23 +26,23 @@ pub(crate) struct ManArgs {
 }
 
 impl CompletionsArgs {
-    pub(crate) fn run(self) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, command: &mut clap::Command) -> anyhow::Result<Done> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut command(), "probity", &mut script);
+        clap_complete::generate(self.shell, command, "probity", &mut script);
         io::Write::write_all(&mut io::stdout().lock(), &script)?;
         Ok(Done::Success)
     }
 }
 
 impl ManArgs {
-    pub(crate) fn run(self) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, command: clap::Command) -> anyhow::Result<Done> {
         if let Some(folder) = self.out {
             let cannot = || format!("cannot write manual pages to {}", folder.display());
             std::fs::create_dir_all(&folder).with_context(cannot)?;
-            clap_mangen::generate_to(command(), &folder).with_context(cannot)?;
+            clap_mangen::generate_to(command, &folder).with_context(cannot)?;
         } else {
             let mut page = Vec::new();
-            clap_mangen::Man::new(command()).render(&mut page)?;
+            clap_mangen::Man::new(command).render(&mut page)?;
             io::Write::write_all(&mut io::stdout().lock(), &page)?;
         }
         Ok(Done::Success)

@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};

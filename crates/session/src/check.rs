@@ -16,7 +16,6 @@ use serde_json::Value;
 use crate::dry_run::Nowhere;
 use crate::execute::run_info;
 use crate::options::{DataOptions, ModelOptions};
-use crate::plan::Plan;
 use crate::pooled::{PooledEncoder, PooledModel};
 use crate::problems::Problems;
 use crate::stage::{GivenSamples, Stage};
@@ -40,7 +39,8 @@ pub struct Ready<'a> {
 
 /// Checks stages one after another; what several of them share is read once.
 pub(crate) struct Checker<'a> {
-    plan: &'a Plan,
+    /// As typed.
+    arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<Data>)>,
     models: Vec<(ModelOptions, Option<Arc<Files>>)>,
     /// Absolute.
@@ -117,8 +117,8 @@ struct Files {
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(plan: &'a Plan) -> Self {
-        Self { plan, data: Vec::new(), models: Vec::new(), folders: Vec::new() }
+    pub(crate) fn new(arguments: &'a [String]) -> Self {
+        Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new() }
     }
 
     /// The stage, where nothing is wrong with it.
@@ -230,7 +230,7 @@ impl<'a> Checker<'a> {
             return Ok(false);
         };
         let (description, others) = (describe(&stage.model, model)?, ready.other_descriptions()?);
-        let info = ready.info(&self.plan.arguments, &description, &others);
+        let info = ready.info(self.arguments, &description, &others);
         if let Some(what) = info.difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }

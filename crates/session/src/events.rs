@@ -5,9 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::Summary;
-use probity_runtime::Progress;
-
-use crate::dry_run::DryRun;
+use probity_runtime::{Estimate, LoadOptions, Plan, Progress};
 
 /// Is told what happens: a terminal, a stream of JSON, a notebook, a test.
 pub trait Events: Send + Sync {
@@ -73,6 +71,23 @@ pub enum Report<'a> {
     Summary(&'a Summary),
     /// What a run would cost.
     DryRun(&'a DryRun),
+}
+
+/// What a run would cost on this machine.
+#[derive(Debug, Clone)]
+pub struct DryRun {
+    /// The model's name.
+    pub model: String,
+    /// Bytes of its weights.
+    pub weight_bytes: u64,
+    /// How it would be run.
+    pub options: LoadOptions,
+    /// What would be asked.
+    pub plan: Plan,
+    /// How long that would take.
+    pub estimate: Estimate,
+    /// Further models, whose questions are counted as if this one were asked.
+    pub others: usize,
 }
 
 /// Tells nobody.

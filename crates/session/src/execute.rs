@@ -11,8 +11,8 @@ use probity_runtime::LoadOptions;
 use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
 use serde_json::{Value, json};
 
+use crate::context::Context;
 use crate::options::computing_in_force;
-use crate::plan::Context;
 use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
 
 /// What a run is, for its manifest when it begins.

@@ -8,6 +8,7 @@
 
 mod answers;
 mod check;
+mod context;
 mod dry_run;
 mod error;
 mod events;
@@ -23,9 +24,9 @@ mod verify;
 
 pub use answers::{answer_settings, shared_answers};
 pub use check::Ready;
-pub use dry_run::DryRun;
+pub use context::Context;
 pub use error::{SessionError, message};
-pub use events::{Events, Notice, Report, Silent, Work};
+pub use events::{DryRun, Events, Notice, Report, Silent, Work};
 pub use execute::{close, probity_version, run_info};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::{Loaded, ModelPool};
@@ -33,7 +34,7 @@ pub use options::{
     AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, ReadOptions,
     RunOptions, computing_in_force, public_set,
 };
-pub use plan::{Context, Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
+pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};
 pub use stage::{GivenSamples, Origin, Stage, run_options};
 pub use verify::Checked;

@@ -4,19 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
-use probity_methods::{Conclusion, Headline, Outcomes, Summary};
+use probity_methods::{Conclusion, Headline, Outcomes, Run, Summary};
 use probity_report::text::thousands;
+use probity_runtime::Planner;
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{answer_settings, shared_answers};
 use crate::check::{Checker, Ready};
-use crate::dry_run::DryRun;
+use crate::context::Context;
+use crate::dry_run::Nowhere;
 use crate::execute::{RunModels, close, execute};
 use crate::pooled::PooledModel;
 use crate::problems::Problems;
 use crate::stage::Stage;
-use crate::{Events, Interrupt, ModelPool, Notice, Report, SessionError, message};
+use crate::{DryRun, Events, Notice, Report, SessionError, message};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
@@ -28,25 +30,6 @@ pub struct Plan {
     pub recipe: Option<String>,
     /// As typed, the program's name left out.
     pub arguments: Vec<String>,
-}
-
-/// Who is told what happens, and who may end it.
-#[derive(Clone)]
-pub struct Context {
-    /// Is told.
-    pub events: Arc<dyn Events>,
-    /// Ends it.
-    pub interrupt: Interrupt,
-    /// The models that are in memory, from one plan to the next.
-    pub models: Arc<ModelPool>,
-}
-
-impl Context {
-    /// With no model in memory yet.
-    pub fn new(events: Arc<dyn Events>, interrupt: Interrupt) -> Self {
-        let models = Arc::new(ModelPool::new(events.clone()));
-        Self { events, interrupt, models }
-    }
 }
 
 /// How a stage ended.
@@ -115,7 +98,7 @@ impl Plan {
     /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written.
     pub fn check(&self) -> Result<Vec<Ready<'_>>, SessionError> {
         let mut problems = self.found.clone();
-        let mut checker = Checker::new(self);
+        let mut checker = Checker::new(&self.arguments);
         let ready: Vec<Ready<'_>> =
             self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
         problems.into_result(self.recipe.as_deref())?;
@@ -155,7 +138,7 @@ impl Plan {
             events.report(Report::Stage(stage.name())).map_err(SessionError::Events)?;
         }
         let Some(out) = stage.run.output.out.as_ref().filter(|_| !stage.run.ask.dry_run) else {
-            let dry_run = DryRun::of_stage(ready, context)?;
+            let dry_run = dry_run(ready, context)?;
             events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
             return Ok(Ended::Planned);
         };
@@ -216,6 +199,18 @@ impl Plan {
         close(folder, result.as_ref().map(drop).map_err(|error: &SessionError| error as _))?;
         result
     }
+}
+
+/// What a stage would cost, by asking a model that plans instead of answering.
+fn dry_run(ready: &Ready<'_>, context: &Context) -> Result<DryRun, SessionError> {
+    let model = context.models.language(&ready.stage.model)?;
+    let planner = Planner::new(&model);
+    let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
+    let for_metrics = ready.metric_models(&context.models);
+    let mut nowhere = Nowhere;
+    let mut run = Run::new(&planner, &mut nowhere).with_other_models(&others).with_metric_models(for_metrics);
+    ready.stage.configured.run(&ready.samples, &mut run)?;
+    Ok(DryRun { others: others.len(), ..DryRun::of(&model, planner.into_plan(), context.events.as_ref())? })
 }
 
 /// Whether an error ends the whole plan: nobody wants to be told of more.

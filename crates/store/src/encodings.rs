@@ -152,8 +152,8 @@ impl RecordedEncoder {
         let mut hasher = self.hasher.clone();
         hasher.update(kind);
         hasher.update((asked.len() as u64).to_le_bytes());
-        asked.iter().for_each(|part| hasher.update((*part as u64).to_le_bytes()));
-        ids.iter().for_each(|id| hasher.update(id.to_le_bytes()));
+        hasher.update(bytes_of(asked, |part| (part as u64).to_le_bytes()));
+        hasher.update(bytes_of(ids, u32::to_le_bytes));
         hasher.finalize().into()
     }
 

@@ -17,9 +17,9 @@ use probity_session::{Context, Interrupt, Notice, Work, close, probity_version};
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};
 
-use crate::args::Global;
 use crate::events::{Terminal, section_text};
 use crate::exit::Done;
+use crate::global::Global;
 use crate::interrupt;
 use crate::method::typed;
 use crate::terminal::{print, thousands};

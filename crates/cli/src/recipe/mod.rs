@@ -16,8 +16,8 @@ use probity_methods::{method, methods};
 use probity_session::{AskOptions, KeepOptions, Plan};
 use probity_store::write_whole;
 
-use crate::args::Global;
 use crate::exit::Done;
+use crate::global::Global;
 use crate::method::{run_plan, typed};
 use crate::options::Given;
 use crate::progress::Reporter;
