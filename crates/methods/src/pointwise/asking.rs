@@ -1,0 +1,190 @@
+//! What is asked of the model, and what came back.
+
+use probity_lm::{
+    Ask, ContinuationAnswer, GenerateRequest, GenerateResult, LabelAnswer, LabelSet, Outcome, Prompt, ScoreRequest,
+    ScoreResult, SinkError,
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Place, Pointwise, Question};
+use crate::question::material;
+use crate::summary::mean;
+use crate::template::{Rendered, TemplateError};
+use crate::{MethodError, Output, Run};
+
+/// What an answer says.
+pub(crate) struct Reading {
+    /// The score, or why there is none.
+    pub(crate) score: Result<f64, Outcome>,
+    /// Normalised probability of each label.
+    pub(crate) probabilities: Vec<(String, f64)>,
+}
+
+/// What is asked of the model about a candidate, and how its answer becomes a score.
+pub(crate) enum Asking<'a> {
+    /// How probable each label is.
+    Labels { labels: LabelSet, read: &'a (dyn Fn(&LabelAnswer) -> Reading + Sync) },
+    /// How probable the candidate itself is after the prompt, which does not show it.
+    Candidate { read: &'a (dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome> + Sync) },
+    /// Texts, `samples` for each prompt; the request is made from an id, the prompt and the number of the sample.
+    Texts {
+        samples: usize,
+        request: &'a (dyn Fn(&str, Prompt, usize) -> GenerateRequest + Sync),
+        read: &'a (dyn Fn(&GenerateResult) -> Result<f64, Outcome> + Sync),
+    },
+}
+
+/// What the model answered to one question, besides the score: probabilities of labels, tokens of a candidate, generated
+/// texts.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reply {
+    pub(super) score: Option<f64>,
+    #[serde(skip)]
+    pub(super) mass: Option<f64>,
+    #[serde(flatten)]
+    pub(super) outcome: Outcome,
+    #[serde(flatten)]
+    shown: Map<String, Value>,
+    prompt_tokens: Option<usize>,
+    /// Generated texts without a score.
+    #[serde(skip)]
+    pub(super) unparsed: usize,
+}
+
+/// Takes what one question came to.
+pub(super) type Keep<'k> = dyn FnMut(usize, Reply, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
+
+impl Reply {
+    fn from_labels(result: &ScoreResult, read: &dyn Fn(&LabelAnswer) -> Reading) -> Self {
+        let reading = result.labels().map(read);
+        let (score, mut outcome) = match &reading {
+            Some(Reading { score: Ok(score), .. }) => (Some(*score), result.outcome.clone()),
+            Some(Reading { score: Err(outcome), .. }) => (None, outcome.clone()),
+            None => (None, result.outcome.clone()),
+        };
+        // That two labels are equally probable is no tie of a score: the number stands.
+        if outcome == Outcome::Tie {
+            outcome = Outcome::Scored;
+        }
+        let probabilities = reading.map(|r| r.probabilities).unwrap_or_default();
+        let probabilities: Map<String, Value> = probabilities.into_iter().map(|(name, p)| (name, json!(p))).collect();
+        let mass = result.labels().map(|l| l.mass);
+        let shown = Map::from_iter([
+            ("mass".to_owned(), json!(mass)),
+            ("probabilities".to_owned(), Value::Object(probabilities)),
+        ]);
+        Self { score, mass, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    }
+
+    fn from_continuation(result: &ScoreResult, read: &dyn Fn(&ContinuationAnswer) -> Result<f64, Outcome>) -> Self {
+        let answer = result.continuation();
+        let (score, outcome) = match answer.map(read) {
+            Some(Ok(score)) => (Some(score), result.outcome.clone()),
+            Some(Err(outcome)) => (None, outcome),
+            None => (None, result.outcome.clone()),
+        };
+        let shown = Map::from_iter([("tokens".to_owned(), json!(answer.map(|a| a.token_logprobs.len())))]);
+        Self { score, mass: None, outcome, shown, prompt_tokens: Some(result.prompt_tokens), unparsed: 0 }
+    }
+
+    /// The mean over the texts that have a score. A model that ends its turn at once has given none; any other missing
+    /// text is the model's outcome, and then the question has no score.
+    fn from_texts(results: &[GenerateResult], read: &dyn Fn(&GenerateResult) -> Result<f64, Outcome>) -> Self {
+        let failed = results
+            .iter()
+            .map(|result| &result.outcome)
+            .find(|o| matches!(o, Outcome::TooLong { .. } | Outcome::NotFinite { .. }));
+        let readings: Vec<Result<f64, Outcome>> = results.iter().map(read).collect();
+        let unparsed = if failed.is_some() { 0 } else { readings.iter().filter(|reading| reading.is_err()).count() };
+        let (score, outcome) =
+            match (failed, mean(readings.iter().filter_map(|reading| reading.as_ref().ok().copied()))) {
+                (Some(outcome), _) => (None, outcome.clone()),
+                (None, Some(score)) => (Some(score), Outcome::Scored),
+                (None, None) => (None, readings.into_iter().find_map(Result::err).unwrap_or(Outcome::Empty)),
+            };
+        let texts: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
+        let shown = Map::from_iter([("texts".to_owned(), json!(texts))]);
+        Self {
+            score,
+            mass: None,
+            outcome,
+            shown,
+            prompt_tokens: results.first().map(|result| result.prompt_tokens),
+            unparsed,
+        }
+    }
+}
+
+impl Pointwise<'_> {
+    pub(super) fn render(&self, place: Place, question: Question) -> Result<Rendered, TemplateError> {
+        let sample = &self.samples[place.item];
+        let template = &self.templates[place.group][question.template];
+        let candidate = ("candidate", self.candidate(place).text.as_str());
+        if self.other.is_some() {
+            let other = question.reference.map_or(sample.context.as_str(), |k| sample.references[k].as_str());
+            return template.render(&sample.id, &[candidate, ("other", other)]);
+        }
+        let [context, instruction] = material(sample);
+        let shown = [context, instruction, candidate];
+        // A candidate that is asked for is not shown.
+        let shown = if matches!(self.asking, Asking::Candidate { .. }) { &shown[..2] } else { &shown[..] };
+        template.render(&sample.id, shown)
+    }
+
+    fn prompt(&self, place: Place, question: Question) -> Prompt {
+        self.render(place, question).expect("it could be rendered before").prompt(&self.layout)
+    }
+
+    fn request_id(&self, place: Place, question: Question) -> String {
+        let template = self.templates[place.group][question.template].name();
+        let reference = question.reference.map(|k| format!("/reference {k}")).unwrap_or_default();
+        // Sampled answers are seeded by the id: two attributes must not share one.
+        let attribute = if self.other.is_none() { format!("{}/", self.attributes[place.group]) } else { String::new() };
+        format!("{}/{}/{attribute}{template}{reference}", self.samples[place.item].id, self.candidate(place).id)
+    }
+
+    /// Puts the questions to the model; `keep` gets what each came to, by position.
+    pub(super) fn ask(
+        &self,
+        questions: &[(Place, Question)],
+        run: &mut Run<'_>,
+        keep: &mut Keep<'_>,
+    ) -> Result<(), MethodError> {
+        let request = |&(place, question): &(Place, Question), ask: Ask| ScoreRequest {
+            id: self.request_id(place, question),
+            prompt: self.prompt(place, question),
+            ask,
+        };
+        match &self.asking {
+            Asking::Labels { labels, read } => {
+                let requests = questions.iter().map(|asked| request(asked, Ask::Labels(labels.clone())));
+                run.score(requests, |index, result, output| keep(index, Reply::from_labels(&result, *read), output))
+            }
+            Asking::Candidate { read } => {
+                let continuation = |place: Place| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
+                let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
+                run.score(requests, |index, result, output| {
+                    keep(index, Reply::from_continuation(&result, *read), output)
+                })
+            }
+            Asking::Texts { samples, request, read } => {
+                let requests = (0..questions.len() * samples).map(|index| {
+                    let (place, question) = questions[index / samples];
+                    request(&self.request_id(place, question), self.prompt(place, question), index % samples)
+                });
+                let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; *samples]; questions.len()];
+                run.generate(requests, |index, result, output| {
+                    let (prompt, sample) = (index / samples, index % samples);
+                    open[prompt][sample] = Some(result);
+                    if open[prompt].iter().any(Option::is_none) {
+                        return Ok(());
+                    }
+                    let results: Vec<GenerateResult> =
+                        std::mem::take(&mut open[prompt]).into_iter().flatten().collect();
+                    keep(prompt, Reply::from_texts(&results, *read), output)
+                })
+            }
+        }
+    }
+}

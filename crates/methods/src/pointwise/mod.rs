@@ -1,0 +1,175 @@
+//! Methods that score each candidate by itself: the questions, the rows and the summary they have in common.
+
+mod asking;
+mod report;
+mod rows;
+
+use probity_data::{Candidate, Sample};
+
+pub(crate) use asking::{Asking, Reading};
+
+use crate::gold;
+use crate::quote::Quoted;
+use crate::run::write_row;
+use crate::template::{Layout, Template};
+use crate::{MethodError, Report, Run, Signature};
+use rows::{Answer, Row};
+
+/// The table of all scores.
+const SCORES: &str = "scores";
+
+/// What a candidate is shown with, in the slot `other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    Context,
+    /// Each of the references; the best score counts.
+    References,
+}
+
+/// A pointwise method's particulars.
+pub(crate) struct Pointwise<'a> {
+    pub(crate) samples: &'a [Sample],
+    /// The attributes asked about; where there is an `other`, the gold scores to compare with.
+    pub(crate) attributes: &'a [String],
+    /// The templates of each attribute, or of the one question where the prompt names no attribute.
+    pub(crate) templates: &'a [Vec<Template>],
+    pub(crate) asking: Asking<'a>,
+    pub(crate) layout: Layout,
+    pub(crate) other: Option<Other>,
+    pub(crate) no_gold: bool,
+    /// What the score is, for the table's head.
+    pub(crate) unit: &'static str,
+}
+
+/// One prompt: a candidate under one template, against one reference where there are several.
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    position: usize,
+    row: usize,
+    template: usize,
+    reference: Option<usize>,
+}
+
+/// Where a row stands: which group of templates, which sample, which candidate.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    group: usize,
+    item: usize,
+    candidate: usize,
+}
+
+impl<'a> Pointwise<'a> {
+    /// Asks everything, writes the rows and sums up.
+    pub(crate) fn run(&self, signature: Signature, run: &mut Run<'_>) -> Result<Report, MethodError> {
+        let gold = gold::uses(self.samples, self.attributes, self.no_gold)?;
+        let without = self.without_other()?;
+        let precision = run.model().description().precision;
+        let places = self.places();
+        let mut quoted = Quoted::default();
+        let mut questions = Vec::new();
+        let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
+        for (row, place) in places.iter().enumerate() {
+            for question in self.questions(row, *place) {
+                answers[row].push(None);
+                // Prompts are made when the model takes them; that all of them can be is found out first.
+                quoted += self.render(*place, question)?.quoted;
+                questions.push(question);
+            }
+        }
+        run.table(SCORES, places.len())?;
+        let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
+        for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
+            let row = self.row(*place, Vec::new(), precision);
+            run.row(SCORES, index, &row)?;
+            rows[index] = Some(row);
+        }
+        let places_asked: Vec<(Place, Question)> =
+            questions.iter().map(|question| (places[question.row], *question)).collect();
+        self.ask(&places_asked, run, &mut |asked, reply, output| {
+            let question = questions[asked];
+            let open = &mut answers[question.row];
+            open[question.position] = Some(self.answer(places[question.row], question, reply));
+            if open.iter().any(Option::is_none) {
+                return Ok(());
+            }
+            let row = self.row(places[question.row], std::mem::take(open).into_iter().flatten().collect(), precision);
+            write_row(output, SCORES, question.row, &row)?;
+            rows[question.row] = Some(row);
+            Ok(())
+        })?;
+        let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
+        let mut report = self.report(&places, &rows, &gold, quoted, signature);
+        if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
+            let what = if other == Other::Context { "context" } else { "reference" };
+            section.note(format!(
+                "{without} of {} samples have no {what}: their candidates are not scored",
+                self.samples.len()
+            ));
+        }
+        Ok(report)
+    }
+
+    fn places(&self) -> Vec<Place> {
+        let candidates = |item: usize| 0..self.samples[item].candidates.len();
+        let groups = 0..self.templates.len();
+        (0..self.samples.len())
+            .flat_map(|item| {
+                groups
+                    .clone()
+                    .flat_map(move |group| candidates(item).map(move |candidate| Place { group, item, candidate }))
+            })
+            .collect()
+    }
+
+    /// The questions of one row; none where there is nothing to judge.
+    fn questions(&self, row: usize, place: Place) -> Vec<Question> {
+        let sample = &self.samples[place.item];
+        let others: Vec<(Option<usize>, &str)> = match self.other {
+            None => vec![(None, "")],
+            Some(Other::Context) => vec![(None, sample.context.as_str())],
+            Some(Other::References) => {
+                sample.references.iter().enumerate().map(|(k, r)| (Some(k), r.as_str())).collect()
+            }
+        };
+        let empty = |text: &str| text.trim().is_empty();
+        if empty(&self.candidate(place).text) {
+            return Vec::new();
+        }
+        let mut questions = Vec::new();
+        for template in 0..self.templates[place.group].len() {
+            for &(reference, _) in others.iter().filter(|(_, other)| self.other.is_none() || !empty(other)) {
+                questions.push(Question { position: questions.len(), row, template, reference });
+            }
+        }
+        questions
+    }
+
+    /// Samples without anything to hold candidates against; that no sample has it is an error.
+    fn without_other(&self) -> Result<usize, MethodError> {
+        let Some(other) = self.other else { return Ok(0) };
+        let lacks = |sample: &&Sample| match other {
+            Other::Context => sample.context.trim().is_empty(),
+            Other::References => sample.references.iter().all(|text| text.trim().is_empty()),
+        };
+        let without = self.samples.iter().filter(lacks).count();
+        if without < self.samples.len() {
+            return Ok(without);
+        }
+        Err(match other {
+            Other::Context => MethodError::option(
+                "--against context",
+                "no sample has a context",
+                "give the samples a \"context\", or say --against reference",
+            ),
+            Other::References => MethodError::option(
+                "--against reference",
+                "no sample has references",
+                "give the samples \"references\", or say --against context",
+            ),
+        })
+    }
+
+    fn candidate(&self, place: Place) -> &'a Candidate {
+        &self.samples[place.item].candidates[place.candidate]
+    }
+}

@@ -1,0 +1,183 @@
+//! What all scores come to.
+
+use probity_lm::Outcome;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::asking::Asking;
+use super::rows::Row;
+use super::{Place, Pointwise};
+use crate::conclusion::Case;
+use crate::gold::{self, GoldUse};
+use crate::quote::Quoted;
+use crate::summary::{Mass, mean, number};
+use crate::{Conclusion, Headline, Outcomes, Report, Section, Signature};
+
+/// What stands for an attribute where the prompt names none.
+const NO_ATTRIBUTE: &str = "–";
+
+/// Tables and figures, filled question by question.
+struct Tables {
+    scores: Section,
+    gold: Section,
+    systems: Section,
+    /// Figures of each question's scores, and against each attribute's gold.
+    groups: Vec<Value>,
+    against: Vec<Value>,
+    /// Agreement with gold; where there is none, means.
+    agreement: Vec<Headline>,
+    means: Vec<Headline>,
+    verdict: Vec<Conclusion>,
+}
+
+impl Tables {
+    fn new(unit: &str) -> Self {
+        Self {
+            scores: Section::new(
+                &format!("Scores ({unit})"),
+                ["attribute", "scored", "mean", "min", "max", "> 0", "mass", "low mass"],
+            ),
+            gold: gold::section(),
+            systems: gold::systems_section(unit),
+            groups: Vec::new(),
+            against: Vec::new(),
+            agreement: Vec::new(),
+            means: Vec::new(),
+            verdict: Vec::new(),
+        }
+    }
+
+    /// The scores of one question, against the gold of its attribute; of all attributes where the prompt names none.
+    fn add(&mut self, of: &Pointwise<'_>, name: &str, figures: &Figures, scores: &Scores, gold: &[GoldUse<'_>]) {
+        let named = (name != NO_ATTRIBUTE).then_some(name);
+        figures.push(name, &mut self.scores);
+        self.means.push(Headline::new("mean", named, figures.mean));
+        let about = |attribute: &str| (of.attributes.len() > 1).then(|| attribute.to_owned());
+        let conclude = |attribute: &str, gold: Option<&probity_stats::Figures>| {
+            let mass = (figures.mass.answers > 0).then_some(figures.mass);
+            let (samples, preferences) = (of.samples, !of.no_gold);
+            let about = about(attribute);
+            Case { about, samples, scores, gold, preferences, turned: None, first_wins: None, mass }.conclusion()
+        };
+        let used: Vec<&GoldUse<'_>> =
+            gold.iter().filter(|gold| gold.present && (of.other.is_some() || gold.attribute == name)).collect();
+        for one in &used {
+            let figures = gold::against(of.samples, one.attribute, scores);
+            gold::push(&figures, one.attribute, "", &mut self.gold);
+            let spearman = figures.spearman.per_context.figure.mean;
+            self.agreement.push(Headline::new("Spearman", Some(one.attribute), spearman));
+            self.verdict.push(conclude(one.attribute, Some(&figures)));
+            self.against.push(json!({ "attribute": one.attribute, "figures": figures }));
+        }
+        if used.is_empty() {
+            self.verdict.push(conclude(name, None));
+        }
+        gold::push_systems(of.samples, name, scores, &mut self.systems);
+        self.groups.push(json!({ "attribute": named, "figures": figures }));
+    }
+
+    /// What a reader must know of the scores.
+    fn note(&mut self, of: &Pointwise<'_>, rows: &[Row<'_>]) {
+        self.scores.note(match of.asking {
+            Asking::Labels { .. } => {
+                "> 0: share of scores above zero. Mass: probability of all labels together; low mass: share flagged \
+                 low_mass (--min-mass)."
+            }
+            Asking::Candidate { .. } | Asking::Texts { .. } => {
+                "> 0: share of scores above zero. No labels are asked for: there is no mass."
+            }
+        });
+        let low: usize = rows.iter().filter(|row| row.outcome == Outcome::LowMass).count();
+        if low > 0 {
+            self.scores.note(format!(
+                "for {low} of {} candidates the model hardly considers any of the labels; read them with care.",
+                rows.len()
+            ));
+        }
+    }
+}
+
+/// Scores by sample and candidate.
+type Scores = [Vec<Option<f64>>];
+
+impl Pointwise<'_> {
+    pub(super) fn report(
+        &self,
+        places: &[Place],
+        rows: &[Row<'_>],
+        gold: &[GoldUse<'_>],
+        quoted: Quoted,
+        mut signature: Signature,
+    ) -> Report {
+        let mut outcomes = Outcomes::default();
+        rows.iter().for_each(|row| outcomes.add(&row.outcome));
+        let mut tables = Tables::new(self.unit);
+        for (group, templates) in self.templates.iter().enumerate() {
+            let of_group: Vec<(&Place, &Row<'_>)> =
+                places.iter().zip(rows).filter(|(place, _)| place.group == group).collect();
+            let mut scores: Vec<Vec<Option<f64>>> =
+                self.samples.iter().map(|sample| vec![None; sample.candidates.len()]).collect();
+            for (place, row) in &of_group {
+                scores[place.item][place.candidate] = row.score;
+            }
+            let figures = Figures::of(of_group.iter().map(|(_, row)| *row));
+            let name = if self.other.is_none() { self.attributes[group].as_str() } else { NO_ATTRIBUTE };
+            tables.add(self, name, &figures, &scores, gold);
+            signature = templates
+                .iter()
+                .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()));
+        }
+        tables.note(self, rows);
+        outcomes.notes(&signature.model, &mut tables.scores);
+        gold::notes(gold, &mut tables.scores);
+        let mut values = json!({ "scores": tables.groups, "gold": tables.against });
+        if let Asking::Texts { .. } = self.asking {
+            let unparsed: usize = rows.iter().flat_map(|row| &row.answers).map(|answer| answer.reply.unparsed).sum();
+            values["unparsed_samples"] = json!(unparsed);
+            if unparsed > 0 {
+                tables.scores.note(format!("{unparsed} generated texts hold no score; a mean is over the others"));
+            }
+        }
+        if self.other.is_none() {
+            signature = signature.with("attributes", &self.attributes.join(","));
+        }
+        let sections = [tables.scores, tables.systems, tables.gold];
+        let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
+        let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
+        Report { values, sections, signature, outcomes, headline, verdict: tables.verdict, quoted }
+    }
+}
+
+/// Figures over the scores of one question.
+#[derive(Debug, Clone, Serialize)]
+struct Figures {
+    candidates: usize,
+    scored: usize,
+    mean: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
+    share_above_zero: Option<f64>,
+    mass: Mass,
+}
+
+impl Figures {
+    fn of<'r>(rows: impl Iterator<Item = &'r Row<'r>> + Clone) -> Self {
+        let scores: Vec<f64> = rows.clone().filter_map(|row| row.score).collect();
+        Self {
+            candidates: rows.clone().count(),
+            scored: scores.len(),
+            mean: mean(scores.iter().copied()),
+            min: scores.iter().copied().reduce(f64::min),
+            max: scores.iter().copied().reduce(f64::max),
+            share_above_zero: mean(scores.iter().map(|s| f64::from(u8::from(*s > 0.0)))),
+            mass: Mass::of(rows.filter_map(|row| row.mass.map(|mass| (mass, row.outcome == Outcome::LowMass)))),
+        }
+    }
+
+    fn push(&self, name: &str, table: &mut Section) {
+        let scored = format!("{} of {}", self.scored, self.candidates);
+        let cells =
+            [self.mean, self.min, self.max, self.share_above_zero, self.mass.mean, self.mass.low_share].map(number);
+        table.push([name.to_owned(), scored].into_iter().chain(cells));
+    }
+}

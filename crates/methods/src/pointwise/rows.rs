@@ -1,0 +1,81 @@
+//! What a candidate's answers come to.
+
+use probity_lm::{Outcome, Precision};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::asking::{Asking, Reply};
+use super::{Place, Pointwise, Question};
+use crate::summary::mean;
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Answer {
+    template: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<usize>,
+    #[serde(flatten)]
+    pub(super) reply: Reply,
+}
+
+/// A candidate's score under one question, once all of its answers are in.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row<'a> {
+    item: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attribute: Option<&'a str>,
+    candidate: &'a str,
+    index: usize,
+    pub(super) score: Option<f64>,
+    #[serde(skip)]
+    pub(super) mass: Option<f64>,
+    #[serde(flatten)]
+    pub(super) outcome: Outcome,
+    precision: Precision,
+    /// The mass, where labels are asked for.
+    #[serde(flatten)]
+    shown: Map<String, Value>,
+    pub(super) answers: Vec<Answer>,
+}
+
+impl<'a> Pointwise<'a> {
+    pub(super) fn answer(&self, place: Place, question: Question, reply: Reply) -> Answer {
+        let template = self.templates[place.group][question.template].name().to_owned();
+        Answer { template, reference: question.reference, reply }
+    }
+
+    /// The best answer per template over references, then the mean over templates. One template without a score leaves
+    /// the row without: a mean over fewer templates would not compare with the others.
+    pub(super) fn row(&self, place: Place, answers: Vec<Answer>, precision: Precision) -> Row<'a> {
+        let mut best: Vec<&Reply> = Vec::new();
+        for template in &self.templates[place.group] {
+            let of_template = answers.iter().filter(|a| a.template == template.name());
+            let score = |told: &Reply| told.score.unwrap_or(f64::NEG_INFINITY);
+            best.extend(of_template.map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
+        }
+        let outcome = match best.iter().find(|a| a.score.is_none()) {
+            Some(failed) => failed.outcome.clone(),
+            None if best.is_empty() => Outcome::Empty,
+            None if best.iter().any(|a| a.outcome == Outcome::LowMass) => Outcome::LowMass,
+            None => Outcome::Scored,
+        };
+        let score = if outcome.has_answer() { mean(best.iter().filter_map(|a| a.score)) } else { None };
+        let mass = mean(best.iter().filter_map(|a| a.mass));
+        let attribute = if self.other.is_none() { self.attributes.get(place.group).map(String::as_str) } else { None };
+        let sample = &self.samples[place.item];
+        let candidate = &self.candidate(place).id;
+        let asked = matches!(self.asking, Asking::Labels { .. }).then(|| ("mass".to_owned(), json!(mass)));
+        let shown = asked.into_iter().collect();
+        Row {
+            item: &sample.id,
+            attribute,
+            candidate,
+            index: place.candidate,
+            score,
+            mass,
+            outcome,
+            precision,
+            shown,
+            answers,
+        }
+    }
+}
