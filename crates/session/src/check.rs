@@ -9,7 +9,7 @@ use probity_methods::{MethodError, ModelKind, RoleModel, Run};
 use probity_metrics::Models;
 use probity_runtime::hub::Located;
 use probity_runtime::weights::fingerprint;
-use probity_runtime::{Rehearsal, Rehearsed, TextFiles};
+use probity_runtime::{LoadOptions, Rehearsal, Rehearsed, TextFiles};
 use probity_store::{Manifest, RunFolder, RunInfo, Status, StoreError};
 use serde_json::Value;
 
@@ -100,12 +100,16 @@ impl Ready<'_> {
         others.chain(for_metrics).collect()
     }
 
-    /// What the manifest says when the run begins.
-    pub(crate) fn info(&self, arguments: &[String], model: &ModelDescription, others: &[ModelDescription]) -> RunInfo {
+    /// What the manifest says when the run begins; `options` are those with which the model runs.
+    pub(crate) fn info(
+        &self,
+        arguments: &[String],
+        (model, options): (&ModelDescription, LoadOptions),
+        others: &[ModelDescription],
+    ) -> RunInfo {
         let stage = self.stage;
         let params = stage.configured.options_in_force();
-        let asked = (model, stage.model.computing.load_options());
-        let info = run_info(stage.method.name(), arguments, &params, &self.data, asked, others);
+        let info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
         RunInfo { recipe: stage.origin.as_ref().map(|origin| origin.mark.clone()), ..info }
     }
 }
@@ -230,7 +234,9 @@ impl<'a> Checker<'a> {
             return Ok(false);
         };
         let (description, others) = (describe(&stage.model, model)?, ready.other_descriptions()?);
-        let info = ready.info(self.arguments, &description, &others);
+        // What the machine would put in the place of an option that was left out changes no result.
+        let asked = (&description, stage.model.computing.load_options());
+        let info = ready.info(self.arguments, asked, &others);
         if let Some(what) = info.difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }

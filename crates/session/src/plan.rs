@@ -161,14 +161,17 @@ impl Plan {
     fn judge(&self, ready: &Ready<'_>, out: &Path, context: &Context) -> Result<Summary, SessionError> {
         let pool = &context.models;
         let Stage { method, configured, model, run, .. } = ready.stage;
-        let description = pool.language(model)?.description().clone();
+        let (description, options) = {
+            let model = pool.language(model)?;
+            (model.description().clone(), model.options())
+        };
         let descriptions = ready.other_descriptions()?;
-        let info = ready.info(&self.arguments, &description, &descriptions);
+        let info = ready.info(&self.arguments, (&description, options), &descriptions);
         let mut folder = RunFolder::create(out, run.keep.existing(), info)?;
         let mut judge = || {
             let own = if run.keep.no_store { None } else { Some(Arc::new(folder.answers()?)) };
             let shared = shared_answers(run.keep.cache.as_deref())?;
-            let settings = answer_settings(model.computing.load_options());
+            let settings = answer_settings(options);
             let first = Arc::new(PooledModel::new(pool, model.clone(), description.clone()));
             let recorded = Recorded::new(first, &settings, own.as_ref(), shared.as_ref())?;
             context.events.notice(Notice::Found(recorded.found_so_far()));

@@ -110,7 +110,9 @@ impl Pointwise<'_> {
         mut signature: Signature,
     ) -> Report {
         let mut outcomes = Outcomes::default();
-        rows.iter().for_each(|row| outcomes.add(&row.outcome));
+        for row in rows {
+            outcomes.add(&row.outcome);
+        }
         let mut tables = Tables::new(self.unit);
         for (group, templates) in self.templates.iter().enumerate() {
             let of_group: Vec<(&Place, &Row<'_>)> =
