@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::rows::Row;
+/// A row of a table: values by column.
+pub(crate) type Row = Map<String, Value>;
 
 /// Names of columns, of which there may be very many. Asked for membership alone, so their order does not matter.
 pub(crate) type Names<'c> = HashSet<&'c str>;

@@ -5,10 +5,9 @@ use std::io::{self, BufRead, Read};
 
 use serde_json::Value;
 
-use crate::column::{names, repeated};
+use crate::column::{Row, names, repeated};
 use crate::line_error::LineError;
 use crate::lines::MAX_LINE;
-use crate::rows::Row;
 
 /// Rows of a CSV or TSV file, one at a time, numbered by the line on which each begins.
 ///

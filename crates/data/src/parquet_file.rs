@@ -11,10 +11,9 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use probity_lm::quietly;
 use serde_json::{Map, Number, Value};
 
-use crate::column::{names, repeated};
+use crate::column::{Row, names, repeated};
 use crate::line_error::{LineError, shown};
 use crate::parquet_footer;
-use crate::rows::Row;
 
 /// Rows decoded at a time from each column: long texts make long batches.
 const BATCH: usize = 64;

@@ -7,12 +7,11 @@ use serde_json::Value;
 
 use probity_lm::nearest;
 
-use crate::column::{Column, names};
+use crate::column::{Column, Row, names};
 use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
 use crate::preferences::{before_the_answer, conversation, last_is_no_answer};
-use crate::rows::Row;
 use crate::values::{kind, number, plain};
 use crate::{Candidate, DataError};
 

@@ -4,15 +4,11 @@ use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Map, Value};
-
 use crate::JsonLines;
+use crate::column::Row;
 use crate::delimited::Delimited;
 use crate::line_error::LineError;
 use crate::parquet_file::ParquetRows;
-
-/// A row: values by column.
-pub(crate) type Row = Map<String, Value>;
 
 /// How many names of columns are remembered of a file whose rows name their own.
 const REMEMBERED: usize = 1000;

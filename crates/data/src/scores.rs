@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::Unit;
 use crate::line_error::{LineError, shown};
 use crate::open::file_name;
-use crate::rows::Row;
+use crate::column::Row;
 use crate::rows::SeenColumns;
 use crate::source::{OpenRows, Source};
 use crate::values::{kind, number, plain};
