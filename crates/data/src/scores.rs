@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::column::Row;
 use crate::error::Unit;
 use crate::line_error::{LineError, shown};
 use crate::open::file_name;
-use crate::column::Row;
 use crate::rows::SeenColumns;
 use crate::source::{OpenRows, Source};
 use crate::values::{kind, number, plain};
