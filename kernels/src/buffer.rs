@@ -104,24 +104,13 @@ impl DerefMut for Pages {
 }
 
 /// The system gave no memory for activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("the system gives no memory for the {bytes} bytes of a step of it")]
+#[diagnostic(help("give it a smaller --token-budget, or the process more memory"))]
 pub struct NoMemory {
     /// What was asked for.
     pub bytes: usize,
 }
-
-impl fmt::Display for NoMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the system gives no memory for the {} bytes of a step of it\n\nhint: give it a smaller --token-budget, or \
-             the process more memory",
-            self.bytes
-        )
-    }
-}
-
-impl std::error::Error for NoMemory {}
 
 /// Elements whose number is set for each use.
 pub struct Buffer<T> {

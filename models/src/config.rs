@@ -6,15 +6,15 @@ use probity_kernels::Activation;
 use serde_json::{Map, Value};
 
 /// Why a configuration cannot be run.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error, miette::Diagnostic)]
 pub enum ConfigError {
     /// A required field is absent.
-    #[error("config field `{0}` is missing\n\nhint: compare the configuration with the publisher's")]
+    #[error("config field `{0}` is missing")]
+    #[diagnostic(help("compare the configuration with the publisher's"))]
     Missing(&'static str),
     /// A field has a value of another kind or out of range.
-    #[error(
-        "config field `{field}` is {found}, expected {expected}\n\nhint: compare the configuration with the publisher's"
-    )]
+    #[error("config field `{field}` is {found}, expected {expected}")]
+    #[diagnostic(help("compare the configuration with the publisher's"))]
     Invalid {
         /// The field.
         field: String,
@@ -24,10 +24,8 @@ pub enum ConfigError {
         expected: String,
     },
     /// A field, or its value, would change the model's numbers in a way that is not implemented.
-    #[error(
-        "config field `{field}` = {found} is not honoured for `{architecture}`\n\nhint: probity refuses it because \
-         ignoring it would change every score"
-    )]
+    #[error("config field `{field}` = {found} is not honoured for `{architecture}`")]
+    #[diagnostic(help("probity refuses it because ignoring it would change every score"))]
     NotHonoured {
         /// `model_type`.
         architecture: String,
@@ -37,7 +35,8 @@ pub enum ConfigError {
         found: String,
     },
     /// No such architecture.
-    #[error("architecture `{found}` is not supported\n\nhint: supported are {}", supported.join(", "))]
+    #[error("architecture `{found}` is not supported")]
+    #[diagnostic(help("supported are {}", supported.join(", ")))]
     Architecture {
         /// `model_type`.
         found: String,

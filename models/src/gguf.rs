@@ -10,7 +10,7 @@ pub(crate) const MAX_LAYERS: u64 = 100_000;
 pub(crate) const MAX_CONTEXT: u64 = 1 << 30;
 
 /// Why metadata describes no model that can be run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("metadata `{key}`: {why}")]
 pub struct GgufError {
     /// The key.

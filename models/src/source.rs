@@ -60,12 +60,16 @@ pub struct RawTensor {
 }
 
 /// Why a tensor could not be had.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum SourceError {
     /// The files hold no tensor of that name.
-    #[error("tensor `{name}` not found in {}\n  the files hold {held} tensors{}\n\nhint: the checkpoint is incomplete, \
-             or its configuration names another architecture or number of \
-             layers", path.display(), hint(nearest.as_deref()))]
+    #[error(
+        "tensor `{name}` not found in {}\n  the files hold {held} tensors{}",
+        path.display(), hint(nearest.as_deref())
+    )]
+    #[diagnostic(help(
+        "the checkpoint is incomplete, or its configuration names another architecture or number of layers"
+    ))]
     Missing {
         /// The name asked for.
         name: String,
@@ -77,8 +81,8 @@ pub enum SourceError {
         nearest: Option<String>,
     },
     /// The system gives no memory for it.
-    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}\n\nhint: free some memory, or take a \
-             smaller or more quantised model", bytes >> 20)]
+    #[error("there is no memory for tensor `{name}`, which needs {} MiB: {why}", bytes >> 20)]
+    #[diagnostic(help("free some memory, or take a smaller or more quantised model"))]
     NoMemory {
         /// The tensor.
         name: String,
@@ -88,8 +92,8 @@ pub enum SourceError {
         why: String,
     },
     /// The tensor is there but not as described.
-    #[error("tensor `{name}` in {}: {why}\n\nhint: weights and configuration do not belong together; download both \
-             again", path.display())]
+    #[error("tensor `{name}` in {}: {why}", path.display())]
+    #[diagnostic(help("weights and configuration do not belong together; download both again"))]
     Invalid {
         /// The tensor.
         name: String,
@@ -98,6 +102,25 @@ pub enum SourceError {
         /// Expected and found.
         why: String,
     },
+    /// The tensor's numbers are written in a type that is not read.
+    #[error("tensor `{name}` in {}: its type {found} is not supported{}", path.display(), supported_in_full(supported))]
+    #[diagnostic(help("{hint}"))]
+    Unsupported {
+        /// The tensor.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// Its type.
+        found: String,
+        /// The types that are read from such a file, where the message names them.
+        supported: Option<&'static str>,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+fn supported_in_full(supported: &Option<&str>) -> String {
+    supported.map(|types| format!("; {types} are")).unwrap_or_default()
 }
 
 fn hint(nearest: Option<&str>) -> String {

@@ -47,7 +47,7 @@ impl TryFrom<Unchecked> for LabelSet {
 }
 
 /// Why a set of labels cannot be asked for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum LabelError {
     /// No label at all.
     #[error("a label set needs at least one label")]
@@ -70,10 +70,8 @@ pub enum LabelError {
         variant: String,
     },
     /// Two labels share a sequence of tokens: no answer can tell them apart.
-    #[error(
-        "labels `{first}` and `{second}` share the tokens of `{variant}`\n\nhint: choose label words that differ in \
-         their first token"
-    )]
+    #[error("labels `{first}` and `{second}` share the tokens of `{variant}`")]
+    #[diagnostic(help("choose label words that differ in their first token"))]
     SameTokens {
         /// The label that comes first in the set.
         first: String,
@@ -86,9 +84,9 @@ pub enum LabelError {
     /// apart.
     #[error(
         "variant `{short}` of label `{short_label}` is a prefix of variant `{long}` of label `{long_label}` in this \
-         model's tokens\n\n\
-         hint: choose label words that differ in their first token"
+         model's tokens"
     )]
+    #[diagnostic(help("choose label words that differ in their first token"))]
     Prefix {
         /// Label of the shorter variant.
         short_label: String,

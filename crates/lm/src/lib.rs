@@ -24,7 +24,9 @@ pub use answer::{
     ContinuationAnswer, Finish, GenerateResult, LabelAnswer, LabelScore, Outcome, ScoreAnswer, ScoreResult, Usage,
 };
 pub use label::{Label, LabelError, LabelSet, Termination, normalise, resolve_variants};
-pub use model::{LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError};
+pub use model::{
+    BoxedError, LanguageModel, LmError, ModelDescription, Precision, Requests, Sink, SinkError, plain_error,
+};
 pub use names::nearest;
 pub use panics::quietly;
 pub use prompt::{Message, Prompt, Role};

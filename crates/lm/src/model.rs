@@ -67,14 +67,22 @@ pub struct ModelDescription {
     pub has_chat_template: bool,
 }
 
+/// Any error, with the hints of its own and of its causes.
+pub type BoxedError = Box<dyn miette::Diagnostic + Send + Sync>;
+
+/// An error of a library, which has no hints.
+pub fn plain_error(error: impl std::error::Error + Send + Sync + 'static) -> BoxedError {
+    Box::<dyn std::error::Error + Send + Sync>::from(error).into()
+}
+
 /// An error of the caller's sink (a full disk, an interrupt), passed through unchanged.
-pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
+pub type SinkError = BoxedError;
 
 /// Takes results as they finish, by the position of their request; an error ends the run after what is in flight.
 pub type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), SinkError> + Send + 'a;
 
 /// Why a work list could not be finished.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LmError {
     /// A request is wrong in itself.
     #[error("request `{id}`: {source}")]
@@ -82,22 +90,32 @@ pub enum LmError {
         /// The request's id.
         id: String,
         /// What is wrong.
+        #[diagnostic_source]
         source: LabelError,
     },
     /// A request is wrong for this model.
-    #[error("request `{id}`: {why}")]
+    #[error("request `{id}`: {source}")]
     Request {
         /// The request's id.
         id: String,
-        /// What is wrong, with a hint where there is one.
-        why: String,
+        /// What is wrong.
+        #[diagnostic_source]
+        source: BoxedError,
     },
     /// The sink refused a result, or kept answers could not be read; it says which.
     #[error("{0}")]
-    Sink(#[source] SinkError),
+    Sink(
+        #[source]
+        #[diagnostic_source]
+        SinkError,
+    ),
     /// The model failed.
     #[error("the model failed: {0}")]
-    Model(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Model(
+        #[source]
+        #[diagnostic_source]
+        BoxedError,
+    ),
 }
 
 /// The requests of a work list, in its order. The model takes them as it has room for them, so that a list may be

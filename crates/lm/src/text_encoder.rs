@@ -6,18 +6,19 @@
 
 use std::ops::Range;
 
-use crate::{ModelDescription, Sink, SinkError, Usage};
+use crate::{BoxedError, ModelDescription, Sink, SinkError, Usage};
 
 /// Why an encoder could not answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum EncoderError {
     /// A text could not be written in the model's vocabulary.
-    #[error("text {index} cannot be encoded: {why}")]
+    #[error("text {index} cannot be encoded: {source}")]
     Tokenize {
         /// Its position in the list.
         index: usize,
         /// The tokenizer's reason.
-        why: String,
+        #[diagnostic_source]
+        source: BoxedError,
     },
     /// A sequence is empty, longer than the model can see, or holds an id that the vocabulary does not have.
     #[error("sequence {index}: {why}")]
@@ -28,7 +29,8 @@ pub enum EncoderError {
         why: String,
     },
     /// A layer that the model does not have.
-    #[error("there is no layer {asked} in `{model}`\n\nhint: choose one from 0 (the embeddings) to {layers}")]
+    #[error("there is no layer {asked} in `{model}`")]
+    #[diagnostic(help("choose one from 0 (the embeddings) to {layers}"))]
     Layer {
         /// What was asked for.
         asked: usize,
@@ -38,20 +40,26 @@ pub enum EncoderError {
         model: String,
     },
     /// The model cannot tell what stands behind a mask.
-    #[error(
-        "`{model}` has no head that predicts masked tokens\n\nhint: choose a model of which config.json says \
-         \"…ForMaskedLM\""
-    )]
+    #[error("`{model}` has no head that predicts masked tokens")]
+    #[diagnostic(help("choose a model of which config.json says \"…ForMaskedLM\""))]
     NoMaskedHead {
         /// The model's name.
         model: String,
     },
     /// The sink refused a result.
     #[error("a result could not be taken: {0}")]
-    Sink(#[source] SinkError),
+    Sink(
+        #[source]
+        #[diagnostic_source]
+        SinkError,
+    ),
     /// The model failed.
     #[error("the model failed: {0}")]
-    Model(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Model(
+        #[source]
+        #[diagnostic_source]
+        BoxedError,
+    ),
 }
 
 /// What a model reads around a text, and its mask.

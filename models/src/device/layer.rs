@@ -16,9 +16,10 @@ use crate::stack_config::StackConfig;
 use crate::{SourceError, linear};
 
 /// Why weights did not arrive on the device.
-#[derive(thiserror::Error, Debug)]
+#[derive(thiserror::Error, miette::Diagnostic, Debug)]
 #[error(transparent)]
 pub(super) enum LoadError {
+    #[diagnostic(transparent)]
     Source(#[from] SourceError),
     Device(#[from] candle_core::Error),
 }

@@ -34,13 +34,15 @@ pub enum DeviceChoice {
 }
 
 /// Why a device cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DeviceError {
     /// No device is called that.
-    #[error("device `{0}` is not known\n\nhint: devices are cpu, cuda:N (N from 0), metal and candle-cpu")]
+    #[error("device `{0}` is not known")]
+    #[diagnostic(help("{}", DeviceChoice::FORMS))]
     Unknown(String),
     /// The build has no support for it.
-    #[error("this build cannot compute on {device}\n\nhint: cargo install --path . --features {feature}")]
+    #[error("this build cannot compute on {device}")]
+    #[diagnostic(help("cargo install --path . --features {feature}"))]
     NotBuilt {
         /// The device.
         device: DeviceChoice,
@@ -48,7 +50,8 @@ pub enum DeviceError {
         feature: &'static str,
     },
     /// The machine has no such device, or it does not work.
-    #[error("{device} cannot be used: {source}\n\nhint: --device cpu computes on the processor")]
+    #[error("{device} cannot be used: {source}")]
+    #[diagnostic(help("--device cpu computes on the processor"))]
     Unavailable {
         /// The device.
         device: DeviceChoice,
@@ -56,11 +59,8 @@ pub enum DeviceError {
         source: candle_core::Error,
     },
     /// The weights could not be put there.
-    #[error(
-        "the weights cannot be put on {device}: {source}\n\nhint: there they are 4 bytes each, 2 with --precision \
-         fast; --device cpu keeps them \
-         as they are"
-    )]
+    #[error("the weights cannot be put on {device}: {source}")]
+    #[diagnostic(help("there they are 4 bytes each, 2 with --precision fast; --device cpu keeps them as they are"))]
     Weights {
         /// The device.
         device: DeviceChoice,
@@ -69,6 +69,7 @@ pub enum DeviceError {
     },
     /// A tensor of the checkpoint is missing or has another shape.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Tensor(#[from] SourceError),
 }
 
@@ -102,6 +103,9 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
+    /// How devices are written, for hints.
+    pub const FORMS: &'static str = "devices are cpu, cuda:N (N from 0), metal and candle-cpu";
+
     /// Whether this build and this machine have it; the error says what is missing.
     pub fn check(self) -> Result<(), DeviceError> {
         self.open().map(drop)
@@ -149,6 +153,8 @@ pub fn load_decoder_on(
 
 #[cfg(test)]
 mod tests {
+    use miette::Diagnostic as _;
+
     use super::*;
 
     #[test]
@@ -164,15 +170,17 @@ mod tests {
         }
         assert_eq!("cuda".parse::<DeviceChoice>().expect("known"), DeviceChoice::Cuda(0));
         for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU", "metal:0"] {
-            let error = name.parse::<DeviceChoice>().expect_err("unknown").to_string();
-            assert!(error.contains(&format!("`{name}`")) && error.contains("hint: devices are"), "{error}");
+            let error = name.parse::<DeviceChoice>().expect_err("unknown");
+            assert_eq!(error.to_string(), format!("device `{name}` is not known"));
+            assert_eq!(error.help().expect("a hint").to_string(), DeviceChoice::FORMS);
         }
     }
 
     #[test]
     #[cfg(not(feature = "cuda"))]
     fn a_device_that_the_build_lacks_says_how_to_build() {
-        let error = DeviceChoice::Cuda(0).open().expect_err("not in this build").to_string();
-        assert_eq!(error, "this build cannot compute on cuda:0\n\nhint: cargo install --path . --features cuda");
+        let error = DeviceChoice::Cuda(0).open().expect_err("not in this build");
+        assert_eq!(error.to_string(), "this build cannot compute on cuda:0");
+        assert_eq!(error.help().expect("a hint").to_string(), "cargo install --path . --features cuda");
     }
 }
