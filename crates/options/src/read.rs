@@ -1,27 +1,113 @@
 //! From what was given to the type.
 
 use probity_lm::nearest;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::spec::{Kind, OptionSpec, Options, specs};
 
 /// Options that were given, by field.
 pub type Given = Map<String, Value>;
 
-/// An option that cannot be as it was given.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
+/// An option that cannot be as it was given. Its text does not name the option.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{cause}")]
 pub struct OptionError {
-    /// Its field.
+    /// Its field; empty where it is no option's in particular.
     pub field: String,
-    /// What is wrong with it, without its name.
-    pub why: String,
+    /// What is wrong with it.
+    #[source]
+    #[diagnostic_source]
+    pub cause: OptionCause,
 }
 
-impl OptionError {
-    fn new(field: &str, why: impl Into<String>) -> Self {
-        Self { field: field.to_owned(), why: why.into() }
-    }
+/// What is wrong with an option.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum OptionCause {
+    /// No option is called that.
+    #[error("there is no option `{}`{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The name most like it.
+        nearest: Option<String>,
+    },
+    /// It must be given.
+    #[error("it is missing")]
+    Missing,
+    /// Another is given that excludes it.
+    #[error("it does not go with `{other}`")]
+    Conflict {
+        /// The other's name.
+        other: String,
+    },
+    /// It cannot have its value.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Value(#[from] ValueError),
+}
+
+/// Why an option cannot have a value.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum ValueError {
+    /// A text that is not the kind of value.
+    #[error("expected {expected}")]
+    Form {
+        /// What a value is.
+        expected: &'static str,
+    },
+    /// A value of another kind.
+    #[error("expected {expected}, found {found}")]
+    Kind {
+        /// What a value is.
+        expected: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
+    /// None of those among which to choose.
+    #[error("`{}` is none of {known}{}", name.escape_debug(), did_you_mean(nearest.as_deref()))]
+    Choice {
+        /// What was given.
+        name: String,
+        /// All that there are.
+        known: String,
+        /// The one most like it.
+        nearest: Option<String>,
+    },
+    /// A whole number out of its bounds.
+    #[error("{number} is not in {min}..{}", if *max == i64::MAX { String::new() } else { format!("={max}") })]
+    OutOfRange {
+        /// What was given.
+        number: Number,
+        /// The smallest.
+        min: i64,
+        /// The largest.
+        max: i64,
+    },
+    /// A number out of its bounds, or none that is finite.
+    #[error("expected a number{bounds}")]
+    Bounds {
+        /// The bounds in words, each after a space.
+        bounds: String,
+    },
+    /// A text without anything in it.
+    #[error("it is empty, and there must be a text")]
+    Empty,
+    /// A list without an item.
+    #[error("there is none")]
+    NoItem,
+    /// The type that reads it refuses it.
+    #[error("{source}")]
+    Refused {
+        /// What the type says.
+        source: serde_json::Error,
+        /// What the definition of the option says of its values: `#[schemars(extend("hint" = "…"))]`.
+        #[help]
+        hint: Option<String>,
+    },
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 /// The options, with defaults for what was not given.
@@ -32,26 +118,29 @@ pub fn read<P: Options>(given: &Given) -> Result<P, OptionError> {
     let specs = specs::<P>();
     for field in given.keys() {
         if specs.iter().all(|spec| spec.field != *field) {
-            let near = nearest(field, specs.iter().map(|spec| spec.field.as_str()));
-            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return Err(OptionError::new(field, format!("there is no option `{}`{near}", field.escape_debug())));
+            let near = nearest(field, specs.iter().map(|spec| spec.field.as_str())).map(str::to_owned);
+            return Err(wrong(field, OptionCause::Unknown { name: field.clone(), nearest: near }));
         }
     }
     for spec in &specs {
         match given.get(&spec.field) {
-            Some(value) => spec.check(value).map_err(|why| OptionError::new(&spec.field, why))?,
-            None if spec.is_required => return Err(OptionError::new(&spec.field, "it is missing")),
+            Some(value) => spec.check(value).map_err(|why| wrong(&spec.field, why.into()))?,
+            None if spec.is_required => return Err(wrong(&spec.field, OptionCause::Missing)),
             None => {}
         }
     }
     for spec in &specs {
         if let Some(other) = spec.conflicts().find(|other| is_on(given, &spec.field) && is_on(given, other)) {
-            let why = format!("it does not go with `{}`", other.replace('_', "-"));
-            return Err(OptionError::new(&spec.field, why));
+            return Err(wrong(&spec.field, OptionCause::Conflict { other: other.replace('_', "-") }));
         }
     }
     // Each was read by itself before, so that what is left is nobody's in particular.
-    P::deserialize(Value::Object(given.clone())).map_err(|error| OptionError::new("", error.to_string()))
+    let refused = |source| wrong("", ValueError::Refused { source, hint: None }.into());
+    P::deserialize(Value::Object(given.clone())).map_err(refused)
+}
+
+fn wrong(field: &str, cause: OptionCause) -> OptionError {
+    OptionError { field: field.to_owned(), cause }
 }
 
 /// Whether an option is given, and not as off.
@@ -64,18 +153,19 @@ impl OptionSpec {
     ///
     /// # Errors
     /// What was expected.
-    pub fn parse(&self, text: &str) -> Result<Value, String> {
+    pub fn parse(&self, text: &str) -> Result<Value, ValueError> {
+        let form = |expected| ValueError::Form { expected };
         let value = match &self.kind {
             Kind::Flag => match text {
                 "yes" | "true" => Value::Bool(true),
                 "no" | "false" => Value::Bool(false),
-                _ => return Err("expected yes or no".to_owned()),
+                _ => return Err(form("yes or no")),
             },
             Kind::Integer { .. } => match text.parse::<u64>() {
                 Ok(number) => number.into(),
-                Err(_) => text.parse::<i64>().map_err(|_| "expected a whole number".to_owned())?.into(),
+                Err(_) => text.parse::<i64>().map_err(|_| form("a whole number"))?.into(),
             },
-            Kind::Number => text.parse::<f64>().map_err(|_| "expected a number".to_owned())?.into(),
+            Kind::Number => text.parse::<f64>().map_err(|_| form("a number"))?.into(),
             Kind::Choice(_) | Kind::Text => text.into(),
         };
         self.check(&if self.is_list { Value::Array(vec![value.clone()]) } else { value.clone() })?;
@@ -86,10 +176,11 @@ impl OptionSpec {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self, value: &Value) -> Result<(), String> {
+    pub fn check(&self, value: &Value) -> Result<(), ValueError> {
         check::kind(self, value)?;
         check::bounds(self, value)?;
-        (self.accepts)(&self.field, value)
+        let hint = || self.extension("hint").and_then(Value::as_str).map(str::to_owned);
+        (self.accepts)(&self.field, value).map_err(|source| ValueError::Refused { source, hint: hint() })
     }
 }
 
@@ -97,6 +188,7 @@ pub(crate) mod check {
     use probity_lm::nearest;
     use serde_json::Value;
 
+    use super::ValueError;
     use crate::spec::{Kind, OptionSpec};
 
     fn each<'v>(spec: &OptionSpec, value: &'v Value) -> &'v [Value] {
@@ -106,7 +198,7 @@ pub(crate) mod check {
         }
     }
 
-    pub(crate) fn kind(spec: &OptionSpec, value: &Value) -> Result<(), String> {
+    pub(crate) fn kind(spec: &OptionSpec, value: &Value) -> Result<(), ValueError> {
         each(spec, value).iter().try_for_each(|one| match (&spec.kind, one) {
             (_, Value::Null) if spec.default.is_null() => Ok(()),
             (Kind::Flag, Value::Bool(_)) | (Kind::Number, Value::Number(_)) | (Kind::Text, Value::String(_)) => Ok(()),
@@ -116,36 +208,36 @@ pub(crate) mod check {
                 if names().any(|known| known == name) {
                     return Ok(());
                 }
-                let near = nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-                Err(format!("`{}` is none of {}{near}", name.escape_debug(), names().collect::<Vec<_>>().join(", ")))
+                let nearest = nearest(name, names()).map(str::to_owned);
+                Err(ValueError::Choice { name: name.clone(), known: names().collect::<Vec<_>>().join(", "), nearest })
             }
-            (kind, found) => Err(format!("expected {}, found {}", expected(kind), found_text(found))),
+            (kind, found) => Err(ValueError::Kind { expected: expected(kind), found: found_text(found) }),
         })
     }
 
     /// Bounds that types do not hold themselves: of numbers, of a list's and a text's length.
-    pub(crate) fn bounds(spec: &OptionSpec, value: &Value) -> Result<(), String> {
+    pub(crate) fn bounds(spec: &OptionSpec, value: &Value) -> Result<(), ValueError> {
         let least = |schema: &Value, key: &str| schema.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
         if spec.is_list && each(spec, value).len() < least(&spec.schema, "minItems") {
-            return Err("there is none".to_owned());
+            return Err(ValueError::NoItem);
         }
         let schema = if spec.is_list { &spec.schema["items"] } else { &spec.schema };
         each(spec, value).iter().try_for_each(|one| match (&spec.kind, one) {
             (Kind::Integer { min, max }, Value::Number(number)) => {
                 let is_within =
                     number.as_i64().map_or(number.is_u64() && *max == i64::MAX, |n| (*min..=*max).contains(&n));
-                let to = if *max == i64::MAX { String::new() } else { format!("={max}") };
-                if is_within { Ok(()) } else { Err(format!("{number} is not in {min}..{to}")) }
+                let out = || ValueError::OutOfRange { number: number.clone(), min: *min, max: *max };
+                if is_within { Ok(()) } else { Err(out()) }
             }
             (_, Value::Number(number)) => number_bounds(schema, number.as_f64().unwrap_or(f64::NAN)),
             (_, Value::String(text)) if text.trim().is_empty() && least(schema, "minLength") > 0 => {
-                Err("it is empty, and there must be a text".to_owned())
+                Err(ValueError::Empty)
             }
             _ => Ok(()),
         })
     }
 
-    fn number_bounds(schema: &Value, number: f64) -> Result<(), String> {
+    fn number_bounds(schema: &Value, number: f64) -> Result<(), ValueError> {
         let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
         let (from, above, to) = (bound("minimum"), bound("exclusiveMinimum"), bound("maximum"));
         let is_within = from.is_none_or(|from| number >= from)
@@ -154,11 +246,9 @@ pub(crate) mod check {
         if is_within && number.is_finite() {
             return Ok(());
         }
-        let mut told = vec!["expected a number".to_owned()];
-        told.extend(from.map(|from| format!("from {from}")));
-        told.extend(above.map(|above| format!("above {above}")));
-        told.extend(to.map(|to| format!("to {to}")));
-        Err(told.join(" "))
+        let told = [("from", from), ("above", above), ("to", to)];
+        let told = told.into_iter().filter_map(|(word, bound)| Some(format!(" {word} {}", bound?)));
+        Err(ValueError::Bounds { bounds: told.collect() })
     }
 
     fn expected(kind: &Kind) -> &'static str {

@@ -12,8 +12,8 @@ use crate::read::check;
 ///
 /// Every field has a default, by `#[serde(default)]` on the type; one whose default the field's own bounds refuse (an
 /// empty list that must have an item, an empty text) must be given. Fields that are types of this kind themselves are
-/// flattened. Bounds are schemars' (`range`, `length`), and `#[schemars(extend("form" = "N"))]` says how help writes
-/// the value.
+/// flattened. Bounds are schemars' (`range`, `length`), `#[schemars(extend("form" = "N"))]` says how help writes the
+/// value, and `"hint"` what to do where the field's own type refuses one.
 pub trait Options: Default + Serialize + DeserializeOwned + JsonSchema {}
 
 impl<T: Default + Serialize + DeserializeOwned + JsonSchema> Options for T {}
@@ -66,7 +66,7 @@ pub struct OptionSpec {
     pub default: Value,
     /// Bounds that the kind does not hold.
     pub(crate) schema: Value,
-    pub(crate) accepts: fn(&str, &Value) -> Result<(), String>,
+    pub(crate) accepts: fn(&str, &Value) -> Result<(), serde_json::Error>,
 }
 
 impl OptionSpec {
@@ -146,9 +146,9 @@ pub fn specs<P: Options>() -> Vec<OptionSpec> {
 }
 
 /// Whether the type reads this value of that field, all others being as they are by default.
-fn accepts<P: Options>(field: &str, value: &Value) -> Result<(), String> {
+fn accepts<P: Options>(field: &str, value: &Value) -> Result<(), serde_json::Error> {
     let one = Map::from_iter([(field.to_owned(), value.clone())]);
-    P::deserialize(Value::Object(one)).map(drop).map_err(|error| error.to_string())
+    P::deserialize(Value::Object(one)).map(drop)
 }
 
 /// The names of the types that a schema allows.
