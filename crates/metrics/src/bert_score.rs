@@ -78,7 +78,7 @@ references. All items together: the mean.";
             return Err(refuse(why, &format!("choose one from 0 (the embeddings) to {layers}")));
         }
         let baseline = options.baseline.map(|path| {
-            let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+            let text = std::fs::read_to_string(&path).map_err(BaselineError::Read);
             let found = text.and_then(|text| baseline_of(&text, layer));
             found.map_err(|why| {
                 refuse(
@@ -91,12 +91,28 @@ references. All items together: the mean.";
     }
 }
 
+/// Why a file of baselines has no row for a layer.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum BaselineError {
+    #[error("{0}")]
+    Read(#[source] std::io::Error),
+    #[error("line 1 is not `{HEADER}`")]
+    Header,
+    #[error("line {line} is not a layer with three numbers between -1 and 1")]
+    Row { line: usize },
+    #[error("there is no line for layer {layer}")]
+    Layer { layer: usize },
+}
+
+/// The first line of a file of baselines.
+const HEADER: &str = "LAYER,P,R,F";
+
 /// The row of `layer` in a file of baselines.
-fn baseline_of(text: &str, layer: usize) -> Result<Triple, String> {
+fn baseline_of(text: &str, layer: usize) -> Result<Triple, BaselineError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map(|(_, line)| line.trim());
-    if header != Some("LAYER,P,R,F") {
-        return Err("line 1 is not `LAYER,P,R,F`".to_owned());
+    if header != Some(HEADER) {
+        return Err(BaselineError::Header);
     }
     for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -105,13 +121,13 @@ fn baseline_of(text: &str, layer: usize) -> Result<Triple, String> {
         };
         let row = (fields.first().and_then(|field| field.parse::<usize>().ok()), number(1), number(2), number(3));
         let (Some(found), Some(precision), Some(recall), Some(f1)) = row else {
-            return Err(format!("line {} is not a layer with three numbers between -1 and 1", index + 1));
+            return Err(BaselineError::Row { line: index + 1 });
         };
         if found == layer {
             return Ok(Triple { precision, recall, f1 });
         }
     }
-    Err(format!("there is no line for layer {layer}"))
+    Err(BaselineError::Layer { layer })
 }
 
 impl Metric for BertScore {
@@ -240,6 +256,7 @@ mod tests {
 
     use super::*;
     use crate::choose;
+    use crate::error::hint_of;
 
     /// Words are directions of the plane: `right` and `up` stand at right angles, `between` at 60 and 30 degrees from
     /// them, what stands around texts is far from all.
@@ -329,20 +346,18 @@ mod tests {
             Triple { precision: 1.0, recall: 0.5, f1: 0.25 }.rescaled(baseline),
             Triple { precision: 1.0, recall: 0.0, f1: -2.0 }
         );
-        assert_eq!(baseline_of(text, 2), Err("there is no line for layer 2".to_owned()));
-        assert_eq!(baseline_of("P,R,F", 2), Err("line 1 is not `LAYER,P,R,F`".to_owned()));
+        assert!(matches!(baseline_of(text, 2), Err(BaselineError::Layer { layer: 2 })));
+        assert!(matches!(baseline_of("P,R,F", 2), Err(BaselineError::Header)));
         assert!(baseline_of("LAYER,P,R,F\n0,1,0,0", 0).is_err(), "1 would divide by nothing");
     }
 
     #[test]
     fn a_layer_that_is_not_there_is_refused() {
         let choice = &choose("bert-score:layer=3").expect("well formed")[0];
-        let error = choice.build(&models()).err().map(|error| error.to_string());
-        assert_eq!(
-            error.as_deref(),
-            Some("bert-score: there is no layer 3 in `scripted`\n\nhint: choose one from 0 (the embeddings) to 2")
-        );
-        let error = choice.build(&Models::default()).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|error| error.contains("hint: name one with --encoder")));
+        let error = choice.build(&models()).err().expect("refused");
+        assert_eq!(error.to_string(), "bert-score: there is no layer 3 in `scripted`");
+        assert_eq!(hint_of(&error), "choose one from 0 (the embeddings) to 2");
+        let error = choice.build(&Models::default()).err().expect("refused");
+        assert!(hint_of(&error).starts_with("name one with --encoder"), "{error:?}");
     }
 }

@@ -54,7 +54,7 @@ impl Choice {
         let known = definition.options();
         let mut given = Given::new();
         for pair in options.split(',').filter(|pair| !pair.is_empty()) {
-            let (field, value) = read(name, &known, pair).map_err(|(why, hint)| option(&label, why, hint))?;
+            let (field, value) = read(name, &label, &known, pair)?;
             if given.insert(field.clone(), value).is_some() {
                 return Err(option(
                     &label,
@@ -169,8 +169,8 @@ impl Need {
     }
 }
 
-/// `key=value` as a field with its value; what is wrong and a hint where it is none.
-fn read(metric: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), (String, String)> {
+/// `key=value` as a field with its value; `label` is the metric as typed.
+fn read(metric: &str, label: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value), MetricError> {
     let names: Vec<String> = known.iter().map(OptionSpec::name).collect();
     let hint = || {
         if names.is_empty() {
@@ -179,25 +179,26 @@ fn read(metric: &str, known: &[OptionSpec], pair: &str) -> Result<(String, Value
             format!("its options are {}", names.join(", "))
         }
     };
-    let (key, text) = pair
-        .split_once('=')
-        .ok_or_else(|| (format!("`{}` has no value", pair.escape_debug()), format!("write KEY=VALUE; {}", hint())))?;
+    let no_value = || format!("`{}` has no value", pair.escape_debug());
+    let (key, text) =
+        pair.split_once('=').ok_or_else(|| option(label, no_value(), format!("write KEY=VALUE; {}", hint())))?;
     let Some(spec) = known.iter().find(|spec| spec.name() == key) else {
         let near = suggestion(nearest(key, names.iter().map(String::as_str)));
-        return Err((format!("there is no option `{}`{near}", key.escape_debug()), hint()));
+        return Err(option(label, format!("there is no option `{}`{near}", key.escape_debug()), hint()));
     };
     let value = spec.parse(text).map_err(|why| {
         let is = format!("`{key}` cannot be `{}`", text.escape_debug());
         match &spec.kind {
-            Kind::Flag => (is, format!("write {key}=yes or {key}=no")),
+            Kind::Flag => option(label, is, format!("write {key}=yes or {key}=no")),
             Kind::Choice(choices) => {
                 let names = || choices.iter().map(|choice| choice.name.as_str());
-                (
+                option(
+                    label,
                     format!("{is}{}", suggestion(nearest(text, names()))),
                     format!("it may be {}", names().collect::<Vec<_>>().join(", ")),
                 )
             }
-            _ => (format!("{is}: {why}"), format!("{key}: {}", spec.help)),
+            _ => option(label, format!("{is}: {why}"), format!("{key}: {}", spec.help)),
         }
     })?;
     Ok((spec.field.clone(), value))
@@ -214,6 +215,7 @@ fn option(metric: &str, why: impl Into<String>, hint: impl Into<String>) -> Metr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::hint_of;
 
     fn error(text: &str) -> String {
         choose(text).err().expect("refused").to_string()
@@ -239,27 +241,23 @@ mod tests {
         let item = Item { candidate: "a", references: vec!["a"], source: None };
         assert!(choice.check(std::slice::from_ref(&item)).is_ok());
         assert!(matches!(choice.check(&[]), Err(MetricError::NoItems)));
-        let error = choice.check(&[item, Item::default()]).expect_err("refused").to_string();
-        assert!(
-            error.starts_with("bleu needs a reference for each item; item 1 has none\n\nhint: give each sample"),
-            "{error}"
-        );
+        let error = choice.check(&[item, Item::default()]).expect_err("refused");
+        assert_eq!(error.to_string(), "bleu needs a reference for each item; item 1 has none");
+        assert!(hint_of(&error).starts_with("give each sample"), "{error:?}");
     }
 
     #[test]
     fn what_is_unknown_is_refused_with_the_nearest() {
-        assert!(
-            error("blue").starts_with("there is no metric `blue`; did you mean `bleu`?\n\nhint: the metrics are bleu")
-        );
-        assert!(
-            error("bleu:tokk=intl")
-                .starts_with("bleu:tokk=intl: there is no option `tokk`; did you mean `tok`?\n\nhint: its options are")
-        );
-        assert!(
-            error("bleu:tok=int")
-                .starts_with("bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?\n\nhint: it may be")
-        );
-        assert!(error("bleu:lowercase=maybe").contains("write lowercase=yes or lowercase=no"));
+        for (text, wrong, hint) in [
+            ("blue", "there is no metric `blue`; did you mean `bleu`?", "the metrics are bleu"),
+            ("bleu:tokk=intl", "bleu:tokk=intl: there is no option `tokk`; did you mean `tok`?", "its options are"),
+            ("bleu:tok=int", "bleu:tok=int: `tok` cannot be `int`; did you mean `intl`?", "it may be"),
+            ("bleu:lowercase=maybe", "cannot be `maybe`", "write lowercase=yes or lowercase=no"),
+        ] {
+            let error = choose(text).err().expect(text);
+            assert!(error.to_string().contains(wrong), "{error}");
+            assert!(hint_of(&error).starts_with(hint), "{error:?}");
+        }
         assert!(error("bleu:k=x").contains("`k` cannot be `x`"));
         assert!(error("bleu:intl").contains("`intl` has no value"));
         assert!(error("bleu,bleu").contains("asked for twice"));

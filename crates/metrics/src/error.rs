@@ -1,12 +1,15 @@
 //! Why a metric could not score.
 
+use probity_lm::BoxedError;
+
 use crate::Stop;
 
 /// Why a metric could not be chosen or could not score.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum MetricError {
     /// No metric has this name.
-    #[error("there is no metric `{name}`{near}\n\nhint: the metrics are {known}")]
+    #[error("there is no metric `{name}`{near}")]
+    #[diagnostic(help("the metrics are {known}"))]
     Unknown {
         /// The name as typed.
         name: String,
@@ -16,7 +19,8 @@ pub enum MetricError {
         known: String,
     },
     /// An option of a metric is not known, or its value does not suit.
-    #[error("{metric}: {why}\n\nhint: {hint}")]
+    #[error("{metric}: {why}")]
+    #[diagnostic(help("{hint}"))]
     Option {
         /// The metric as typed.
         metric: String,
@@ -26,10 +30,12 @@ pub enum MetricError {
         hint: String,
     },
     /// There are no items.
-    #[error("there is no item to score\n\nhint: check --data and --limit")]
+    #[error("there is no item to score")]
+    #[diagnostic(help("check --data and --limit"))]
     NoItems,
     /// An item lacks what the metric needs.
-    #[error("{metric} needs {what} for each item; item {item} has none\n\nhint: {hint}")]
+    #[error("{metric} needs {what} for each item; item {item} has none")]
+    #[diagnostic(help("{hint}"))]
     Missing {
         /// The metric's name.
         metric: String,
@@ -41,7 +47,8 @@ pub enum MetricError {
         hint: &'static str,
     },
     /// The model that a metric works with is not there.
-    #[error("{metric} needs {what}\n\nhint: {hint}")]
+    #[error("{metric} needs {what}")]
+    #[diagnostic(help("{hint}"))]
     NoModel {
         /// The metric's name.
         metric: String,
@@ -52,13 +59,24 @@ pub enum MetricError {
     },
     /// Whoever watched wanted to stop.
     #[error("the metric was stopped: {0}")]
-    Stopped(#[source] Stop),
+    Stopped(
+        #[source]
+        #[diagnostic_source]
+        Stop,
+    ),
     /// A model failed.
     #[error("{metric}: {source}")]
     Model {
         /// The metric's name.
         metric: String,
         /// What the model said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        #[diagnostic_source]
+        source: BoxedError,
     },
+}
+
+/// The error's own hint.
+#[cfg(test)]
+pub(crate) fn hint_of(error: &MetricError) -> String {
+    miette::Diagnostic::help(error).map(|hint| hint.to_string()).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use probity_lm::{LanguageModel, TextEncoder};
+use probity_lm::{BoxedError, LanguageModel, TextEncoder};
 use probity_options::{Given, OptionSpec, Options, read, specs};
 use rayon::prelude::*;
 use serde_json::Value;
@@ -120,7 +120,7 @@ impl Models {
 pub type Settings = Vec<(&'static str, String)>;
 
 /// Why whoever watches wants to stop.
-pub type Stop = Box<dyn std::error::Error + Send + Sync>;
+pub type Stop = BoxedError;
 
 /// Told how many more items are done, from any thread; an error stops the metric.
 pub type Watch<'a> = &'a (dyn Fn(usize) -> Result<(), Stop> + Sync);

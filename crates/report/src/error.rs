@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why a run could not be read, or a report not be written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum ReportError {
     /// The folder holds no manifest of a run.
-    #[error("{} holds no probity run: {why}\n\nhint: give the folder that a run's --out named; it holds \
-             {}", path.display(), probity_store::MANIFEST)]
+    #[error("{} holds no probity run: {why}", path.display())]
+    #[diagnostic(help("give the folder that a run's --out named; it holds {}", probity_store::MANIFEST))]
     NotARun {
         /// The folder.
         path: PathBuf,
@@ -24,8 +24,8 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A line of a table or of the samples is broken, and it is not the unfinished last one.
-    #[error("line {line} of {} could not be read: {why}\n\nhint: tables of a run are not for editing; make the run \
-             again with --resume", path.display())]
+    #[error("line {line} of {} could not be read: {why}", path.display())]
+    #[diagnostic(help("tables of a run are not for editing; make the run again with --resume"))]
     Line {
         /// The file.
         path: PathBuf,
@@ -36,6 +36,7 @@ pub enum ReportError {
     },
     /// The database of answers could not be read.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Store(#[from] probity_store::StoreError),
     /// The report could not be written.
     #[error("the report could not be written: {0}")]

@@ -143,8 +143,8 @@ impl Facts {
         0..self.samples.len() as u32
     }
 
-    fn sample(&mut self, line: &str, start: u64, end: u64) -> Result<(), String> {
-        let sample: Sample = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    fn sample(&mut self, line: &str, start: u64, end: u64) -> serde_json::Result<()> {
+        let sample: Sample = serde_json::from_str(line)?;
         let number = self.at(&sample.id);
         let mut facts = SampleFacts { text: Some((start, end)), ..SampleFacts::default() };
         facts.digest = Sha256::digest(line.as_bytes())[..16].try_into().ok();
@@ -203,8 +203,8 @@ impl Facts {
         number
     }
 
-    fn comparison(&mut self, line: &str, stretch: Stretch, waiting: &mut Waiting) -> Result<(), String> {
-        let row: ComparisonRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    fn comparison(&mut self, line: &str, stretch: Stretch, waiting: &mut Waiting) -> serde_json::Result<()> {
+        let row: ComparisonRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         self.judged(sample, &row.outcome, row.mass);
         let attribute = self.attribute(sample, &row.attribute);
@@ -234,8 +234,8 @@ impl Facts {
     }
 
     /// A score. Where there are comparisons too, those are the judgements and scores only follow from them.
-    fn score(&mut self, line: &str, stretch: Stretch, compared: bool) -> Result<(), String> {
-        let row: ScoreRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    fn score(&mut self, line: &str, stretch: Stretch, compared: bool) -> serde_json::Result<()> {
+        let row: ScoreRow<'_> = serde_json::from_str(line)?;
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
         let candidate = self.candidates.number(&row.candidate);
@@ -253,8 +253,8 @@ impl Facts {
         Ok(())
     }
 
-    fn other(&mut self, line: &str, stretch: Stretch) -> Result<(), String> {
-        let row: OtherRow<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    fn other(&mut self, line: &str, stretch: Stretch) -> serde_json::Result<()> {
+        let row: OtherRow<'_> = serde_json::from_str(line)?;
         self.note(&row.item, stretch);
         Ok(())
     }

@@ -45,7 +45,10 @@ pub(crate) fn plots(
         plots.figures.extend(order_gap(id("gap"), name, pairs));
         match matrix(id("matrix"), name, facts, pairs) {
             Ok(figure) => plots.figures.push(figure),
-            Err(why) => plots.notes.push(why),
+            Err(why) => {
+                let named = if name.is_empty() { String::new() } else { format!(" for {}", visible_line(name)) };
+                plots.notes.push(format!("No comparison matrix{named}: {why}"));
+            }
         }
     }
     for (number, attribute) in attributes.iter().enumerate() {
@@ -144,8 +147,23 @@ fn mass(id: String, mass: &Histogram) -> Figure {
     )
 }
 
+/// Why there is no comparison matrix, as the page says it.
+#[derive(Debug, thiserror::Error)]
+enum NoMatrix {
+    #[error("{systems} candidate ids have one win rate between them, which takes no matrix.")]
+    TooFew { systems: usize },
+    #[error("candidate ids differ from sample to sample, so they name no systems.")]
+    NoSystems,
+    #[error(
+        "its {cells} cells have {} comparisons each on average; from 3 on there is one. More samples or more --pairs \
+         would fill it.",
+        fixed(*each, 1)
+    )]
+    Thin { cells: usize, each: f64 },
+}
+
 /// Candidates that are systems: they recur in samples, and there are three at least.
-fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<Figure, String> {
+fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<Figure, NoMatrix> {
     let mut means: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
     for ((row, _), (sum, n)) in &pairs.cells {
         let mean = means.entry(*row).or_default();
@@ -153,12 +171,8 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
     }
     let (systems, cells) = (means.len(), pairs.cells.len());
     let met: u32 = pairs.cells.values().map(|cell| cell.1).sum();
-    let named = if attribute.is_empty() { String::new() } else { format!(" for {}", visible_line(attribute)) };
     if systems < 3 {
-        return Err(format!(
-            "No comparison matrix{named}: {systems} candidate ids have one win rate between them, which takes no \
-             matrix."
-        ));
+        return Err(NoMatrix::TooFew { systems });
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
@@ -167,13 +181,9 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
         let occurrences: Vec<u32> = occurrences.into_iter().map(|(candidate, _)| candidate).collect();
         let recurring = occurrences.chunk_by(|a, b| a == b).filter(|samples| samples.len() > 1).count();
         return Err(if recurring * 4 < systems {
-            format!("No comparison matrix{named}: candidate ids differ from sample to sample, so they name no systems.")
+            NoMatrix::NoSystems
         } else {
-            format!(
-                "No comparison matrix{named}: its {cells} cells have {} comparisons each on average; from 3 on there \
-                 is one. More samples or more --pairs would fill it.",
-                fixed(f64::from(met) / cells as f64, 1)
-            )
+            NoMatrix::Thin { cells, each: f64::from(met) / cells as f64 }
         });
     }
     let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();

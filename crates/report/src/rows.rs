@@ -72,7 +72,7 @@ pub(crate) struct Stretch {
 /// passed over; `each` says what is wrong with any other.
 pub(crate) fn each_line(
     path: &Path,
-    mut each: impl FnMut(&str, u64, u64) -> Result<(), String>,
+    mut each: impl FnMut(&str, u64, u64) -> serde_json::Result<()>,
 ) -> Result<(), ReportError> {
     let mut reader = BufReader::with_capacity(1 << 16, File::open(path).map_err(ReportError::read(path))?);
     let (mut line, mut start, mut number) = (Vec::new(), 0, 0);
@@ -87,7 +87,7 @@ pub(crate) fn each_line(
         let broken = |why: String| ReportError::Line { path: path.to_owned(), line: number, why };
         let text = std::str::from_utf8(&line).map_err(|e| broken(e.to_string()))?.trim_ascii();
         if !text.is_empty() {
-            each(text, start, end).map_err(broken)?;
+            each(text, start, end).map_err(|e| broken(e.to_string()))?;
         }
         start = end;
     }

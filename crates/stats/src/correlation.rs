@@ -36,7 +36,7 @@ pub struct Tested {
 }
 
 /// Why a correlation is not defined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(rename_all = "snake_case")]
 pub enum Undefined {
     /// Fewer than two pairs.

@@ -24,7 +24,7 @@ pub struct Interval {
 }
 
 /// Why a figure has no interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error, miette::Diagnostic)]
 #[serde(rename_all = "snake_case")]
 pub enum NoInterval {
     /// One unit says nothing of how units differ.

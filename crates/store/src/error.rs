@@ -8,25 +8,28 @@ use rusqlite::ErrorCode;
 use crate::MANIFEST;
 
 /// Why a run folder or a table could not be written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum StoreError {
     /// The folder holds something, and no run of ours.
-    #[error("{} is not empty and holds no probity run, so nothing is written there\n\nhint: give a new folder, --out \
-             {}-probity", path.display(), path.display())]
+    #[error("{} is not empty and holds no probity run, so nothing is written there", path.display())]
+    #[diagnostic(help("give a new folder, --out {}-probity", path.display()))]
     NotOurs {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds answers, and not the manifest of the run that has them.
-    #[error("{} holds answers, and its {MANIFEST} is lost or damaged\n\nhint: the answers are not lost; a new run \
-             takes them: --out {}-again --cache {}", path.display(), path.display(), path.display())]
+    #[error("{} holds answers, and its {MANIFEST} is lost or damaged", path.display())]
+    #[diagnostic(help(
+        "the answers are not lost; a new run takes them: --out {}-again --cache {}",
+        path.display(), path.display()
+    ))]
     LostManifest {
         /// The folder.
         path: PathBuf,
     },
     /// The folder holds a run, and overwriting was not asked for.
-    #[error("{} holds a run already ({status})\n\nhint: go on with it by --resume, give another folder, or replace it \
-             with --overwrite", path.display())]
+    #[error("{} holds a run already ({status})", path.display())]
+    #[diagnostic(help("go on with it by --resume, give another folder, or replace it with --overwrite"))]
     Exists {
         /// The folder.
         path: PathBuf,
@@ -34,14 +37,15 @@ pub enum StoreError {
         status: &'static str,
     },
     /// The file is there, and overwriting was not asked for.
-    #[error("{} exists already\n\nhint: give another file, or replace it with --overwrite", path.display())]
+    #[error("{} exists already", path.display())]
+    #[diagnostic(help("give another file, or replace it with --overwrite"))]
     FileExists {
         /// The file.
         path: PathBuf,
     },
     /// A file is named where a folder is made.
-    #[error("{} is the name of a file, and a run is a folder of several files\n\nhint: --out \
-             {}", path.display(), path.with_extension("").display())]
+    #[error("{} is the name of a file, and a run is a folder of several files", path.display())]
+    #[diagnostic(help("--out {}", path.with_extension("").display()))]
     NamesAFile {
         /// What was named.
         path: PathBuf,
@@ -53,7 +57,7 @@ pub enum StoreError {
         name: String,
     },
     /// The system refused. Rows that were written before are kept.
-    #[error("{} could not be {action}: {source}{}", path.display(), hint(source))]
+    #[error("{} could not be {action}: {source}", path.display())]
     Io {
         /// What was tried: `created`, `written`, `read`, `removed`.
         action: &'static str,
@@ -61,9 +65,12 @@ pub enum StoreError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+        /// What to do, where that is known.
+        #[help]
+        hint: Option<&'static str>,
     },
     /// The database of answers refused. Answers that were put before are kept.
-    #[error("{} could not be {action}: {source}{}", path.display(), database_hint(source))]
+    #[error("{} could not be {action}: {source}", path.display())]
     Database {
         /// What was tried: `opened`, `read`, `written`.
         action: &'static str,
@@ -71,9 +78,13 @@ pub enum StoreError {
         path: PathBuf,
         /// Why.
         source: rusqlite::Error,
+        /// What to do, where that is known.
+        #[help]
+        hint: Option<&'static str>,
     },
     /// There is no run.
-    #[error("{} holds no probity run\n\nhint: give the folder that was named by --out", path.display())]
+    #[error("{} holds no probity run", path.display())]
+    #[diagnostic(help("give the folder that was named by --out"))]
     NoRun {
         /// The folder.
         path: PathBuf,
@@ -87,21 +98,22 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// A database without tables of answers.
-    #[error("{} holds no answers\n\nhint: give the folder of a run", path.display())]
+    #[error("{} holds no answers", path.display())]
+    #[diagnostic(help("give the folder of a run"))]
     NoAnswers {
         /// The file.
         path: PathBuf,
     },
     /// A database whose tables, or what acts on them, are not those that are written here.
-    #[error("{} has tables or triggers that probity does not make\n\nhint: it was changed, or is another program's; \
-             give another folder", path.display())]
+    #[error("{} has tables or triggers that probity does not make", path.display())]
+    #[diagnostic(help("it was changed, or is another program's; give another folder"))]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// A finished run lacks what it had.
-    #[error("{} is not what the finished run has written: {why}\n\nhint: the same command with --resume writes it \
-             again", path.display())]
+    #[error("{} is not what the finished run has written: {why}", path.display())]
+    #[diagnostic(help("the same command with --resume writes it again"))]
     Incomplete {
         /// The file.
         path: PathBuf,
@@ -109,25 +121,26 @@ pub enum StoreError {
         why: String,
     },
     /// A row of the database is not as it was written.
-    #[error(
-        "{} is damaged: a row is not as it was written\n\nhint: `probity check` on its folder names what is; the \
-         command of that run with --resume asks it again",
-        path.display()
-    )]
+    #[error("{} is damaged: a row is not as it was written", path.display())]
+    #[diagnostic(help(
+        "`probity check` on its folder names what is; the command of that run with --resume asks it again"
+    ))]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// Where the database of answers should be there is something else.
-    #[error("{} is a link, or no regular file, and is not opened\n\nhint: remove it, or give another \
-             folder", path.display())]
+    #[error("{} is a link, or no regular file, and is not opened", path.display())]
+    #[diagnostic(help("remove it, or give another folder"))]
     NoFile {
         /// The file.
         path: PathBuf,
     },
     /// The database's pages do not hang together.
-    #[error("{} is broken: {why}\n\nhint: give a new folder, or begin anew with --overwrite; what the run has written \
-             beside it is as it was", path.display())]
+    #[error("{} is broken: {why}", path.display())]
+    #[diagnostic(help(
+        "give a new folder, or begin anew with --overwrite; what the run has written beside it is as it was"
+    ))]
     BrokenPages {
         /// The file.
         path: PathBuf,
@@ -135,28 +148,29 @@ pub enum StoreError {
         why: String,
     },
     /// The database of answers is of an earlier version.
-    #[error("{} was written by an earlier probity, whose answers have no checksums\n\nhint: give a new folder; what it \
-             held is computed again", path.display())]
+    #[error("{} was written by an earlier probity, whose answers have no checksums", path.display())]
+    #[diagnostic(help("give a new folder; what it held is computed again"))]
     Older {
         /// The file.
         path: PathBuf,
     },
     /// The database of answers is of a later version.
-    #[error("{} was written by a newer probity\n\nhint: use that version, or give another folder", path.display())]
+    #[error("{} was written by a newer probity", path.display())]
+    #[diagnostic(help("use that version, or give another folder"))]
     Newer {
         /// The file.
         path: PathBuf,
     },
     /// Another process is at work in the folder.
-    #[error("another process is writing to {}\n\nhint: wait until it has finished, or give another \
-             folder", path.display())]
+    #[error("another process is writing to {}", path.display())]
+    #[diagnostic(help("wait until it has finished, or give another folder"))]
     Busy {
         /// The folder.
         path: PathBuf,
     },
     /// A run is to be resumed that was another.
-    #[error("{} holds another run: {what} differs\n\nhint: give the same arguments to go on with it, or another folder \
-             with --out", path.display())]
+    #[error("{} holds another run: {what} differs", path.display())]
+    #[diagnostic(help("give the same arguments to go on with it, or another folder with --out"))]
     Different {
         /// The folder.
         path: PathBuf,
@@ -198,12 +212,12 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io { action, path, hint: hint(source.kind()), source }
     }
 
     pub(crate) fn database(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.into();
-        move |source| Self::Database { action, path, source }
+        move |source| Self::Database { action, path, hint: database_hint(&source), source }
     }
 
     /// Whether the reader of a pipe has gone: nothing went wrong, nobody wants more.
@@ -212,39 +226,44 @@ impl StoreError {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
+fn hint(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "\n\nhint: the disk is full; what was finished is kept. Free some space, or give a place on another disk"
+            Some("the disk is full; what was finished is kept. Free some space, or give a place on another disk")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "\n\nhint: give a place that you may write to"
+            Some("give a place that you may write to")
         }
         io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            "\n\nhint: a part of this path is a file; give a folder"
+            Some("a part of this path is a file; give a folder")
         }
-        io::ErrorKind::IsADirectory => "\n\nhint: this is a folder; give a file",
-        io::ErrorKind::NotFound => "\n\nhint: check that the folder it lies in exists",
-        _ => "",
+        io::ErrorKind::IsADirectory => Some("this is a folder; give a file"),
+        io::ErrorKind::NotFound => Some("check that the folder it lies in exists"),
+        _ => None,
     }
 }
 
-fn database_hint(error: &rusqlite::Error) -> &'static str {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::SystemIoFailure) => {
-            "\n\nhint: what was finished is kept; look whether the disk is full or failing, and go on with --resume"
+fn database_hint(error: &rusqlite::Error) -> Option<&'static str> {
+    match error.sqlite_error_code()? {
+        ErrorCode::SystemIoFailure => {
+            Some("what was finished is kept; look whether the disk is full or failing, and go on with --resume")
         }
-        Some(ErrorCode::DiskFull) => hint(&io::ErrorKind::StorageFull.into()),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-            hint(&io::ErrorKind::PermissionDenied.into())
+        ErrorCode::DiskFull => hint(io::ErrorKind::StorageFull),
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
+            hint(io::ErrorKind::PermissionDenied)
         }
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "\n\nhint: another process holds it; wait until that has finished"
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+            Some("another process holds it; wait until that has finished")
         }
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-            "\n\nhint: this is no database of answers, or it was damaged; move it away, and what it held is computed \
-             again"
+        ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => {
+            Some("this is no database of answers, or it was damaged; move it away, and what it held is computed again")
         }
-        _ => "",
+        _ => None,
     }
+}
+
+/// The error's own hint.
+#[cfg(test)]
+pub(crate) fn hint_of(error: &StoreError) -> String {
+    miette::Diagnostic::help(error).map(|hint| hint.to_string()).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, ModelDescription, Requests, ScoreRequest, ScoreResult,
-    Sink, SinkError, Usage,
+    Sink, SinkError, Usage, plain_error,
 };
 
 use crate::StoreError;
@@ -100,7 +100,8 @@ impl<'a> Recorded<'a> {
 
     /// The question's entry; the same in both places.
     fn entry<Q: Question>(&self, question: &Q) -> Result<Option<Entry>, SinkError> {
-        Ok(self.own.as_ref().or(self.shared.as_ref()).map(|place| place.model.entry(question)).transpose()?)
+        let place = self.own.as_ref().or(self.shared.as_ref());
+        place.map(|place| place.model.entry(question)).transpose().map_err(plain_error)
     }
 
     fn find<Q: Question>(&self, open: &Open) -> Result<Option<Q::Answer>, StoreError> {
@@ -214,6 +215,7 @@ mod tests {
     use probity_lm::{Ask, LabelSet, Outcome, Prompt, ScriptedModel};
 
     use super::*;
+    use crate::error::hint_of;
     use crate::{AnyAnswer, Difference, Overlap};
 
     fn request(text: &str) -> ScoreRequest {
@@ -411,11 +413,9 @@ mod tests {
         let path = folder.path().join("a.sqlite");
         std::fs::write(&path, "not a database, but long enough to be taken for one at first sight".repeat(20))
             .expect("written");
-        let error = Answers::open(&path).expect_err("no database").to_string();
-        assert!(
-            error.contains("a.sqlite could not be opened") && error.contains("hint: this is no database"),
-            "{error}"
-        );
+        let error = Answers::open(&path).expect_err("no database");
+        assert!(error.to_string().contains("a.sqlite could not be opened"), "{error}");
+        assert!(hint_of(&error).starts_with("this is no database"), "{error:?}");
         let newer = folder.path().join("b.sqlite");
         drop(Answers::open(&newer).expect("opened"));
         let connection = rusqlite::Connection::open(&newer).expect("opened");

@@ -67,7 +67,7 @@ struct Lexicon {
 }
 
 /// Why `WordNet`'s files could not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(super) enum WordNetError {
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },

@@ -34,7 +34,7 @@ pub struct Comparison {
 }
 
 /// Why comparisons cannot be ranked.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error, miette::Diagnostic)]
 pub enum RankingError {
     /// A comparison names a candidate that is not there.
     #[error("a comparison of candidates {i} and {j}, but there are only {candidates} (counted from 0)")]
@@ -332,9 +332,9 @@ impl fmt::Display for RankMethod {
 }
 
 /// A name that no [`RankMethod`] has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no ranking method `{}`\n\nhint: the methods are \
-         {}", name.escape_debug(), RankMethod::ALL.map(RankMethod::name).join(", "))]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("there is no ranking method `{}`", name.escape_debug())]
+#[diagnostic(help("the methods are {}", RankMethod::ALL.map(RankMethod::name).join(", ")))]
 pub struct UnknownRankMethod {
     /// The name.
     pub name: String,
