@@ -44,22 +44,21 @@ const MAX_JSON_DEPTH: usize = 128;
 const NAME: &str = "chat template";
 
 /// Why a chat could not be laid out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum ChatError {
     /// The model brings no template.
-    #[error(
-        "the model has no chat template\n\nhint: give a plain `prompt` in place of `messages`, or put a \
-         `chat_template.jinja` beside the model's tokenizer"
-    )]
+    #[error("the model has no chat template")]
+    #[diagnostic(help(
+        "give a plain `prompt` in place of `messages`, or put a `chat_template.jinja` beside the model's tokenizer"
+    ))]
     Missing,
     /// The template is no valid Jinja, or too large.
-    #[error("the model's chat template cannot be read: {0}\n\nhint: give a plain `prompt` in place of `messages`")]
+    #[error("the model's chat template cannot be read: {0}")]
+    #[diagnostic(help("give a plain `prompt` in place of `messages`"))]
     Invalid(String),
     /// The template itself refuses the conversation.
-    #[error(
-        "the model's chat template refuses these messages: {0}\n\nhint: some models take no system message, or want \
-         user and assistant in turn, user first"
-    )]
+    #[error("the model's chat template refuses these messages: {0}")]
+    #[diagnostic(help("some models take no system message, or want user and assistant in turn, user first"))]
     Refused(String),
     /// The template fails, or does not end.
     #[error("the model's chat template failed: {0}")]

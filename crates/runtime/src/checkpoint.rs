@@ -21,19 +21,23 @@ use crate::unique_keys::refuse_repeated_keys;
 use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
 
 /// Why a model could not be loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LoadError {
     /// Its files cannot be read.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Weights(#[from] WeightsError),
     /// A tensor is missing or has another shape.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Tensor(#[from] SourceError),
     /// An adapter cannot be put into it.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Adapter(#[from] AdapterError),
     /// Its configuration cannot be read.
-    #[error("{}: {why}\n\nhint: download the file again", path.display())]
+    #[error("{}: {why}", path.display())]
+    #[diagnostic(help("download the file again"))]
     ConfigFile {
         /// `config.json`.
         path: PathBuf,
@@ -46,16 +50,16 @@ pub enum LoadError {
         /// Where the configuration stands.
         path: PathBuf,
         /// What is wrong.
+        #[diagnostic_source]
         source: ConfigError,
     },
     /// Its tokenizer cannot be used.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// Tokenizer and embedding do not belong together.
-    #[error(
-        "{}: the tokenizer has {tokens} tokens but the embedding {rows} rows\n\nhint: the tokenizer's files belong to \
-         another model", path.display()
-    )]
+    #[error("{}: the tokenizer has {tokens} tokens but the embedding {rows} rows", path.display())]
+    #[diagnostic(help("the tokenizer's files belong to another model"))]
     Vocabulary {
         /// The model.
         path: PathBuf,
@@ -65,13 +69,11 @@ pub enum LoadError {
         rows: usize,
     },
     /// A tensor that nothing in the architecture uses.
-    #[error(
-        "tensor `{name}` in {} is not used by this architecture\n\nhint: the checkpoint is a variant that is not \
-         supported, or its \
-         configuration names the wrong architecture; probity refuses it because ignoring the tensor would change every \
-         score",
-        path.display()
-    )]
+    #[error("tensor `{name}` in {} is not used by this architecture", path.display())]
+    #[diagnostic(help(
+        "the checkpoint is a variant that is not supported, or its configuration names the wrong architecture; \
+         probity refuses it because ignoring the tensor would change every score"
+    ))]
     UnusedTensor {
         /// The first such tensor.
         name: String,
@@ -81,11 +83,13 @@ pub enum LoadError {
     /// A head that should be the embedding, and is another tensor.
     #[error(
         "tensor `lm_head.weight` in {} is not the embedding `{embedding}`, though the configuration says \
-         tie_word_embeddings\n\nhint: say \
-         \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model again \
-         where it was not changed",
+         tie_word_embeddings",
         path.display()
     )]
+    #[diagnostic(help(
+        "say \"tie_word_embeddings\": false in config.json where the head was trained by itself; download the model \
+         again where it was not changed"
+    ))]
     Untied {
         /// The embedding.
         embedding: &'static str,
@@ -93,7 +97,8 @@ pub enum LoadError {
         path: PathBuf,
     },
     /// An instruction set that this machine does not have.
-    #[error("this machine cannot run {wanted}\n\nhint: it has {has}; leave --isa out for the best of them")]
+    #[error("this machine cannot run {wanted}")]
+    #[diagnostic(help("it has {has}; leave --isa out for the best of them"))]
     Isa {
         /// What was asked for.
         wanted: &'static str,
@@ -101,8 +106,8 @@ pub enum LoadError {
         has: String,
     },
     /// One file of several.
-    #[error("{} is one of {count} parts of a model\n\nhint: join the parts into one file first (llama.cpp's gguf-split \
-             --merge)", path.display())]
+    #[error("{} is one of {count} parts of a model", path.display())]
+    #[diagnostic(help("join the parts into one file first (llama.cpp's gguf-split --merge)"))]
     Split {
         /// The file.
         path: PathBuf,
@@ -111,9 +116,11 @@ pub enum LoadError {
     },
     /// The device cannot be used.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Device(DeviceError),
     /// The precision is one of our kernels'.
-    #[error("precision `{}` exists on cpu alone\n\nhint: {device} has exact and fast", precision.as_str())]
+    #[error("precision `{}` exists on cpu alone", precision.as_str())]
+    #[diagnostic(help("{device} has exact and fast"))]
     Precision {
         /// The device.
         device: DeviceChoice,
@@ -121,7 +128,8 @@ pub enum LoadError {
         precision: Precision,
     },
     /// An architecture that runs with our kernels alone.
-    #[error("{architecture} models run on cpu alone, not on {device}\n\nhint: leave --device out")]
+    #[error("{architecture} models run on cpu alone, not on {device}")]
+    #[diagnostic(help("leave --device out"))]
     OnCpuAlone {
         /// `model_type`.
         architecture: String,
@@ -129,19 +137,17 @@ pub enum LoadError {
         device: DeviceChoice,
     },
     /// A model that reads texts, where one is needed that generates.
-    #[error(
-        "a {architecture} model reads texts and says nothing about what follows them\n\nhint: methods need a model \
-         that generates, such as a \
-         llama, qwen2 or t5; metrics take this one as --encoder"
-    )]
+    #[error("a {architecture} model reads texts and says nothing about what follows them")]
+    #[diagnostic(help(
+        "methods need a model that generates, such as a llama, qwen2 or t5; metrics take this one as --encoder"
+    ))]
     NoGenerator {
         /// `model_type`.
         architecture: String,
     },
     /// A model that generates, where one is needed that reads a text as a whole.
-    #[error(
-        "a {architecture} model does not read a text as a whole\n\nhint: an encoder is a bert, roberta or distilbert"
-    )]
+    #[error("a {architecture} model does not read a text as a whole")]
+    #[diagnostic(help("an encoder is a bert, roberta or distilbert"))]
     NoEncoder {
         /// `model_type`.
         architecture: String,

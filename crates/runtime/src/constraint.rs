@@ -12,6 +12,7 @@
 
 mod schema;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::TopLevelGrammar;
@@ -91,21 +92,58 @@ impl Mask {
     }
 }
 
+/// Why a text cannot be kept within a constraint.
+#[derive(Debug, Clone, thiserror::Error, miette::Diagnostic)]
+pub(crate) enum ConstraintError {
+    #[error("there is nothing to choose from")]
+    NoChoice,
+    #[error("`false` is a schema of no text at all")]
+    #[diagnostic(help("leave the schema out where anything may come"))]
+    NoText,
+    #[error("schema {place}: `{found}` is no schema")]
+    #[diagnostic(help("a schema is an object, true or false"))]
+    NoSchema { place: String, found: String },
+    #[error(
+        "schema {place}: the keyword `{keyword}` cannot be kept{}",
+        nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+    )]
+    #[diagnostic(help("leave it out, and check it in the answers; {kept} are kept"))]
+    Keyword { keyword: String, place: String, nearest: Option<&'static str>, kept: String },
+    #[error("`oneOf` is kept only where its alternatives cannot hold at once (other types, other constants)")]
+    #[diagnostic(help("use `anyOf`"))]
+    OneOf,
+    #[error("this {what} cannot be kept: {why}")]
+    #[diagnostic(help("{hint}"))]
+    Refused { what: &'static str, why: String, hint: &'static str },
+    #[error("the model's vocabulary cannot write the beginning of any text that this {what} admits")]
+    #[diagnostic(help("ask another model"))]
+    NoBeginning { what: &'static str },
+    /// The vocabulary or the library failed.
+    #[error("{why}")]
+    Library { why: String },
+}
+
+impl ConstraintError {
+    fn library(error: impl fmt::Display) -> Self {
+        Self::Library { why: error.to_string() }
+    }
+}
+
 impl Grammars {
     /// Reads the vocabulary, which takes some tens of milliseconds.
-    pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, String> {
+    pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
         let ends = tokenizer.ends();
         let words: Vec<Vec<u8>> = (0..tokenizer.vocab_size() as u32)
             .map(|id| if ends.contains(&id) { Vec::new() } else { tokenizer.token_bytes(id).unwrap_or_default() })
             .collect();
         let first_word = words.iter().position(|word| word.len() > 1 && word[0] == b' ');
         let decoded =
-            first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(|error| error.to_string())?;
+            first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(ConstraintError::library)?;
         let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, INVALID_TOKEN), &words);
         let trie = if ends.is_empty() { trie } else { trie.with_eos_tokens(ends) };
         // Tokens are not forced: what must come next may be written in several ways, and which is for the model to say.
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let mut factory = ParserFactory::new_simple(&environment).map_err(|error| error.to_string())?;
+        let mut factory = ParserFactory::new_simple(&environment).map_err(ConstraintError::library)?;
         let limits = factory.quiet().limits_mut();
         (limits.verbose_errors, limits.step_lexer_fuel, limits.max_lexer_states) = (false, FUEL, STATES);
         Ok(Self {
@@ -116,7 +154,7 @@ impl Grammars {
     }
 
     /// A new text under a constraint, or why that is none, with a hint. What may come next depends on no other text.
-    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Constrained, String> {
+    pub(crate) fn start(&self, constraint: &Constraint) -> Result<Constrained, ConstraintError> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let at = compiled.iter().position(|known| known.constraint == *constraint);
         let known = at.map(|at| compiled.remove(at));
@@ -133,9 +171,9 @@ impl Grammars {
         Ok(Constrained { matcher, begun: false, mask: None })
     }
 
-    fn compile(&self, constraint: &Constraint) -> Result<Compiled, String> {
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
         let (what, grammar) = match constraint {
-            Constraint::Choice(choice) if choice.is_empty() => return Err("there is nothing to choose from".into()),
+            Constraint::Choice(choice) if choice.is_empty() => return Err(ConstraintError::NoChoice),
             Constraint::Choice(choice) => {
                 let alternatives: Vec<String> = choice.iter().map(|text| regex::escape(text)).collect();
                 ("choice", self.text(&alternatives.join("|")))
@@ -152,12 +190,7 @@ impl Grammars {
             return Err(refusal(what, warning));
         }
         // Does the vocabulary have a token to begin with?
-        matcher.deep_clone().compute_mask_or_eos().map_err(|_| {
-            format!(
-                "the model's vocabulary cannot write the beginning of any text that this {what} admits\n\nhint: \
-                     ask another model"
-            )
-        })?;
+        matcher.deep_clone().compute_mask_or_eos().map_err(|_| ConstraintError::NoBeginning { what })?;
         Ok(Compiled { constraint: constraint.clone(), shared: matcher.deep_clone(), fresh: matcher, begun: 0 })
     }
 
@@ -183,12 +216,10 @@ impl Grammars {
 }
 
 /// Why the library has no grammar for a constraint, in its own words without its advice.
-fn refusal(what: &str, error: &str) -> String {
+fn refusal(what: &'static str, error: &str) -> ConstraintError {
     let why = error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     if why.contains("oneOf constraints are not supported") {
-        return "`oneOf` is kept only where its alternatives cannot hold at once (other types, other \
-                constants)\n\nhint: use `anyOf`"
-            .into();
+        return ConstraintError::OneOf;
     }
     let hint = match what {
         "regex" => {
@@ -198,44 +229,44 @@ fn refusal(what: &str, error: &str) -> String {
         "schema" => "leave out what is not supported, and check it in the answers",
         _ => "give texts that are not empty",
     };
-    format!("this {what} cannot be kept: {why}\n\nhint: {hint}")
+    ConstraintError::Refused { what, why, hint }
 }
 
 impl Constrained {
     /// The tokens that may come next: end tokens where the text may end, and they alone where it must.
-    pub(crate) fn allowed(&mut self) -> Result<&Mask, String> {
+    pub(crate) fn allowed(&mut self) -> Result<&Mask, ConstraintError> {
         let mask = match self.mask.take() {
             Some(mask) => mask,
-            None => Mask(self.matcher.compute_mask_or_eos().map_err(|error| error.to_string())?),
+            None => Mask(self.matcher.compute_mask_or_eos().map_err(ConstraintError::library)?),
         };
         Ok(self.mask.insert(mask))
     }
 
     /// Whether a token may come next, which takes microseconds where the mask of this place takes up to milliseconds.
-    fn allows(&mut self, token: u32) -> Result<bool, String> {
+    fn allows(&mut self, token: u32) -> Result<bool, ConstraintError> {
         // The library allots its work when it makes a mask: each text begins with one, so that it does not live on what
         // others have left.
         if !self.begun || self.mask.is_some() || self.is_finished() {
             return Ok(self.allowed()?.has(token));
         }
-        let environment = self.matcher.tok_env().map_err(|error| error.to_string())?;
+        let environment = self.matcher.tok_env().map_err(ConstraintError::library)?;
         let trie = environment.tok_trie();
         // It takes a token that says nothing for one that does no harm.
         if trie.token(token).is_empty() && !trie.eos_tokens().contains(&token) {
             return Ok(false);
         }
-        Ok(self.matcher.validate_tokens(&[token]).map_err(|error| error.to_string())? == 1)
+        Ok(self.matcher.validate_tokens(&[token]).map_err(ConstraintError::library)? == 1)
     }
 
     /// The tokens that may come next where this one may not.
-    pub(crate) fn instead_of(&mut self, token: u32) -> Result<Option<&Mask>, String> {
+    pub(crate) fn instead_of(&mut self, token: u32) -> Result<Option<&Mask>, ConstraintError> {
         if self.allows(token)? { Ok(None) } else { self.allowed().map(Some) }
     }
 
     /// Goes on by a token that is allowed.
-    pub(crate) fn advance(&mut self, token: u32) -> Result<(), String> {
+    pub(crate) fn advance(&mut self, token: u32) -> Result<(), ConstraintError> {
         (self.begun, self.mask) = (true, None);
-        self.matcher.consume_token(token).map_err(|error| error.to_string())
+        self.matcher.consume_token(token).map_err(ConstraintError::library)
     }
 
     /// Whether the text is complete and nothing but its end can follow.
@@ -391,7 +422,8 @@ mod tests {
             (schema(json!({"$ref": "#/$defs/none"})), "this schema cannot be kept"),
         ] {
             let Err(why) = grammars.start(&constraint) else { panic!("{constraint:?} is refused") };
-            assert!(why.contains(told) && (why.contains("\n\nhint: ") || why.contains("choose")), "{told}\n{why}");
+            assert!(why.to_string().contains(told), "{told}\n{why}");
+            assert!(!crate::hint_of(&why).is_empty() || matches!(why, ConstraintError::NoChoice), "{why}");
         }
     }
 
@@ -402,7 +434,7 @@ mod tests {
         let Err(why) = grammars.start(&choice(["\u{1f600}"])) else {
             panic!("a vocabulary of pieces has no such token")
         };
-        assert!(why.contains("vocabulary cannot write"), "{why}");
+        assert!(matches!(why, ConstraintError::NoBeginning { .. }), "{why}");
     }
 
     /// A small object as judges write them.

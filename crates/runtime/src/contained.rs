@@ -40,7 +40,7 @@ impl Limits {
 }
 
 /// Why work did not come to its end.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum NotContained {
     /// It asked for more than its limit.
     #[error("it needs more than {} MiB of memory", .0 >> 20)]

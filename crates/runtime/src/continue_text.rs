@@ -7,13 +7,13 @@ use probity_lm::{
 };
 
 use crate::Model;
-use crate::constraint::{Constrained, Grammars};
+use crate::constraint::{Constrained, ConstraintError, Grammars};
 use crate::encoder::EncodedContinuation;
 use crate::engine::behind::Behind;
 use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
-use crate::score::encode_error;
+use crate::score::{encode_error, request_error};
 use crate::verdict::verdict_request;
 use crate::window::Held;
 
@@ -75,7 +75,7 @@ impl Model {
                 let (place, request) = &requests[prompt];
                 let outcome = match (generated.finish, &generated.strayed) {
                     (Some(_), _) => Outcome::Scored,
-                    (None, Some(why)) => Outcome::Unparsed { why: why.clone() },
+                    (None, Some(why)) => Outcome::Unparsed { why: why.to_string() },
                     (None, None) => Outcome::NotFinite { why: "the model's logits are not finite numbers".into() },
                 };
                 let verdict = verdict_request(request, &prompts[prompt], &generated, &decode);
@@ -90,18 +90,18 @@ impl Model {
 
     /// A generation request in tokens, with its outcome where there is nothing to generate.
     fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
-        let wrong = |why: &str| LmError::Request { id: request.id.clone(), why: why.to_owned() };
+        let wrong = |why| request_error(&request.id, why);
         if let Some(constraint) = &request.constraint {
-            self.constrain(constraint).map_err(|why| wrong(&why))?;
+            self.constrain(constraint).map_err(|why| request_error(&request.id, why))?;
         }
         if request.max_tokens == 0 {
-            return Err(wrong("max_tokens is 0\n\nhint: ask for at least one token"));
+            return Err(wrong(WrongRequest::NoTokens));
         }
         if let Sampling::Random { temperature, limits, .. } = request.sampling {
             check_sampling(temperature, limits).map_err(wrong)?;
         }
         if request.stop.iter().any(String::is_empty) {
-            return Err(wrong("a stop sequence is empty"));
+            return Err(wrong(WrongRequest::EmptyStop));
         }
         let encoded = self
             .encoder()
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Begins a text under a constraint, or says why it is none for this model.
-    fn constrain(&self, constraint: &Constraint) -> Result<Constrained, String> {
+    fn constrain(&self, constraint: &Constraint) -> Result<Constrained, ConstraintError> {
         self.grammars
             .get_or_init(|| Grammars::new(self.encoder().tokenizer()))
             .as_ref()
@@ -129,22 +129,44 @@ impl Model {
     }
 }
 
-/// Why a text cannot be drawn so.
+/// What is wrong with a request for a text, whatever the model.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum WrongRequest {
+    #[error("max_tokens is 0")]
+    #[diagnostic(help("ask for at least one token"))]
+    NoTokens,
+    #[error("a stop sequence is empty")]
+    EmptyStop,
+    #[error("the temperature must be above 0")]
+    #[diagnostic(help("greedy decoding is what temperature 0 means elsewhere"))]
+    Temperature,
+    #[error("top_k is 0, which leaves no token")]
+    #[diagnostic(help("leave it out for all tokens"))]
+    TopK,
+    #[error("top_p must be above 0 and at most 1")]
+    #[diagnostic(help("leave it out for all tokens"))]
+    TopP,
+    #[error("min_p must be from 0 to 1")]
+    #[diagnostic(help("leave it out for all tokens"))]
+    MinP,
+}
+
+/// Whether a text can be drawn so.
 fn check_sampling(
     temperature: f64,
     SamplingLimits { top_k, top_p, min_p }: SamplingLimits,
-) -> Result<(), &'static str> {
+) -> Result<(), WrongRequest> {
     if !(temperature > 0.0 && temperature.is_finite()) {
-        return Err("the temperature must be above 0\n\nhint: greedy decoding is what temperature 0 means elsewhere");
+        return Err(WrongRequest::Temperature);
     }
     if top_k == Some(0) {
-        return Err("top_k is 0, which leaves no token\n\nhint: leave it out for all tokens");
+        return Err(WrongRequest::TopK);
     }
     if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) {
-        return Err("top_p must be above 0 and at most 1\n\nhint: leave it out for all tokens");
+        return Err(WrongRequest::TopP);
     }
     if min_p.is_some_and(|p| !(0.0..=1.0).contains(&p)) {
-        return Err("min_p must be from 0 to 1\n\nhint: leave it out for all tokens");
+        return Err(WrongRequest::MinP);
     }
     Ok(())
 }

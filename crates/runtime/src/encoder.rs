@@ -16,28 +16,31 @@ pub struct Encoder {
 }
 
 /// Why a prompt could not be encoded.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum EncodeError {
     /// The chat could not be laid out.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Chat(#[from] ChatError),
     /// The tokenizer failed.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The labels cannot be told apart, or one has no tokens.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Labels(#[from] LabelError),
     /// Terminated labels were asked for, and the model has no token that ends an answer.
-    #[error(
-        "the model has no end-of-turn token to end a label with\n\nhint: choose labels none of which begins another, \
-         which need no end"
-    )]
+    #[error("the model has no end-of-turn token to end a label with")]
+    #[diagnostic(help("choose labels none of which begins another, which need no end"))]
     NoEnd,
     /// Tokens for an encoder and a decoder, and the model has no encoder.
-    #[error("the model has no encoder that reads `source`\n\nhint: give all tokens as one prompt")]
+    #[error("the model has no encoder that reads `source`")]
+    #[diagnostic(help("give all tokens as one prompt"))]
     NoSource,
     /// An encoder-decoder's answer that begins with nothing.
-    #[error("an answer begins with at least one token\n\nhint: begin it with the model's start token")]
+    #[error("an answer begins with at least one token")]
+    #[diagnostic(help("begin it with the model's start token"))]
     NoStart,
     /// A token id that the vocabulary does not have.
     #[error("token {id} is not in the vocabulary of {vocab_size} tokens")]

@@ -36,3 +36,9 @@ pub use probity_models::{DeviceChoice, DeviceError};
 pub use progress::Progress;
 pub use rehearsal::{Rehearsal, Rehearsed};
 pub use text_model::{TextFiles, TextModel};
+
+/// The error's own hint; empty where it has none.
+#[cfg(test)]
+pub(crate) fn hint_of(error: &dyn miette::Diagnostic) -> String {
+    error.help().map(|hint| hint.to_string()).unwrap_or_default()
+}

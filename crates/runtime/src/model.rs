@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Progress;
 use crate::checkpoint::{Checkpoint, LoadError};
-use crate::constraint::Grammars;
+use crate::constraint::{ConstraintError, Grammars};
 use crate::encoder::Encoder;
 use crate::engine::scheduler::Limits;
 use crate::engine::token_scores::Schedule;
 use crate::engine::walk::WalkError;
 use crate::hub::Located;
 use crate::memory::default_budget;
-use crate::threads::Threads;
+use crate::threads::{Threads, computing_error};
 use crate::weights::fingerprint;
 
 /// Tokens of a prompt where neither model nor memory limit them.
@@ -159,7 +159,7 @@ pub struct Model {
     encoder: Encoder,
     description: ModelDescription,
     /// Made when the first text is constrained.
-    pub(crate) grammars: OnceLock<Result<Grammars, String>>,
+    pub(crate) grammars: OnceLock<Result<Grammars, ConstraintError>>,
     options: LoadOptions,
     token_limit: usize,
     weight_bytes: u64,
@@ -313,7 +313,7 @@ impl Model {
 /// An error of the engine.
 pub(crate) fn walk_error(error: WalkError<SinkError>) -> LmError {
     match error {
-        WalkError::Model(error) => LmError::Model(Box::new(error)),
+        WalkError::Model(error) => LmError::Model(computing_error(error)),
         WalkError::Visitor(error) => LmError::Sink(error),
     }
 }

@@ -14,6 +14,7 @@ use crate::Model;
 use crate::engine::generate::plan_texts;
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
+use crate::threads::computing_error;
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -197,7 +198,7 @@ impl Model {
     /// How long a plan would take: runs the beginning of its longest prompt, some rows of the output head and, where
     /// texts are to be generated, a step of that. Attention over longer prompts than were run takes longer than that.
     pub fn estimate(&self, plan: &Plan) -> Result<Estimate, LmError> {
-        self.measure(plan).map_err(|error| LmError::Model(Box::new(error)))
+        self.measure(plan).map_err(|error| LmError::Model(computing_error(error)))
     }
 
     fn measure(&self, plan: &Plan) -> candle_core::Result<Estimate> {

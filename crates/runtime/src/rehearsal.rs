@@ -7,7 +7,7 @@ use probity_lm::{
 
 use crate::constraint::Grammars;
 use crate::hub::Located;
-use crate::score::{check, encode_error};
+use crate::score::{check, encode_error, request_error};
 use crate::{Checkpoint, LoadError, LoadOptions};
 
 /// A language model that looks at the first request of a work list as the model itself would, and ends there with
@@ -21,7 +21,7 @@ pub struct Rehearsal {
 }
 
 /// The first request is right; nothing was asked. It comes as [`LmError::Sink`].
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("nothing is answered in a rehearsal")]
 pub struct Rehearsed;
 
@@ -67,7 +67,7 @@ impl LanguageModel for Rehearsal {
             if let Some(constraint) = &request.constraint {
                 let grammars = Grammars::new(self.checkpoint.encoder.tokenizer());
                 let started = grammars.and_then(|grammars| grammars.start(constraint));
-                started.map_err(|why| LmError::Request { id: request.id.clone(), why })?;
+                started.map_err(|why| request_error(&request.id, why))?;
             }
         }
         Err(LmError::Sink(Box::new(Rehearsed)))

@@ -207,9 +207,7 @@ fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmE
         }
     };
     if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
-        let why = "what is asked merges with the whole prompt, which leaves nothing to condition on\n\nhint: put some \
-                   text before it";
-        return Err(LmError::Request { id: request.id.clone(), why: why.into() });
+        return Err(request_error(&request.id, NoCondition));
     }
     Ok(sequences)
 }
@@ -223,6 +221,16 @@ pub(crate) fn check(encoder: &Encoder, request: &ScoreRequest) -> Result<(), LmE
 pub(crate) fn encode_error(id: &str, error: EncodeError) -> LmError {
     match error {
         EncodeError::Labels(source) => LmError::Labels { id: id.to_owned(), source },
-        other => LmError::Request { id: id.to_owned(), why: other.to_string() },
+        other => request_error(id, other),
     }
 }
+
+/// The error of a request that is wrong for this model.
+pub(crate) fn request_error(id: &str, source: impl miette::Diagnostic + Send + Sync + 'static) -> LmError {
+    LmError::Request { id: id.to_owned(), source: Box::new(source) }
+}
+
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("what is asked merges with the whole prompt, which leaves nothing to condition on")]
+#[diagnostic(help("put some text before it"))]
+struct NoCondition;

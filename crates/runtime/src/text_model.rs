@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::checkpoint::{Checkpoint, LoadError};
 use crate::hub::Located;
 use crate::model::LoadOptions;
-use crate::threads::Threads;
+use crate::threads::{Threads, computing_error};
 use crate::tokenizer::Tokenizer;
 use crate::weights::fingerprint;
 
@@ -87,7 +87,7 @@ impl TextFiles {
     /// [`TextEncoder::tokenize`].
     pub fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
         let encode = |(index, text): (usize, &&str)| {
-            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, why: error.to_string() })
+            self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, source: Box::new(error) })
         };
         texts.par_iter().enumerate().map(encode).collect()
     }
@@ -202,7 +202,7 @@ fn floats(tensor: &Tensor) -> candle_core::Result<Vec<f32>> {
 }
 
 fn model_error(error: candle_core::Error) -> EncoderError {
-    EncoderError::Model(Box::new(error))
+    EncoderError::Model(computing_error(error))
 }
 
 fn mean_of_length_one(states: &HiddenStates) -> Vec<f32> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use probity_kernels::NoMemory;
+use probity_lm::{BoxedError, plain_error};
 use rayon::{ThreadPool, Yield};
 
 use crate::checkpoint::LoadError;
@@ -43,10 +44,11 @@ impl Threads {
             Ok(done) => return done,
             Err(unwound) => unwound,
         };
+        // `Cuda` is the one wrapper of candle's that keeps an error as it is; `computing_error` takes it out again.
         // Nothing of the step is used again: it begins by saying how much of each buffer it wants.
         unwound
             .downcast::<NoMemory>()
-            .map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::wrap(*why)))
+            .map_or_else(|other| resume_unwind(other), |why| Err(candle_core::Error::Cuda(why)))
     }
 
     /// Runs `work` on the threads, none of which falls asleep before it is done. A decoding step is a hundred products
@@ -85,6 +87,17 @@ impl Drop for End<'_> {
     }
 }
 
+/// What candle says of a step; where the system gave no memory for it, that, with what to do about it.
+pub(crate) fn computing_error(error: candle_core::Error) -> BoxedError {
+    match error {
+        candle_core::Error::Cuda(inner) => match inner.downcast::<NoMemory>() {
+            Ok(no_memory) => no_memory,
+            Err(other) => other.into(),
+        },
+        other => plain_error(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rayon::prelude::*;
@@ -106,8 +119,8 @@ mod tests {
             Ok(())
         };
         let threads = threads(2);
-        let error = threads.compute(starved).expect_err("no memory").to_string();
-        assert!(error.contains("no memory for the") && error.contains("hint:"), "{error}");
+        let error = computing_error(threads.compute(starved).expect_err("no memory"));
+        assert!(error.to_string().contains("no memory for the") && error.help().is_some(), "{error}");
         assert_eq!(threads.compute(|| Ok(7)).expect("the pool goes on"), 7);
     }
 

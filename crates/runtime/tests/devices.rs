@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use miette::Diagnostic as _;
 use probity_lm::{Ask, GenerateRequest, LabelSet, LanguageModel, Precision, Prompt, ScoreRequest};
 use probity_runtime::hub::locate;
 use probity_runtime::{DeviceChoice, LoadError, LoadOptions, Model};
@@ -133,11 +134,9 @@ fn a_precision_of_our_kernels_is_refused_elsewhere() {
     let path = golden("llama");
     for precision in [Precision::Dots, Precision::Tiles] {
         let options = LoadOptions { device: DeviceChoice::CandleCpu, precision, ..LoadOptions::default() };
-        let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused").to_string();
-        assert_eq!(
-            error,
-            format!("precision `{}` exists on cpu alone\n\nhint: candle-cpu has exact and fast", precision.as_str())
-        );
+        let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
+        assert_eq!(error.to_string(), format!("precision `{}` exists on cpu alone", precision.as_str()));
+        assert_eq!(error.help().expect("a hint").to_string(), "candle-cpu has exact and fast");
     }
 }
 
@@ -147,9 +146,8 @@ fn a_device_that_the_build_lacks_is_refused_with_the_way_to_it() {
     for (device, feature) in [(DeviceChoice::Cuda(1), "cuda"), (DeviceChoice::Metal, "metal")] {
         let options = LoadOptions { device, ..LoadOptions::default() };
         let path = golden("llama");
-        let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused").to_string();
-        let expected =
-            format!("this build cannot compute on {device}\n\nhint: cargo install --path . --features {feature}");
-        assert_eq!(error, expected);
+        let error = load(path.to_str().expect("UTF-8 path"), options).err().expect("refused");
+        assert_eq!(error.to_string(), format!("this build cannot compute on {device}"));
+        assert_eq!(error.help().expect("a hint").to_string(), format!("cargo install --path . --features {feature}"));
     }
 }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::path::Path;
 
 use builder::{Gguf, Meta};
+use miette::Diagnostic as _;
 use probity_kernels::WeightType;
 use probity_models::{SourceError, WeightSource as _};
 use probity_runtime::gguf_config;
@@ -122,8 +123,9 @@ fn types_without_kernels_are_listed_but_not_loaded() {
     let file = open(&small().tensor("blk.0.attn_k.weight", &[256, 2], 23, &[0; 2 * 136])).expect("the header is valid");
     let listed = file.tensors().into_iter().find(|t| t.name == "blk.0.attn_k.weight").expect("listed");
     assert_eq!((listed.type_name, listed.bytes), ("IQ4_XS", 272));
-    let error = file.tensor("model.layers.0.self_attn.k_proj.weight").err().expect("unsupported").to_string();
-    assert!(error.contains("IQ4_XS") && error.contains("Q4_K"), "{error}");
+    let error = file.tensor("model.layers.0.self_attn.k_proj.weight").err().expect("unsupported");
+    assert!(error.to_string().contains("IQ4_XS"), "{error}");
+    assert!(error.help().is_some_and(|hint| hint.to_string().contains("Q4_K")), "{error:?}");
 }
 
 /// A file that must be refused, and what the message must name.
@@ -135,8 +137,8 @@ fn refused(gguf: &Gguf, words: &[&str]) {
     let found = format!("{}: {}", error.what, error.why);
     assert!(words.iter().all(|word| found.contains(word)), "expected {words:?} in {found:?}");
     assert!(peak <= allowance(len), "{peak} bytes for a file of {len}: {found}");
-    let text = open(gguf).err().expect("refused as a file too").to_string();
-    assert!(text.contains("demo.gguf") && text.contains("hint: "), "{text}");
+    let error = open(gguf).err().expect("refused as a file too");
+    assert!(error.to_string().contains("demo.gguf") && error.help().is_some(), "{error:?}");
 }
 
 /// What reading a header may take: a multiple of the file, and room for messages.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use miette::Diagnostic as _;
 use probity_lm::{
     Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role,
     Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
@@ -359,8 +360,9 @@ fn chat_needs_a_template_and_says_so() {
     let model = load_path(folder.path(), LoadOptions::default()).expect("loads");
     assert!(!model.description().has_chat_template);
     let chat = Prompt::Chat { messages: vec![Message::new(Role::User, "hello")], answer_prefix: String::new() };
-    let error = model.score_all(&[ask("chat", chat, words(&["A", "B"]))]).expect_err("no template").to_string();
-    assert!(error.contains("chat template") && error.contains("hint:"), "{error}");
+    let error = model.score_all(&[ask("chat", chat, words(&["A", "B"]))]).expect_err("no template");
+    assert!(error.to_string().contains("chat template"), "{error}");
+    assert!(error.diagnostic_source().and_then(|cause| cause.help()).is_some(), "{error:?}");
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -372,14 +374,17 @@ fn copy(from: &Path, to: &Path) {
 
 type Damage = Box<dyn Fn(&Path)>;
 
-/// Loads the golden qwen2 after `damage` was done to a copy of it.
+/// What loading the golden qwen2 says after `damage` was done to a copy of it, and its hint.
 fn damaged(damage: impl Fn(&Path)) -> String {
     let folder = tempfile::tempdir().expect("folder");
     copy(&goldens().join("models/qwen2"), folder.path());
     damage(folder.path());
     match load_path(folder.path(), LoadOptions::default()) {
         Ok(_) => panic!("a damaged checkpoint was loaded"),
-        Err(error) => error.to_string(),
+        Err(error) => match error.help() {
+            Some(hint) => format!("{error}; hint: {hint}"),
+            None => error.to_string(),
+        },
     }
 }
 

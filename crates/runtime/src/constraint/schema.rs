@@ -3,6 +3,8 @@
 use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value};
 
+use super::ConstraintError;
+
 /// Keywords whose meaning is kept.
 const KEPT: [&str; 27] = [
     "$ref",
@@ -53,15 +55,13 @@ const SILENT: [&str; 13] = [
 ];
 
 /// The schema as the library takes it, or which keyword of it cannot be kept.
-pub(super) fn prepared(schema: &Value) -> Result<Value, String> {
+pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     check(schema, "#")?;
     let mut schema = match schema {
         Value::Object(fields) => fields.clone(),
         Value::Bool(true) => Map::new(),
         _ => {
-            return Err(
-                "`false` is a schema of no text at all\n\nhint: leave the schema out where anything may come".into()
-            );
+            return Err(ConstraintError::NoText);
         }
     };
     let options = JsonCompileOptions {
@@ -70,19 +70,17 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, String> {
         whitespace_flexible: false,
         ..JsonCompileOptions::default()
     };
-    schema.insert("x-guidance".into(), serde_json::to_value(options).map_err(|error| error.to_string())?);
+    schema.insert("x-guidance".into(), serde_json::to_value(options).map_err(ConstraintError::library)?);
     Ok(Value::Object(schema))
 }
 
 /// Whether every keyword of a schema, and of those in it, is known.
-fn check(schema: &Value, place: &str) -> Result<(), String> {
+fn check(schema: &Value, place: &str) -> Result<(), ConstraintError> {
     let fields = match schema {
         Value::Bool(_) => return Ok(()),
         Value::Object(fields) => fields,
         other => {
-            return Err(format!(
-                "schema {place}: `{other}` is no schema\n\nhint: a schema is an object, true or false"
-            ));
+            return Err(ConstraintError::NoSchema { place: place.to_owned(), found: other.to_string() });
         }
     };
     for (keyword, value) in fields {
@@ -109,15 +107,14 @@ fn check(schema: &Value, place: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn unknown(keyword: &str, place: &str) -> String {
+fn unknown(keyword: &str, place: &str) -> ConstraintError {
     let all = || KEPT.iter().chain(&SILENT).copied();
-    let nearest =
-        probity_lm::nearest(keyword, all()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-    format!(
-        "schema {place}: the keyword `{keyword}` cannot be kept{nearest}\n\nhint: leave it out, and check it in the \
-         answers; {} are kept",
-        KEPT.join(", ")
-    )
+    ConstraintError::Keyword {
+        keyword: keyword.to_owned(),
+        place: place.to_owned(),
+        nearest: probity_lm::nearest(keyword, all()),
+        kept: KEPT.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +138,7 @@ mod tests {
             (json!({"items": 3}), "schema #/items: `3` is no schema"),
         ] {
             let why = prepared(&schema).expect_err("not kept");
-            assert!(why.contains(told) && why.contains("\n\nhint: "), "{told}\n{why}");
+            assert!(why.to_string().contains(told) && !crate::hint_of(&why).is_empty(), "{told}\n{why}");
         }
     }
 

@@ -79,7 +79,6 @@ fn an_adapter_of_another_model_is_refused_with_the_tensor_that_does_not_fit() {
         let Err(error) = Checkpoint::open(&located(model).with_adapter(Some(adapter(of)))) else {
             panic!("{of} does not fit {model}")
         };
-        let error = error.to_string();
-        assert!(error.contains(told) && error.contains("\n\nhint: "), "{told}\n{error}");
+        assert!(error.to_string().contains(told) && !crate::hint_of(&error).is_empty(), "{told}\n{error}");
     }
 }

@@ -20,7 +20,7 @@ use super::token_scores::Schedule;
 use super::tree::{PrefixTree, in_groups};
 use super::walk::{Computed, WalkError, walk};
 use crate::Drafting;
-use crate::constraint::Constrained;
+use crate::constraint::{Constrained, ConstraintError};
 
 /// Rows of logits that are held at a time.
 const LOGIT_ROWS: usize = 64;
@@ -46,7 +46,7 @@ pub(crate) struct Generated {
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
     /// Why it could not be kept within its constraint, where it could not.
-    pub(crate) strayed: Option<String>,
+    pub(crate) strayed: Option<ConstraintError>,
     /// Tokens of the text that were guessed.
     pub(crate) accepted: usize,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Vocabulary<'a> {
     pub(crate) decode: &'a dyn Fn(&[u32]) -> String,
     pub(crate) ends: &'a [u32],
     /// Begins a text under a constraint.
-    pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<Constrained, String>,
+    pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<Constrained, ConstraintError>,
 }
 
 /// A prompt that is being continued.
@@ -66,7 +66,7 @@ struct Decoding<'a> {
     random: Option<ChaCha8Rng>,
     constrained: Option<Constrained>,
     /// Why it cannot be kept within its constraint.
-    strayed: Option<String>,
+    strayed: Option<ConstraintError>,
     path: Vec<Arc<KvSpan>>,
     /// How many spans of the path are the prompt's.
     prompt_spans: usize,
@@ -123,7 +123,7 @@ impl<'a> Decoding<'a> {
     }
 
     /// A token drawn from what may come next.
-    fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>, String> {
+    fn draw(&mut self, logits: &[f32]) -> Result<Option<u32>, ConstraintError> {
         let (Sampling::Random { temperature, limits, .. }, Some(random)) = (self.prompt.sampling, &mut self.random)
         else {
             unreachable!("only random texts need whole rows of logits")

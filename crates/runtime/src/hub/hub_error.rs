@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use probity_lm::nearest;
+use probity_lm::{BoxedError, nearest};
 
 use super::client::{Client, RequestError};
 use super::fetch::FetchError;
@@ -14,14 +14,14 @@ use super::selection::NoChoice;
 
 /// Why a model of the hub could not be fetched. What had come in is kept for the next try, unless its content was
 /// wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum HubError {
     /// No connection to the hub.
-    #[error(
-        "cannot reach the hub at {endpoint}: {why}\n\nhint: check the connection, or set HF_ENDPOINT to a mirror; a \
-         model that was fetched \
-         before works without it: --model {name}"
-    )]
+    #[error("cannot reach the hub at {endpoint}: {why}")]
+    #[diagnostic(help(
+        "check the connection, or set HF_ENDPOINT to a mirror; a model that was fetched before works without it: \
+         --model {name}"
+    ))]
     Unreachable {
         /// The model.
         name: String,
@@ -32,11 +32,13 @@ pub enum HubError {
     },
     /// The owner wants terms to be accepted.
     #[error(
-        "`{repo}` is gated: its owner wants you to accept terms{}\n\nhint: accept them at {endpoint}/{repo}, make a \
-         token at \
-         {endpoint}/settings/tokens that may read gated repositories, then HF_TOKEN=… probity model get {name}",
+        "`{repo}` is gated: its owner wants you to accept terms{}",
         if *has_token { ", and your token has no access" } else { ", and there is no token" }
     )]
+    #[diagnostic(help(
+        "accept them at {endpoint}/{repo}, make a token at {endpoint}/settings/tokens that may read gated \
+         repositories, then HF_TOKEN=… probity model get {name}"
+    ))]
     Gated {
         /// The repository.
         repo: String,
@@ -49,14 +51,17 @@ pub enum HubError {
     },
     /// The hub does not show such a repository.
     #[error(
-        "the hub at {endpoint} shows no repository `{repo}`{}\n\nhint: check the name; {}",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
+        "the hub at {endpoint} shows no repository `{repo}`{}",
+        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+    )]
+    #[diagnostic(help(
+        "check the name; {}",
         if *has_token {
             "where it is private, your token must be allowed to read it"
         } else {
             "a private one needs a token: HF_TOKEN=…, or `hf auth login`"
         }
-    )]
+    ))]
     NoRepository {
         /// The repository.
         repo: String,
@@ -69,11 +74,10 @@ pub enum HubError {
     },
     /// The repository has no such branch, tag or commit.
     #[error(
-        "`{repo}` has no revision `{revision}`{}\n  it has {}\n\nhint: leave --revision out for `main`, or give a full \
-         commit",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
-        listed(revisions)
+        "`{repo}` has no revision `{revision}`{}\n  it has {}",
+        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(), listed(revisions)
     )]
+    #[diagnostic(help("leave --revision out for `main`, or give a full commit"))]
     NoRevision {
         /// The repository.
         repo: String,
@@ -86,12 +90,14 @@ pub enum HubError {
     },
     /// The repository has no such GGUF file.
     #[error(
-        "`{repo}` has no GGUF file `{file}`{}\n  it has {}\n\nhint: {}",
-        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
-        listed(held),
+        "`{repo}` has no GGUF file `{file}`{}\n  it has {}",
+        nearest.as_ref().map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(), listed(held)
+    )]
+    #[diagnostic(help(
+        "{}",
         if held.is_empty() { format!("probity model get {repo} fetches its \
                                       safetensors") } else { format!("probity model get {repo}:{}", held[0]) }
-    )]
+    ))]
     NoFile {
         /// The repository.
         repo: String,
@@ -103,8 +109,8 @@ pub enum HubError {
         held: Vec<String>,
     },
     /// Several files fit.
-    #[error("`{name}` could be {} files:\n{}\n\nhint: choose one, by its name or its quantisation: probity model get \
-             {example}", held.len(), lines(held))]
+    #[error("`{name}` could be {} files:\n{}", held.len(), lines(held))]
+    #[diagnostic(help("choose one, by its name or its quantisation: probity model get {example}"))]
     Several {
         /// The model as it was named.
         name: String,
@@ -114,22 +120,18 @@ pub enum HubError {
         example: String,
     },
     /// What the repository holds cannot be read here.
-    #[error(
-        "`{name}` cannot be used here: {why}\n\nhint: look for a repository that has it as GGUF or safetensors; \
-         `probity model list` names some"
-    )]
+    #[error("`{name}` cannot be used here: {source}")]
+    #[diagnostic(help("look for a repository that has it as GGUF or safetensors; `probity model list` names some"))]
     Unreadable {
         /// The model.
         name: String,
         /// Why.
-        why: String,
+        #[diagnostic_source]
+        source: BoxedError,
     },
     /// The hub did not give a file, or stopped giving it.
-    #[error(
-        "`{file}` of {name} did not come whole: {why}\n  {have} of {bytes} bytes are here\n\nhint: probity model get \
-         {name} goes on where it \
-         stopped"
-    )]
+    #[error("`{file}` of {name} did not come whole: {why}\n  {have} of {bytes} bytes are here")]
+    #[diagnostic(help("probity model get {name} goes on where it stopped"))]
     Broken {
         /// The model.
         name: String,
@@ -143,10 +145,8 @@ pub enum HubError {
         why: String,
     },
     /// The hub's answer makes no sense.
-    #[error(
-        "the hub at {endpoint} gave no answer about `{repo}` that can be used: {why}\n\nhint: try again later; is \
-         HF_ENDPOINT a hub?"
-    )]
+    #[error("the hub at {endpoint} gave no answer about `{repo}` that can be used: {why}")]
+    #[diagnostic(help("try again later; is HF_ENDPOINT a hub?"))]
     Answer {
         /// The repository.
         repo: String,
@@ -158,9 +158,9 @@ pub enum HubError {
     /// The whole came, and is not what it should be.
     #[error(
         "`{file}` of {repo} came with the wrong content and was removed\n  expected {kind} {expected}\n  found    \
-         {kind} {found}\n\nhint: try \
-         again; if it stays so, something between you and the hub changes what you get"
+         {kind} {found}"
     )]
+    #[diagnostic(help("try again; if it stays so, something between you and the hub changes what you get"))]
     WrongHash {
         /// The repository.
         repo: String,
@@ -175,11 +175,10 @@ pub enum HubError {
     },
     /// Not enough space, seen before or while writing.
     #[error(
-        "not enough space in {}: {needed} bytes needed{}\n\nhint: free some, or set HF_HUB_CACHE to a folder on \
-         another disk",
-        path.display(),
-        available.map(|bytes| format!(", {bytes} available")).unwrap_or_default()
+        "not enough space in {}: {needed} bytes needed{}",
+        path.display(), available.map(|bytes| format!(", {bytes} available")).unwrap_or_default()
     )]
+    #[diagnostic(help("free some, or set HF_HUB_CACHE to a folder on another disk"))]
     DiskFull {
         /// The folder.
         path: PathBuf,
@@ -190,6 +189,7 @@ pub enum HubError {
     },
     /// A file of ours, or another process.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Here(#[from] FetchError),
 }
 
@@ -281,7 +281,7 @@ impl HubError {
                     example,
                 }
             }
-            NoChoice::Unreadable(why) => Self::Unreadable { name: name.to_string(), why },
+            NoChoice::Unreadable(why) => Self::Unreadable { name: name.to_string(), source: why.into() },
         }
     }
 }

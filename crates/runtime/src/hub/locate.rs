@@ -101,19 +101,18 @@ impl Located {
 }
 
 /// Why there is no such model here.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum LocateError {
     /// The environment names no place for models.
-    #[error("there is no home folder to keep models in\n\nhint: set PROBITY_MODELS to a folder")]
+    #[error("there is no home folder to keep models in")]
+    #[diagnostic(help("set PROBITY_MODELS to a folder"))]
     NoHome,
     /// Nothing is known under that name.
-    #[error(
-        "unknown model `{name}`{}\n  known models: {}\n\nhint: a model is one of these names, a path to a .gguf file \
-         or to a folder with \
-         config.json and safetensors, or a hub name (org/name[:FILE]) that `probity model get` fetched",
-        suggestion(nearest.as_deref()),
-        known_names()
-    )]
+    #[error("unknown model `{name}`{}\n  known models: {}", suggestion(nearest.as_deref()), known_names())]
+    #[diagnostic(help(
+        "a model is one of these names, a path to a .gguf file or to a folder with config.json and safetensors, or a \
+         hub name (org/name[:FILE]) that `probity model get` fetched"
+    ))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -121,7 +120,8 @@ pub enum LocateError {
         nearest: Option<String>,
     },
     /// A known model whose files are not here.
-    #[error("model `{name}` is not on this machine (looked for {})\n\nhint: probity model get {name}", path.display())]
+    #[error("model `{name}` is not on this machine (looked for {})", path.display())]
+    #[diagnostic(help("probity model get {name}"))]
     NotFetched {
         /// The model.
         name: String,
@@ -129,8 +129,8 @@ pub enum LocateError {
         path: PathBuf,
     },
     /// A known model's file that cannot be what it should be.
-    #[error("{} is damaged: expected {expected} bytes, found {found}\n\nhint: probity model get \
-             {name}", path.display())]
+    #[error("{} is damaged: expected {expected} bytes, found {found}", path.display())]
+    #[diagnostic(help("probity model get {name}"))]
     Damaged {
         /// The model.
         name: String,
@@ -142,15 +142,15 @@ pub enum LocateError {
         found: u64,
     },
     /// A path at which nothing lies.
-    #[error("there is no file or folder {}\n\nhint: check the path, or give a name from `probity model \
-             list`", path.display())]
+    #[error("there is no file or folder {}", path.display())]
+    #[diagnostic(help("check the path, or give a name from `probity model list`"))]
     NoSuchPath {
         /// The path.
         path: PathBuf,
     },
     /// A path at which no model lies.
-    #[error("{} is not a model: {why}\n\nhint: give a .gguf file, or a folder with config.json and \
-             *.safetensors", path.display())]
+    #[error("{} is not a model: {why}", path.display())]
+    #[diagnostic(help("give a .gguf file, or a folder with config.json and *.safetensors"))]
     NotAModel {
         /// The path.
         path: PathBuf,
@@ -159,10 +159,10 @@ pub enum LocateError {
     },
     /// A hub name that is not in the local cache.
     #[error(
-        "`{name}` is not in the local Hugging Face cache (looked for {}){}",
-        path.display(),
-        fetch_hint(name)
+        "`{name}` is not in the local Hugging Face cache (looked for {})",
+        path.display()
     )]
+    #[diagnostic(help("{}", fetch_hint(name)))]
     NotCached {
         /// As it was named.
         name: String,
@@ -176,8 +176,11 @@ pub enum LocateError {
         repo: String,
         /// The repository's folder in the cache, or the snapshot.
         path: PathBuf,
-        /// What is missing or too much, with a hint.
+        /// What is missing or too much.
         why: String,
+        /// What to do, where that is known.
+        #[help]
+        hint: Option<String>,
     },
     /// A folder that cannot be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -196,8 +199,8 @@ fn suggestion(nearest: Option<&str>) -> String {
 /// How a model of the hub comes here; a build without network code leaves it to others.
 fn fetch_hint(name: &str) -> String {
     let repo = name.split([':', '@']).next().unwrap_or(name);
-    let other = format!("\n\nhint: fetch it with your usual tool (for one, `hf download {repo}`), or give a path");
-    if cfg!(feature = "hub") { format!("\n\nhint: probity model get {name}") } else { other }
+    let other = format!("fetch it with your usual tool (for one, `hf download {repo}`), or give a path");
+    if cfg!(feature = "hub") { format!("probity model get {name}") } else { other }
 }
 
 fn known_names() -> String {
@@ -345,15 +348,20 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
     if !folder.is_dir() {
         return Err(LocateError::NotCached { name: hub.to_string(), path: folder });
     }
-    let cache_error =
-        |path: &Path, why: String| LocateError::Cache { repo: hub.repo.clone(), path: path.to_owned(), why };
+    let refused = |path: &Path, why: String, hint: Option<String>| LocateError::Cache {
+        repo: hub.repo.clone(),
+        path: path.to_owned(),
+        why,
+        hint,
+    };
+    let cache_error = |path: &Path, why: String| refused(path, why, None);
     let snapshots = folder.join("snapshots");
     let commit = match std::fs::read_to_string(folder.join("refs").join(revision)) {
         Ok(commit) => commit.trim().to_owned(),
         Err(_) if snapshots.join(revision).is_dir() => revision.to_owned(),
         Err(_) if hub.revision.is_some() => {
             let hint = fetch_hint(&hub.to_string());
-            return Err(cache_error(&folder, format!("revision `{revision}` is not there{hint}")));
+            return Err(refused(&folder, format!("revision `{revision}` is not there"), Some(hint)));
         }
         Err(_) => {
             let entries =
@@ -378,28 +386,30 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
 
 fn locate_cached(places: &Places, hub: &HubName, name: &str) -> Result<Located, LocateError> {
     let (folder, revision) = snapshot(places, hub, hub.revision())?;
-    let cache_error = |why: String| LocateError::Cache { repo: hub.repo.clone(), path: folder.clone(), why };
+    let refused = |why: String, hint: String| LocateError::Cache {
+        repo: hub.repo.clone(),
+        path: folder.clone(),
+        why,
+        hint: Some(hint),
+    };
     let names = names_below(&folder)?;
     let held = ggufs(names.iter().map(String::as_str));
     let choose = |several: &[&str]| {
         let example = HubName { file: several.first().map(|&path| path.to_owned()), ..hub.clone() };
-        cache_error(format!("{} GGUF files: {}\n\nhint: choose one: {example}", several.len(), several.join(", ")))
+        refused(format!("{} GGUF files: {}", several.len(), several.join(", ")), format!("choose one: {example}"))
     };
     let (path, format) = match &hub.file {
         Some(file) => match meant(&held, file).as_slice() {
             [only] => (folder.join(only), Format::Gguf),
             [] if !is_gguf(file) && file.contains('.') => {
-                return Err(cache_error(format!(
-                    "`{file}` is not a .gguf file\n\nhint: leave `:{file}` out for safetensors"
-                )));
+                let why = format!("`{file}` is not a .gguf file");
+                return Err(refused(why, format!("leave `:{file}` out for safetensors")));
             }
             [] => {
                 let list = if held.is_empty() { "no GGUF file".to_owned() } else { held.join(", ") };
                 let nearest = suggestion(nearest(file, held.iter().copied()));
-                return Err(cache_error(format!(
-                    "`{file}` is not there{nearest}\n  it holds {list}{}",
-                    fetch_hint(&hub.to_string())
-                )));
+                let why = format!("`{file}` is not there{nearest}\n  it holds {list}");
+                return Err(refused(why, fetch_hint(&hub.to_string())));
             }
             several => return Err(choose(several)),
         },
@@ -470,12 +480,15 @@ mod tests {
         fn message(&self, name: &str) -> String {
             self.locate(name).expect_err("not found").to_string()
         }
+
+        fn hint(&self, name: &str) -> String {
+            crate::hint_of(&self.locate(name).expect_err("not found"))
+        }
     }
 
     #[test]
     fn known_model_not_here_says_how_to_get_it() {
-        let message = world().message("smollm2-135m-instruct");
-        assert!(message.contains("hint: probity model get smollm2-135m-instruct"), "{message}");
+        assert_eq!(world().hint("smollm2-135m-instruct"), "probity model get smollm2-135m-instruct");
     }
 
     #[test]
@@ -554,8 +567,7 @@ mod tests {
         );
         assert!(world.locate("org/quants:m-Q8_0.gguf").expect("named").path.ends_with("abc123/m-Q8_0.gguf"));
         assert!(world.locate("org/quants:sub/deep.gguf").is_ok() && world.locate("gpt2").is_ok());
-        let several = world.message("org/quants");
-        assert!(several.contains("hint: choose one: org/quants:m-Q4_K_M.gguf"), "{several}");
+        assert_eq!(world.hint("org/quants"), "choose one: org/quants:m-Q4_K_M.gguf");
         assert!(world.message("org/quants:m-Q4_0.gguf").contains("did you mean `m-Q8_0.gguf`?"));
         assert!(world.message("org/none").contains("not in the local Hugging Face cache"));
     }
@@ -594,7 +606,8 @@ mod tests {
         assert!(world.locate("org/quants@def456:m-Q8_0.gguf").is_ok());
         let message = world.message("org/quants@v2:Q8_0");
         assert!(message.contains("revision `v2` is not there"), "{message}");
-        assert!(!cfg!(feature = "hub") || message.contains("hint: probity model get org/quants@v2:Q8_0"), "{message}");
+        let hint = world.hint("org/quants@v2:Q8_0");
+        assert!(!cfg!(feature = "hub") || hint == "probity model get org/quants@v2:Q8_0", "{hint}");
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Why a file did not come. What had come is kept, unless its content was wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(super) enum TransferError {
     /// The hub gave nothing, or stopped giving, as often as it was asked.
     #[error("{source}")]
@@ -110,6 +110,7 @@ pub(super) enum TransferError {
         /// Bytes that are here.
         have: u64,
         /// Why.
+        #[diagnostic_source]
         source: RequestError,
     },
     /// The whole came, and is not what it should be. It was removed.

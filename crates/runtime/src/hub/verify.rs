@@ -19,18 +19,18 @@ pub struct FileReport {
 }
 
 /// Why a model is not verified.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum VerifyError {
     /// It is not here, or a file's size is wrong already.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Locate(#[from] LocateError),
     /// A file's content is not what it should be.
     #[error(
-        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}\n\nhint: remove \
-         the file, then `probity \
-         model get {name}`",
+        "{} does not have the right content\n  expected sha256 {expected}\n  found    sha256 {found}",
         path.display()
     )]
+    #[diagnostic(help("remove the file, then `probity model get {name}`"))]
     WrongHash {
         /// The model.
         name: String,

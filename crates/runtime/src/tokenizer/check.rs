@@ -60,26 +60,66 @@ pub(super) struct Model {
     merges: Option<Vec<IgnoredAny>>,
 }
 
+/// What is wrong with a part of a `tokenizer.json`.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PartError {
+    #[error("`{part}` has {steps} steps; {MAX_STEPS} are allowed")]
+    Steps { part: &'static str, steps: usize },
+    #[error("`{part}` may make {growth} bytes of one; {MAX_GROWTH} are allowed")]
+    Growth { part: &'static str, growth: usize },
+    #[error("`{part}`: {source}")]
+    Charsmap { part: &'static str, source: Damaged },
+    #[error(
+        "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes \
+         characters of bytes"
+    )]
+    DecoderAlone,
+    #[error("`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it")]
+    NoByte { byte: u8 },
+    #[error("the added token `{name}` has id {id} in `added_tokens`, and the vocabulary gives it {found}")]
+    Added { name: String, id: u32, found: String },
+    #[error("`model.dropout` draws other tokens each time, so no score could be had again")]
+    Dropout,
+    #[error("`model.merges` is empty, though the vocabulary has {pieces} pieces, which only merges make")]
+    NoMerges { pieces: usize },
+    #[error("`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain")]
+    Template { form: &'static str, name: String },
+    #[error("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed")]
+    Frame { tokens: usize },
+}
+
+/// What is wrong with sentencepiece's table of replacements.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`precompiled_charsmap` is damaged: {what}")]
+pub(super) struct Damaged {
+    what: String,
+}
+
+/// Text from a file for a message: its beginning, escaped.
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
 impl Parts {
     /// What is wrong, with the part's name.
-    pub(super) fn check(&self) -> Result<(), String> {
-        for (name, part) in [
+    pub(super) fn check(&self) -> Result<(), PartError> {
+        for (name, value) in [
             ("normalizer", &self.normalizer),
             ("pre_tokenizer", &self.pre_tokenizer),
             ("post_processor", &self.post_processor),
             ("decoder", &self.decoder),
         ] {
-            let steps = steps(part);
+            let steps = steps(value);
             if steps.len() > MAX_STEPS {
-                return Err(format!("`{name}` has {} steps; {MAX_STEPS} are allowed", steps.len()));
+                return Err(PartError::Steps { part: name, steps: steps.len() });
             }
             let growth = steps
                 .iter()
                 .map(|step| growth(step))
-                .try_fold(1_usize, |all, one| Ok::<_, String>(all.saturating_mul(one?)));
-            let growth = growth.map_err(|why| format!("`{name}`: {why}"))?;
+                .try_fold(1_usize, |all, one| Ok::<_, Damaged>(all.saturating_mul(one?)));
+            let growth = growth.map_err(|source| PartError::Charsmap { part: name, source })?;
             if growth > MAX_GROWTH {
-                return Err(format!("`{name}` may make {growth} bytes of one; {MAX_GROWTH} are allowed"));
+                return Err(PartError::Growth { part: name, growth });
             }
         }
         steps(&self.post_processor).into_iter().try_for_each(template)?;
@@ -89,48 +129,38 @@ impl Parts {
 
     /// A byte-level tokenizer makes characters of bytes before it makes bytes of characters, and has a piece for each
     /// byte that a text may have: else the library drops what it has none for.
-    fn check_bytes(&self) -> Result<(), String> {
+    fn check_bytes(&self) -> Result<(), PartError> {
         let has = |part: &Json| steps(part).iter().any(|step| step["type"] == "ByteLevel");
         let (before, after) = (has(&self.normalizer) || has(&self.pre_tokenizer), has(&self.decoder));
         if after && !before {
-            return Err(
-                "`decoder` makes bytes of characters (ByteLevel), and neither `normalizer` nor `pre_tokenizer` makes \
-                 characters of bytes"
-                    .to_owned(),
-            );
+            return Err(PartError::DecoderAlone);
         }
         let is_bpe = self.model.kind.as_deref() == Some("BPE");
         if before && is_bpe && self.model.unk_token.is_none() {
             let added = self.added_tokens.iter().map(|token| token.content.as_str());
             if let Some(byte) = missing_byte(self.model.vocab.characters.iter().map(String::as_str).chain(added)) {
-                return Err(format!(
-                    "`model.vocab` has no piece for the byte {byte:#04x}, so texts with it would lose it"
-                ));
+                return Err(PartError::NoByte { byte });
             }
         }
         Ok(())
     }
 
     /// Whether each added token has the id that the file gives it; `id_of` says which one the library gave.
-    pub(super) fn check_added(&self, id_of: impl Fn(&str) -> Option<u32>) -> Result<(), String> {
+    pub(super) fn check_added(&self, id_of: impl Fn(&str) -> Option<u32>) -> Result<(), PartError> {
         let wrong = self.added_tokens.iter().find_map(|token| {
             let found = id_of(&token.content);
             (found != Some(token.id)).then_some((token, found))
         });
         let Some((token, found)) = wrong else { return Ok(()) };
         let found = found.map_or_else(|| "none".to_owned(), |id| id.to_string());
-        let name: String = token.content.chars().take(40).flat_map(char::escape_debug).collect();
-        Err(format!(
-            "the added token `{name}` has id {} in `added_tokens`, and the vocabulary gives it {found}",
-            token.id
-        ))
+        Err(PartError::Added { name: shown(&token.content), id: token.id, found })
     }
 }
 
 impl Model {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), PartError> {
         if self.dropout.is_some_and(|dropout| dropout != 0.0) {
-            return Err("`model.dropout` draws other tokens each time, so no score could be had again".to_owned());
+            return Err(PartError::Dropout);
         }
         let is_bpe = self.kind.as_deref().is_none_or(|kind| kind == "BPE");
         if let Some(merges) = self.merges.as_ref().filter(|_| is_bpe && !self.ignore_merges)
@@ -138,10 +168,7 @@ impl Model {
             && self.vocab.longest > 1
             && self.vocab.pieces > 512
         {
-            return Err(format!(
-                "`model.merges` is empty, though the vocabulary has {} pieces, which only merges make",
-                self.vocab.pieces
-            ));
+            return Err(PartError::NoMerges { pieces: self.vocab.pieces });
         }
         Ok(())
     }
@@ -184,9 +211,9 @@ impl<'de> Deserialize<'de> for Vocabulary {
                 while let Some((piece, id)) = map.next_entry::<String, u32>()? {
                     found.add(&piece);
                     if !ids.insert(id) {
-                        let shown: String = piece.chars().take(40).flat_map(char::escape_debug).collect();
+                        let piece = shown(&piece);
                         return Err(A::Error::custom(format!(
-                            "`model.vocab` gives the piece `{shown}` the id {id}, which another piece has"
+                            "`model.vocab` gives the piece `{piece}` the id {id}, which another piece has"
                         )));
                     }
                 }
@@ -217,7 +244,7 @@ fn steps(part: &Json) -> Vec<&Json> {
 }
 
 /// How many bytes a step may make of one.
-fn growth(step: &Json) -> Result<usize, String> {
+fn growth(step: &Json) -> Result<usize, Damaged> {
     let len = |value: &Json| value.as_str().map_or(0, str::len);
     match step["type"].as_str() {
         Some("Replace") => {
@@ -238,7 +265,7 @@ fn growth(step: &Json) -> Result<usize, String> {
 }
 
 /// A template names only tokens that it explains.
-fn template(step: &Json) -> Result<(), String> {
+fn template(step: &Json) -> Result<(), PartError> {
     if step["type"] != "TemplateProcessing" {
         return Ok(());
     }
@@ -247,19 +274,12 @@ fn template(step: &Json) -> Result<(), String> {
         for piece in step[form].as_array().into_iter().flatten() {
             let Some(id) = piece["SpecialToken"]["id"].as_str() else { continue };
             let Some(ids) = step["special_tokens"][id]["ids"].as_array() else {
-                let name: String = id.chars().take(40).flat_map(char::escape_debug).collect();
-                return Err(format!(
-                    "`post_processor.{form}` has the token `{name}`, which `special_tokens` does not explain"
-                ));
+                return Err(PartError::Template { form, name: shown(id) });
             };
             tokens += ids.len();
         }
     }
-    if tokens > MAX_FRAME {
-        Err(format!("`post_processor` puts {tokens} tokens around a text; {MAX_FRAME} are allowed"))
-    } else {
-        Ok(())
-    }
+    if tokens > MAX_FRAME { Err(PartError::Frame { tokens }) } else { Ok(()) }
 }
 
 /// A node of sentencepiece's table, as `spm_precompiled` reads it: a unit of a double array (Darts-clone).
@@ -288,8 +308,8 @@ impl Node {
 ///
 /// The table is the size of a double array, the array, and the texts that its leaves point to, each ended by a zero
 /// byte. The library trusts the size and every place.
-fn charsmap(text: &str) -> Result<usize, String> {
-    let damaged = |what: &str| format!("`precompiled_charsmap` is damaged: {what}");
+fn charsmap(text: &str) -> Result<usize, Damaged> {
+    let damaged = |what: &str| Damaged { what: what.to_owned() };
     let bytes = STANDARD.decode(text).map_err(|error| damaged(&error.to_string()))?;
     if bytes.is_empty() {
         return Ok(1);
@@ -340,7 +360,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(change: impl FnOnce(&mut Json)) -> Result<(), String> {
+    fn checked(change: impl FnOnce(&mut Json)) -> Result<(), PartError> {
         let mut file = json!({
             "normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
             "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -354,7 +374,7 @@ mod tests {
     #[test]
     fn parts_that_the_library_would_trust_are_refused_by_name() {
         assert_eq!(checked(|_| ()), Ok(()));
-        let refused = |change: &dyn Fn(&mut Json)| checked(|file| change(file)).expect_err("refused");
+        let refused = |change: &dyn Fn(&mut Json)| checked(|file| change(file)).expect_err("refused").to_string();
         let many = |file: &mut Json| {
             file["pre_tokenizer"] =
                 json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "Digits"}); 10_000]});
@@ -386,7 +406,9 @@ mod tests {
             let mut steps = json!({"type": "ByteLevel"});
             change(&mut vocab, &mut steps);
             let file = json!({"pre_tokenizer": steps, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": []}});
-            serde_json::from_value::<Parts>(file).map_err(|why| why.to_string()).and_then(|parts| parts.check())
+            serde_json::from_value::<Parts>(file)
+                .map_err(|why| why.to_string())
+                .and_then(|parts| parts.check().map_err(|why| why.to_string()))
         };
         assert_eq!(byte_level(&|_, _| ()), Ok(()));
         let lost = byte_level(&|vocab, _| drop(vocab.remove("R"))).expect_err("refused");
@@ -403,7 +425,10 @@ mod tests {
             checked(|file| file["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": text}))
         };
         for damaged in ["AAAA", "////////", "BAAAAP////8=", "not base64!"] {
-            assert!(with(damaged).is_err_and(|why| why.contains("`precompiled_charsmap` is damaged")), "{damaged}");
+            assert!(
+                with(damaged).is_err_and(|why| why.to_string().contains("`precompiled_charsmap` is damaged")),
+                "{damaged}"
+            );
         }
         // One block in which `a` has the text at 0: a node for `a` (0x61) at 0x61 with offset 0x80, so that its leaf
         // lies at 0xe1.
@@ -417,13 +442,13 @@ mod tests {
             )
         };
         assert_eq!(with(&table(&array, b"bc\0")), Ok(()));
-        let long = with(&table(&array, &[b'x'; 1_000])).expect_err("too long");
+        let long = with(&table(&array, &[b'x'; 1_000])).expect_err("too long").to_string();
         assert!(long.contains("may make 1000 bytes of one"), "{long}");
-        assert!(with(&table(&array, &[0xff])).is_err_and(|why| why.contains("UTF-8")));
+        assert!(with(&table(&array, &[0xff])).is_err_and(|why| why.to_string().contains("UTF-8")));
         array[0xe1] = (1 << 31) | 7;
-        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.contains("a text lies outside")));
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("a text lies outside")));
         array[0x61] = (0x3fff << 10) | 0x61;
-        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.contains("outside of it")));
+        assert!(with(&table(&array, b"bc\0")).is_err_and(|why| why.to_string().contains("outside of it")));
     }
 
     #[test]
@@ -432,6 +457,9 @@ mod tests {
         let parts: Parts = serde_json::from_value(file).expect("readable");
         assert_eq!(parts.check_added(|_| Some(2)), Ok(()));
         let wrong = parts.check_added(|_| Some(1)).expect_err("another id");
-        assert_eq!(wrong, "the added token `<s>` has id 2 in `added_tokens`, and the vocabulary gives it 1");
+        assert_eq!(
+            wrong.to_string(),
+            "the added token `<s>` has id 2 in `added_tokens`, and the vocabulary gives it 1"
+        );
     }
 }

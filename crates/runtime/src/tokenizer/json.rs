@@ -50,11 +50,12 @@ impl Tokenizer {
         refuse_repeated_keys(&text).map_err(|why| malformed(why.to_string()))?;
         let description: check::Parts =
             serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
-        description.check().map_err(malformed)?;
+        description.check().map_err(|why| malformed(why.to_string()))?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
         library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
         library.with_padding(None);
-        description.check_added(|token| library.token_to_id(token)).map_err(malformed)?;
+        let added = description.check_added(|token| library.token_to_id(token));
+        added.map_err(|why| malformed(why.to_string()))?;
         let mut added: Vec<AddedToken> = library
             .get_added_tokens_decoder()
             .into_iter()
@@ -123,8 +124,7 @@ fn read_roles(
     let mut given: Vec<u32> = eos.into_iter().collect();
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
-            let malformed = |why: String| TokenizerError::Malformed { path: folder.join(name), why };
-            given.extend(ids(&json["eos_token_id"]).map_err(malformed)?);
+            given.extend(ids(&json["eos_token_id"], &folder.join(name))?);
         }
     }
     let chat_template = read_template(folder, &config)?;
@@ -136,11 +136,14 @@ fn token_content(json: &Json) -> Option<&str> {
     json.as_str().or_else(|| json["content"].as_str())
 }
 
-/// One id or a list of them; none where there is nothing.
-fn ids(json: &Json) -> Result<Vec<u32>, String> {
+/// One id or a list of them; none where there is nothing. `path` is the file that has them.
+fn ids(json: &Json, path: &Path) -> Result<Vec<u32>, TokenizerError> {
     let id = |json: &Json| {
         let id = json.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(|| format!("`eos_token_id` is {json}, and must be a token's id or a list of such"))
+        id.ok_or_else(|| TokenizerError::Malformed {
+            path: path.to_owned(),
+            why: format!("`eos_token_id` is {json}, and must be a token's id or a list of such"),
+        })
     };
     match json {
         Json::Null => Ok(Vec::new()),

@@ -28,7 +28,7 @@ pub(crate) use marked::Marked;
 use pipeline::Engine;
 
 /// Why a tokenizer could not be had or could not encode.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum TokenizerError {
     /// A file cannot be read.
     #[error("cannot read {}: {why}", path.display())]
@@ -39,7 +39,8 @@ pub enum TokenizerError {
         why: String,
     },
     /// A file is not what it should be.
-    #[error("{}: {why}\n\nhint: download the tokenizer's files again", path.display())]
+    #[error("{}: {why}", path.display())]
+    #[diagnostic(help("download the tokenizer's files again"))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -47,8 +48,14 @@ pub enum TokenizerError {
         why: String,
     },
     /// A GGUF file's vocabulary cannot be used.
-    #[error("{0}")]
-    Gguf(String),
+    #[error("{why}")]
+    Gguf {
+        /// What is wrong.
+        why: String,
+        /// What to do, where that is known.
+        #[help]
+        hint: Option<String>,
+    },
     /// Something that is not supported.
     #[error("{what}: {why}")]
     Unsupported {
@@ -70,7 +77,8 @@ impl TokenizerError {
 
 impl From<WeightsError> for TokenizerError {
     fn from(error: WeightsError) -> Self {
-        Self::Gguf(error.to_string())
+        let hint = miette::Diagnostic::help(&error).map(|hint| hint.to_string());
+        Self::Gguf { why: error.to_string(), hint }
     }
 }
 

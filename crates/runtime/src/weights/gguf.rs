@@ -8,7 +8,7 @@ use probity_models::{
     Bytes, GgufError, GgufMetadata, GgufNames, Memory, RawTensor, SourceError, WeightSource, gguf_names,
 };
 
-use super::gguf_header::{Array, GgmlType, Header, HeaderError, Strings, Value};
+use super::gguf_header::{Array, Header, HeaderError, Strings, Value};
 use probity_lm::nearest;
 
 use super::{WeightsError, map_file};
@@ -213,10 +213,12 @@ impl WeightSource for GgufFile {
         };
         let info = &self.header.tensors[index];
         let Some(weight_type) = info.ggml_type.weight_type else {
-            return Err(SourceError::Invalid {
+            return Err(SourceError::Unsupported {
                 name: gguf_name,
                 path: self.path.clone(),
-                why: unsupported(info.ggml_type),
+                found: info.ggml_type.name.to_owned(),
+                supported: None,
+                hint: SUPPORTED_TYPES,
             });
         };
         let bytes = Bytes::slice(Arc::clone(&self.owner), info.bytes.clone())
@@ -239,13 +241,8 @@ impl WeightSource for GgufFile {
     }
 }
 
-fn unsupported(ggml_type: GgmlType) -> String {
-    format!(
-        "its type {} is not supported\n\nhint: use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, \
-         Q4_K, Q5_K, Q6_K (such as a Q4_K_M or Q8_0 file)",
-        ggml_type.name
-    )
-}
+const SUPPORTED_TYPES: &str = "use a file in one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K \
+                               (such as a Q4_K_M or Q8_0 file)";
 
 fn malformed(path: &Path, error: HeaderError) -> WeightsError {
     let hint = if error.truncated {

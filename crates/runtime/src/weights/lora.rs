@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_kernels::{WeightType, dequantise};
-use probity_lm::nearest;
+use probity_lm::{BoxedError, nearest};
 use probity_models::{Bytes, RawTensor, SourceError, WeightSource};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
@@ -23,13 +23,15 @@ const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 
 /// Why an adapter cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum AdapterError {
     /// A file cannot be read.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Weights(#[from] WeightsError),
     /// The configuration is none of an adapter, or asks for something that is not supported.
-    #[error("{}: {why}\n\nhint: {hint}", path.display())]
+    #[error("{}: {why}", path.display())]
+    #[diagnostic(help("{hint}"))]
     Config {
         /// `adapter_config.json`.
         path: PathBuf,
@@ -39,15 +41,16 @@ pub enum AdapterError {
         hint: &'static str,
     },
     /// A tensor of the adapter that does not fit.
-    #[error("tensor `{name}` in {}: {why}\n\nhint: the adapter was trained for another model, or its files are \
-             incomplete", path.display())]
+    #[error("tensor `{name}` in {}: {source}", path.display())]
+    #[diagnostic(help("the adapter was trained for another model, or its files are incomplete"))]
     Tensor {
         /// The tensor.
         name: String,
         /// `adapter_model.safetensors`.
         path: PathBuf,
         /// What is wrong.
-        why: String,
+        #[diagnostic_source]
+        source: BoxedError,
     },
 }
 
@@ -78,7 +81,7 @@ impl Adapter {
         let changes = changes(&weights, &path)?;
         let adapter = Self { folder: folder.to_owned(), weights, rank, scale, changes };
         for name in adapter.changes.values().flatten() {
-            let tensor = adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error.to_string()))?;
+            let tensor = adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error))?;
             check_finite(&adapter.weights.path(), name, &tensor)?;
         }
         Ok(adapter)
@@ -113,12 +116,12 @@ impl Adapter {
                     nearest(name, names.iter().map(String::as_str)).map(|near| format!("; the nearest is `{near}`"));
                 return Err(self.wrong(a, format!("the model has no `{name}`{}", near.unwrap_or_default())));
             }
-            let [out, columns] = match base.tensor(name).map_err(|error| self.wrong(a, error.to_string()))?.shape[..] {
+            let [out, columns] = match base.tensor(name).map_err(|error| self.wrong(a, error))?.shape[..] {
                 [out, columns] => [out, columns],
                 ref other => return Err(self.wrong(a, format!("`{name}` is no linear layer but of shape {other:?}"))),
             };
             for (name, expected) in [(a, [self.rank, columns]), (b, [out, self.rank])] {
-                let found = self.weights.tensor(name).map_err(|error| self.wrong(name, error.to_string()))?.shape;
+                let found = self.weights.tensor(name).map_err(|error| self.wrong(name, error))?.shape;
                 if found != expected {
                     return Err(self.wrong(name, format!("its shape is {found:?}, and the model needs {expected:?}")));
                 }
@@ -127,8 +130,8 @@ impl Adapter {
         Ok(Adapted { base, adapter: self, pairs })
     }
 
-    fn wrong(&self, name: &str, why: String) -> AdapterError {
-        AdapterError::Tensor { name: name.to_owned(), path: self.folder.join(WEIGHTS), why }
+    fn wrong(&self, name: &str, why: impl Into<BoxedError>) -> AdapterError {
+        AdapterError::Tensor { name: name.to_owned(), path: self.folder.join(WEIGHTS), source: why.into() }
     }
 }
 
@@ -214,7 +217,7 @@ fn changes(weights: &SafetensorsFiles, path: &Path) -> Result<BTreeMap<String, [
     let wrong = |name: &str, why: &str| AdapterError::Tensor {
         name: name.to_owned(),
         path: path.to_owned(),
-        why: why.to_owned(),
+        source: why.into(),
     };
     let mut changes = BTreeMap::new();
     for name in weights.names() {
@@ -334,8 +337,8 @@ mod tests {
             ("lora_alpha", json!("8")),
         ] {
             let Err(error) = with(field, value.clone()) else { panic!("`{field}`: {value} is refused") };
-            let error = error.to_string();
-            assert!(error.contains(&format!("`{field}`")) && error.contains("\n\nhint: "), "{field}\n{error}");
+            assert!(!crate::hint_of(&error).is_empty(), "{field}");
+            assert!(error.to_string().contains(&format!("`{field}`")), "{field}\n{error}");
         }
         for (field, value) in [
             ("target_modules", json!("all-linear")),

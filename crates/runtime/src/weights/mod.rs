@@ -25,7 +25,7 @@ pub use lora::{Adapted, Adapter, AdapterError};
 pub use safetensors::{SafetensorsFiles, ShardIndex};
 
 /// Why weights could not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum WeightsError {
     /// The file cannot be opened or read.
     #[error("cannot read {}: {source}", path.display())]
@@ -36,7 +36,8 @@ pub enum WeightsError {
         source: std::io::Error,
     },
     /// The file is not what its format demands.
-    #[error("{}: {what}: {why}\n\nhint: {hint}", path.display())]
+    #[error("{}: {what}: {why}", path.display())]
+    #[diagnostic(help("{hint}"))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -48,11 +49,10 @@ pub enum WeightsError {
         hint: String,
     },
     /// A weight is no number.
-    #[error(
-        "tensor `{name}` in {} holds {found} at element {index} (type {weight_type})\n\nhint: the checkpoint is \
-         damaged or was saved after a diverged training; compare its hash with the publisher's",
-        path.display()
-    )]
+    #[error("tensor `{name}` in {} holds {found} at element {index} (type {weight_type})", path.display())]
+    #[diagnostic(help(
+        "the checkpoint is damaged or was saved after a diverged training; compare its hash with the publisher's"
+    ))]
     NotFinite {
         /// The file or folder.
         path: PathBuf,

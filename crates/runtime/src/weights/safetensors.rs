@@ -222,8 +222,13 @@ impl WeightSource for SafetensorsFiles {
             Dtype::F16 => WeightType::F16,
             Dtype::BF16 => WeightType::BF16,
             other => {
-                let hint = "hint: convert the checkpoint to F32, F16 or BF16, or use a GGUF file for quantised weights";
-                return Err(invalid(format!("its type {other:?} is not supported; F32, F16 and BF16 are\n\n{hint}")));
+                return Err(SourceError::Unsupported {
+                    name: name.to_owned(),
+                    path: path.clone(),
+                    found: format!("{other:?}"),
+                    supported: Some("F32, F16 and BF16"),
+                    hint: "convert the checkpoint to F32, F16 or BF16, or use a GGUF file for quantised weights",
+                });
             }
         };
         let bytes = Bytes::slice(Arc::clone(owner), entry.range.clone())
