@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 use serde_json::Value;
 
 use crate::column::{Row, names, repeated};
-use crate::line_error::LineError;
+use crate::line_error::{LineError, TO_UTF8};
 use crate::lines::MAX_LINE;
 
 /// Rows of a CSV or TSV file, one at a time, numbered by the line on which each begins.
@@ -82,16 +82,14 @@ impl<R: BufRead> Delimited<R> {
                     column,
                     field: String::new(),
                     why: format!("byte {} of the cell is not valid UTF-8", err.valid_up_to() + 1),
-                    hint: LineError::Utf8 { byte: 1 }.hint(),
+                    hint: Some(TO_UTF8.to_owned()),
                 }
             }
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                 let cells = if *len == 1 { "cell" } else { "cells" };
                 let hint = "a cell that holds the delimiter or a line break stands between double quotes";
-                LineError::content(
-                    "",
-                    format!("{len} {cells}, where the first line names {expected_len} columns\n\nhint: {hint}"),
-                )
+                LineError::content("", format!("{len} {cells}, where the first line names {expected_len} columns"))
+                    .with_hint(hint)
             }
             _ => LineError::Read(io::Error::other(error.to_string())),
         }
@@ -170,7 +168,7 @@ impl WrongQuotes {
                 "close it, or write a quote inside a cell as two: \"\"",
             ),
         };
-        LineError::content("", format!("{why}\n\nhint: {hint}"))
+        LineError::content("", why).with_hint(hint)
     }
 }
 
@@ -248,7 +246,7 @@ impl<R> Quotes<R> {
             Some(opened) => {
                 let why =
                     format!("the quote that is opened on line {opened} is not closed within {} bytes", self.limit);
-                LineError::content("", format!("{why}\n\nhint: close it, or write a quote inside a cell as two: \"\""))
+                LineError::content("", why).with_hint("close it, or write a quote inside a cell as two: \"\"")
             }
             None => LineError::TooLong { limit: self.limit },
         }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
+use miette::Diagnostic;
+
 use crate::line_error::LineError;
+use crate::plan::UnfitMapping;
 
 /// How many problems a message lists before it says how many more there are.
 pub const LISTED: usize = 20;
@@ -35,7 +38,7 @@ impl fmt::Display for Unit {
 }
 
 /// A line that could not be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{unit} {line}: {error}")]
 pub struct Problem {
     /// The line's or row's number, from 1.
@@ -44,10 +47,11 @@ pub struct Problem {
     pub unit: Unit,
     /// What is wrong with it.
     #[source]
+    #[diagnostic_source]
     pub error: LineError,
 }
 
-/// All problems of one file. Its display is a message for a person, with hints.
+/// All problems of one file. Its display is a message for a person; its help has a line for each hint.
 #[derive(Debug)]
 pub struct Problems {
     /// The file's name, as in messages.
@@ -95,7 +99,8 @@ impl Problems {
     /// What to do about the first of them, each hint once.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
-        for hint in self.kept.iter().take(LISTED).filter_map(|p| p.error.hint()) {
+        for hint in self.kept.iter().take(LISTED).filter_map(|p| p.error.help()) {
+            let hint = hint.to_string();
             if !hints.contains(&hint) {
                 hints.push(hint);
             }
@@ -189,30 +194,40 @@ impl fmt::Display for Problems {
                 }
             }
         }
-        let hints = self.hints();
-        if !hints.is_empty() {
-            write!(f, "\n\nhint: {}", hints.join("\nhint: "))?;
-        }
         Ok(())
     }
 }
 
+impl std::error::Error for Problems {}
+
+impl Diagnostic for Problems {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        let hints = self.hints();
+        (!hints.is_empty()).then(|| Box::new(hints.join("\n")) as Box<dyn fmt::Display>)
+    }
+}
+
 /// Why samples could not be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum DataError {
     /// The file could not be opened.
-    #[error("{file} could not be opened: {source}{}", open_hint(source))]
+    #[error("{file} could not be opened: {source}")]
     Open {
         /// The file's name, as in messages.
         file: String,
         /// Why.
         source: io::Error,
+        /// What to do, where that is known.
+        #[help]
+        hint: Option<&'static str>,
     },
     /// Lines of the file are wrong.
-    #[error("{0}")]
+    #[error(transparent)]
+    #[diagnostic(transparent)]
     Problems(Problems),
     /// The file holds nothing.
-    #[error("{file} holds no lines to read\n\nhint: each line is one JSON object: {example}")]
+    #[error("{file} holds no lines to read")]
+    #[diagnostic(help("each line is one JSON object: {example}"))]
     Empty {
         /// The file's name, as in messages.
         file: String,
@@ -220,18 +235,29 @@ pub enum DataError {
         example: &'static str,
     },
     /// The mapping does not go with the file's columns.
-    #[error("{file} cannot be read as samples: {why}")]
+    #[error("{file} cannot be read as samples: {source}")]
     Mapping {
         /// The file's name, as in messages.
         file: String,
-        /// Why, with a hint.
-        why: String,
+        /// Why.
+        #[diagnostic_source]
+        source: UnfitMapping,
+    },
+    /// The file is of a kind that is not read.
+    #[error("{file} cannot be read as samples: it is {what}")]
+    #[diagnostic(help("{hint}"))]
+    Foreign {
+        /// The file's name, as in messages.
+        file: String,
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        hint: &'static str,
     },
     /// A public file has not the form that its importer knows.
     #[error(
-        "{file} is not a {importer} file: {}{why}{}",
-        if path.is_empty() { String::new() } else { format!("at `{path}`: ") },
-        fits.map(|fits| format!("\n\nhint: probity import {fits} {file}")).unwrap_or_default()
+        "{file} is not a {importer} file: {}{why}",
+        if path.is_empty() { String::new() } else { format!("at `{path}`: ") }
     )]
     Import {
         /// The file's name, as in messages.
@@ -242,12 +268,17 @@ pub enum DataError {
         path: String,
         /// What was expected and found.
         why: String,
-        /// The importer whose form the file has, where there is one.
-        fits: Option<&'static str>,
+        /// The command for the importer whose form the file has, where there is one.
+        #[help]
+        hint: Option<String>,
     },
     /// No importer has that name.
-    #[error("there is no importer `{name}`\n\nhint: {}the importers are {known}", nearest.map(|n| format!("did you \
-        mean `{n}`? ")).unwrap_or_default())]
+    #[error("there is no importer `{name}`")]
+    #[diagnostic(help(
+        "{}the importers are {known}",
+        nearest.map(|n| format!("did you \
+        mean `{n}`? ")).unwrap_or_default()
+    ))]
     UnknownImporter {
         /// The name asked for.
         name: String,
@@ -271,11 +302,17 @@ pub enum DataError {
     Write(#[source] io::Error),
 }
 
-fn open_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "\n\nhint: check the path, or give - to read standard input",
-        io::ErrorKind::IsADirectory => "\n\nhint: give one file, not a folder",
-        _ => "",
+impl DataError {
+    /// That a file could not be opened.
+    pub(crate) fn open(file: String) -> impl Fn(io::Error) -> Self {
+        move |source| {
+            let hint = match source.kind() {
+                io::ErrorKind::NotFound => Some("check the path, or give - to read standard input"),
+                io::ErrorKind::IsADirectory => Some("give one file, not a folder"),
+                _ => None,
+            };
+            Self::Open { file: file.clone(), source, hint }
+        }
     }
 }
 
@@ -287,20 +324,15 @@ mod tests {
     fn one_problem_is_one_line_with_a_hint() {
         let mut problems = Problems::new("demo.jsonl");
         problems.push(17, LineError::Syntax { column: 34, why: "expected `,` or `}`".into() });
-        let text = problems.to_string();
-        assert!(
-            text.starts_with(
-                "broken line 17 of demo.jsonl: expected `,` or `}` at column 34\n\nhint: each line must be"
-            ),
-            "{text}"
-        );
+        assert_eq!(problems.to_string(), "broken line 17 of demo.jsonl: expected `,` or `}` at column 34");
+        assert!(hint_of(&problems).starts_with("each line must be"));
     }
 
     #[test]
     fn problems_are_listed_by_line_with_each_hint_once_at_the_end() {
         let mut problems = Problems::new("demo.jsonl");
         for line in [9, 11, 4, 9] {
-            problems.push(line, LineError::content("labels", format!("wrong {line}\n\nhint: choose others")));
+            problems.push(line, LineError::content("labels", format!("wrong {line}")).with_hint("choose others"));
         }
         let text = problems.to_string();
         let lines: Vec<&str> = text.lines().collect();
@@ -310,7 +342,8 @@ mod tests {
                 && lines[3].starts_with("  line 11:"),
             "{text}"
         );
-        assert!(text.ends_with("wrong 11\n\nhint: choose others") && text.matches("hint:").count() == 1, "{text}");
+        assert!(text.ends_with("wrong 11"), "{text}");
+        assert_eq!(hint_of(&problems), "choose others");
     }
 
     #[test]
@@ -341,8 +374,15 @@ mod tests {
         let text = problems.to_string();
         // One cause is one line.
         assert!(text.starts_with("1005 problems in demo.jsonl\n  lines 1, 2, 3, 4, 5 and 995 more: byte 3"), "{text}");
-        assert!(text.contains("\n  and 5 more\n"), "{text}");
-        assert_eq!(text.matches("hint:").count(), 1);
+        assert!(text.ends_with("\n  and 5 more"), "{text}");
+        assert_eq!(hint_of(&problems).lines().count(), 1);
         assert_eq!((problems.kept.len(), problems.count()), (KEPT, KEPT + 5));
     }
+}
+
+/// The hint of the error or of what it comes from; empty where none has one.
+#[cfg(test)]
+pub(crate) fn hint_of(error: &dyn Diagnostic) -> String {
+    let own = error.help().map(|hint| hint.to_string());
+    own.or_else(|| error.diagnostic_source().map(hint_of)).unwrap_or_default()
 }

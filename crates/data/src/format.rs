@@ -67,19 +67,19 @@ fn named(path: &Path) -> Option<Format> {
     }
 }
 
-/// What a file is that cannot be read here, by its first bytes.
-pub(crate) fn foreign(start: &[u8]) -> Option<&'static str> {
+/// What a file is that cannot be read here, by its first bytes, and what to do about it.
+pub(crate) fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
     const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
     if start.starts_with(b"PK\x03\x04") {
-        return Some(
-            "an Excel workbook (.xlsx) or another zip archive\n\nhint: save the sheet as CSV (UTF-8), or unpack the \
-             archive",
-        );
+        return Some((
+            "an Excel workbook (.xlsx) or another zip archive",
+            "save the sheet as CSV (UTF-8), or unpack the archive",
+        ));
     }
     if start.starts_with(OLE) {
-        return Some("an Excel workbook of the old kind (.xls)\n\nhint: save the sheet as CSV (UTF-8)");
+        return Some(("an Excel workbook of the old kind (.xls)", "save the sheet as CSV (UTF-8)"));
     }
-    start.starts_with(b"SQLite format 3").then_some("a database of SQLite\n\nhint: export its table as CSV")
+    start.starts_with(b"SQLite format 3").then_some(("a database of SQLite", "export its table as CSV"))
 }
 
 impl fmt::Display for Format {
@@ -88,13 +88,20 @@ impl fmt::Display for Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = String;
+/// A name that no [`Format`] has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("there is no format `{name}`; the formats are {}", Format::ALL.map(Format::as_str).join(", "))]
+pub struct UnknownFormat {
+    /// The name.
+    pub name: String,
+}
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|format| format.as_str() == name).ok_or_else(|| {
-            format!("there is no format `{name}`; the formats are {}", Self::ALL.map(Self::as_str).join(", "))
-        })
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Self::ALL.into_iter().find(|format| format.as_str() == name);
+        found.ok_or_else(|| UnknownFormat { name: name.to_owned() })
     }
 }
 
@@ -125,6 +132,6 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         assert!(Format::ALL.into_iter().all(|format| format.to_string().parse() == Ok(format)));
-        assert!("xlsx".parse::<Format>().is_err_and(|e| e.contains("jsonl, csv, tsv, parquet")));
+        assert!("xlsx".parse::<Format>().is_err_and(|e| e.to_string().contains("jsonl, csv, tsv, parquet")));
     }
 }

@@ -1,6 +1,9 @@
 //! What can be wrong with a line, in words for the person who has to mend it.
 
+use std::fmt::Display;
 use std::io;
+
+use miette::Diagnostic;
 
 /// What is wrong with one line of a JSON-lines file.
 ///
@@ -67,16 +70,38 @@ pub enum LineError {
 }
 
 impl LineError {
-    /// Wrong content in `field`. A hint at the end of `why`, after an empty line and `hint: `, is kept apart.
+    /// Wrong content in `field`.
     pub fn content(field: impl Into<String>, why: impl Into<String>) -> Self {
-        let (why, hint) = hinted(why.into());
-        Self::Content { field: field.into(), why, hint }
+        Self::Content { field: field.into(), why: why.into(), hint: None }
     }
 
-    /// A wrong value in a column that is mapped to `field`. A hint in `why` is kept apart as in [`LineError::content`].
+    /// A wrong value in a column that is mapped to `field`.
     pub(crate) fn cell(column: &str, field: &str, why: impl Into<String>) -> Self {
-        let (why, hint) = hinted(why.into());
-        Self::Cell { column: column.to_owned(), field: field.to_owned(), why, hint }
+        Self::Cell { column: column.to_owned(), field: field.to_owned(), why: why.into(), hint: None }
+    }
+
+    /// Content in `field` that is wrong by what another error says, with its hint.
+    pub fn caused(field: impl Into<String>, cause: &dyn Diagnostic) -> Self {
+        Self::content(field, cause.to_string()).with_hint_of(cause)
+    }
+
+    /// The same with something to do about it, where the content is wrong.
+    #[must_use]
+    pub fn with_hint(self, told: impl Into<String>) -> Self {
+        let hint = Some(told.into());
+        match self {
+            Self::Content { field, why, .. } => Self::Content { field, why, hint },
+            Self::Cell { column, field, why, .. } => Self::Cell { column, field, why, hint },
+            other => other,
+        }
+    }
+
+    /// The same with the hint of its cause, where that has one.
+    pub(crate) fn with_hint_of(self, cause: &dyn Diagnostic) -> Self {
+        match cause.help() {
+            Some(hint) => self.with_hint(hint.to_string()),
+            None => self,
+        }
     }
 
     /// The field, or the column of a table; none where the whole line is meant.
@@ -90,32 +115,29 @@ impl LineError {
         }
     }
 
-    /// What to do about it, where there is something to say.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Syntax { .. } => {
-                Some("each line must be one complete JSON object; line breaks inside a text are written \\n".into())
-            }
-            Self::Shape { nearest: Some(name), .. } => Some(format!("the nearest known name is `{name}`")),
-            Self::Content { hint, .. } | Self::Cell { hint, .. } => hint.clone(),
-            Self::Shape { .. } | Self::Read(_) => None,
-            Self::Utf8 { .. } => Some("convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8".into()),
-            Self::TooLong { .. } => Some("write one object a line".into()),
-        }
-    }
-
     /// Whether nothing can be read after it.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Read(_))
     }
 }
 
-fn hinted(why: String) -> (String, Option<String>) {
-    match why.split_once("\n\nhint: ") {
-        Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
-        None => (why, None),
+impl Diagnostic for LineError {
+    fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
+        Some(match self {
+            Self::Syntax { .. } => {
+                Box::new("each line must be one complete JSON object; line breaks inside a text are written \\n")
+            }
+            Self::Shape { nearest, .. } => Box::new(format!("the nearest known name is `{}`", nearest.as_ref()?)),
+            Self::Content { hint, .. } | Self::Cell { hint, .. } => Box::new(hint.as_ref()?),
+            Self::Read(_) => return None,
+            Self::Utf8 { .. } => Box::new(TO_UTF8),
+            Self::TooLong { .. } => Box::new("write one object a line"),
+        })
     }
 }
+
+/// What to do about a file in another encoding.
+pub(crate) const TO_UTF8: &str = "convert the file first: iconv -f LATIN1 -t UTF-8 FILE > FILE.utf8";
 
 fn at(field: &str) -> String {
     if field.is_empty() || field == "." { String::new() } else { format!("field `{}`: ", shown(field)) }

@@ -206,7 +206,7 @@ mod tests {
     fn an_unknown_field_is_named_with_the_nearest_known_one() {
         let error = only_error(b"{\"id\":\"a\",\"nubmers\":[]}");
         assert!(error.to_string().starts_with("field `nubmers`: unknown field `nubmers`"), "{error}");
-        assert_eq!(error.hint().as_deref(), Some("the nearest known name is `numbers`"));
+        assert_eq!(crate::error::hint_of(&error), "the nearest known name is `numbers`");
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn near_field(text: &str) -> Option<String> {
 }
 
 /// Why a mapping cannot be one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub enum MappingError {
     /// It has not the form `FIELD=COLUMN`.
     #[error("`{0}` is not of the form FIELD=COLUMN, such as context=article")]

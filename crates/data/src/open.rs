@@ -25,9 +25,9 @@ pub(crate) fn open_packed(path: &Path) -> Result<Box<dyn BufRead + Send>, DataEr
 
 /// A file that is no folder.
 pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
-    let refused = |source| DataError::Open { file: file_name(path), source };
-    let file = File::open(path).map_err(refused)?;
-    if file.metadata().map_err(refused)?.is_dir() {
+    let refused = DataError::open(file_name(path));
+    let file = File::open(path).map_err(&refused)?;
+    if file.metadata().map_err(&refused)?.is_dir() {
         return Err(refused(io::ErrorKind::IsADirectory.into()));
     }
     Ok(file)
@@ -38,7 +38,7 @@ pub(crate) fn unpacked(
     mut reader: impl BufRead + Send + 'static,
     file: &str,
 ) -> Result<Box<dyn BufRead + Send>, DataError> {
-    let refused = |source| DataError::Open { file: file.to_owned(), source };
+    let refused = DataError::open(file.to_owned());
     // A reader that fails at once says so where it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
     Ok(match start {
@@ -54,7 +54,7 @@ pub(crate) fn unpacked(
 
 /// All bytes of a file or standard input, unpacked: at most `limit`.
 pub(crate) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> {
-    let refused = |source| DataError::Open { file: file_name(path), source };
+    let refused = DataError::open(file_name(path));
     read_all(open(path)?, limit).map_err(refused)
 }
 

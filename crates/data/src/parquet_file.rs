@@ -133,12 +133,7 @@ impl Iterator for ParquetRows {
 fn row(record: Record) -> Result<Row, LineError> {
     let mut row = Row::new();
     for (name, field) in record.into_columns() {
-        let value = value(field).map_err(|why| LineError::Cell {
-            column: name.clone(),
-            field: String::new(),
-            why,
-            hint: None,
-        })?;
+        let value = value(field).map_err(|why| LineError::cell(&name, "", why.to_string()))?;
         if !value.is_null() {
             row.insert(name, value);
         }
@@ -146,8 +141,20 @@ fn row(record: Record) -> Result<Row, LineError> {
     Ok(row)
 }
 
+/// Why a value has no JSON form here.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("a decimal is not read; write it as a double")]
+    Decimal,
+    #[error("bytes that are not UTF-8 from byte {byte} on")]
+    Bytes { byte: usize },
+    /// Of a record inside the row.
+    #[error(transparent)]
+    Inner(Box<LineError>),
+}
+
 /// The value as JSON. A float that is none stays visible as a text, which no score can be.
-fn value(field: Field) -> Result<Value, String> {
+fn value(field: Field) -> Result<Value, Unread> {
     let float = |x: f64| Number::from_f64(x).map_or_else(|| Value::String(x.to_string()), Value::Number);
     Ok(match field {
         Field::Null => Value::Null,
@@ -164,13 +171,13 @@ fn value(field: Field) -> Result<Value, String> {
         // The shortest decimal that is this f32: 0.1 stays 0.1.
         Field::Float(x) => float(x.to_string().parse().expect("a float is printed so that it can be read")),
         Field::Double(x) => float(x),
-        Field::Decimal(_) => return Err("a decimal is not read; write it as a double".into()),
+        Field::Decimal(_) => return Err(Unread::Decimal),
         Field::Str(text) => text.into(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.into(),
-            Err(e) => return Err(format!("bytes that are not UTF-8 from byte {} on", e.valid_up_to() + 1)),
+            Err(e) => return Err(Unread::Bytes { byte: e.valid_up_to() + 1 }),
         },
-        Field::Group(record) => Value::Object(row(record).map_err(|e| e.to_string())?),
+        Field::Group(record) => Value::Object(row(record).map_err(|error| Unread::Inner(Box::new(error)))?),
         Field::ListInternal(list) => {
             list.elements().iter().map(|item| value(item.clone())).collect::<Result<_, _>>()?
         }
@@ -179,7 +186,7 @@ fn value(field: Field) -> Result<Value, String> {
                 Value::String(key) => Ok((key, value(item.clone())?)),
                 other => Ok((other.to_string(), value(item.clone())?)),
             };
-            Value::Object(map.entries().iter().map(entry).collect::<Result<Map<_, _>, String>>()?)
+            Value::Object(map.entries().iter().map(entry).collect::<Result<Map<_, _>, Unread>>()?)
         }
     })
 }

@@ -97,7 +97,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
         tie if tie.eq_ignore_ascii_case(TIE) => Some(Preference::Tie),
         _ => None,
     };
-    let wrong = |why: String| {
+    let wrong = |why: String| -> LineError {
         let column = plan
             .columns()
             .find(|(field, _)| field == "preference")
@@ -130,11 +130,12 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
         candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
     };
     let value = shown(value);
-    Err(wrong(if value.parse::<f64>().is_ok() {
-        let hint = format!("say what each value means: {} where they count from 0, {} from 1", counted(0), counted(1));
-        format!("`{value}` does not say from where candidates are counted; they are {}\n\nhint: {hint}", ids())
+    Err(if value.parse::<f64>().is_ok() {
+        wrong(format!("`{value}` does not say from where candidates are counted; they are {}", ids())).with_hint(
+            format!("say what each value means: {} where they count from 0, {} from 1", counted(0), counted(1)),
+        )
     } else {
-        let hint = format!("say what it means: --map preference.{value}=CANDIDATE or --map preference.{value}=tie");
-        format!("no candidate is called `{value}`; they are {}\n\nhint: {hint}", ids())
-    }))
+        wrong(format!("no candidate is called `{value}`; they are {}", ids()))
+            .with_hint(format!("say what it means: --map preference.{value}=CANDIDATE or --map preference.{value}=tie"))
+    })
 }

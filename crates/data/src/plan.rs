@@ -12,11 +12,63 @@ use crate::line_error::{LineError, shown};
 use crate::mapping::{Field, Mapping};
 use crate::partial::Partial;
 use crate::preferences::{before_the_answer, conversation, last_is_no_answer};
-use crate::values::{kind, number, plain};
+use crate::values::{NumberError, kind, number, plain};
 use crate::{Candidate, DataError};
 
 /// How many columns a message lists.
 const LISTED: usize = 40;
+
+/// Why a mapping, given or taken from the file itself, does not go with the file. Texts are fit for a message.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum UnfitMapping {
+    /// A column is named that is not there.
+    #[error("there is no column `{column}` to be `{field}`")]
+    #[diagnostic(help("{near}the columns are {columns}"))]
+    NoColumn {
+        /// What the column was to be.
+        field: String,
+        /// Its name.
+        column: String,
+        /// `did you mean …? `, where a name is near enough.
+        near: String,
+        /// The columns that there are.
+        columns: String,
+    },
+    /// A field that is needed has no column.
+    #[error("no column is {what}")]
+    #[diagnostic(help(
+        "say which one is: --map {field}=COLUMN{}",
+        columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
+    ))]
+    Missing {
+        /// The field.
+        field: &'static str,
+        /// What it is.
+        what: &'static str,
+        /// The columns that there are, where the file says so at its beginning.
+        columns: Option<String>,
+    },
+    /// Ids of candidates beside several columns of candidates.
+    #[error("`candidate-id` goes with one candidate column")]
+    #[diagnostic(help("leave `candidate-id` out, or map one `candidate`"))]
+    CandidateIds,
+    /// A score of which candidate is not said.
+    #[error("`score.{of}` does not say whose score it is")]
+    #[diagnostic(help("write {forms}"))]
+    Score {
+        /// The field after `score.`.
+        of: String,
+        /// How it could be written.
+        forms: String,
+    },
+    /// Preferences without what their answers answer.
+    #[error("its rows have `chosen` and `rejected` without the prompt that they answer")]
+    #[diagnostic(help(
+        "say where that is: --map instruction=COLUMN --map candidate.chosen=chosen --map candidate.rejected=rejected \
+         --map preference:=chosen; where there is none, --map context:="
+    ))]
+    NoPrompt,
+}
 
 /// A mapping made ready.
 pub(crate) struct Plan {
@@ -54,7 +106,7 @@ impl Slot {
 impl Plan {
     /// Of a mapping, for a file with these columns, where it says so at its beginning.
     pub(crate) fn new(mapping: &Mapping, columns: Option<&[String]>, file: &str) -> Result<Self, DataError> {
-        let refused = |why: String| DataError::Mapping { file: file.to_owned(), why };
+        let refused = |source| DataError::Mapping { file: file.to_owned(), source };
         let mut plan = Self {
             id: None,
             context: None,
@@ -98,11 +150,9 @@ impl Plan {
     }
 
     /// Whether the fields that are there go together.
-    fn check(&mut self, columns: Option<&[String]>) -> Result<(), String> {
-        let known = columns.map(|columns| format!("; the columns are {}", listed(columns))).unwrap_or_default();
-        let missing = |field: &str, what: &str| {
-            Err(format!("no column is {what}\n\nhint: say which one is: --map {field}=COLUMN{known}"))
-        };
+    fn check(&mut self, columns: Option<&[String]>) -> Result<(), UnfitMapping> {
+        let known = columns.map(listed);
+        let missing = |field, what| Err(UnfitMapping::Missing { field, what, columns: known.clone() });
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
@@ -114,11 +164,7 @@ impl Plan {
         }
         if self.candidate_id.is_some() {
             let [slot] = &self.slots[..] else {
-                return Err(
-                    "`candidate-id` goes with one candidate column\n\nhint: leave `candidate-id` out, or map one \
-                     `candidate`"
-                        .into(),
-                );
+                return Err(UnfitMapping::CandidateIds);
             };
             self.gathers = !slot.column.is_each();
             if self.gathers && self.id.is_none() {
@@ -129,7 +175,7 @@ impl Plan {
     }
 
     /// The candidate column and the attribute of `score.…`.
-    fn slot_of_score(&self, of: &str) -> Result<(usize, String), String> {
+    fn slot_of_score(&self, of: &str) -> Result<(usize, String), UnfitMapping> {
         let named = self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let attribute = of.strip_prefix(slot.called())?.strip_prefix('.')?;
             (!attribute.is_empty()).then_some((slot.called().len(), index, attribute))
@@ -141,11 +187,7 @@ impl Plan {
                 let attribute = of.rsplit('.').next().unwrap_or(of);
                 let forms: Vec<_> =
                     slots.iter().map(|slot| shown(&format!("score.{}.{attribute}", slot.called()))).collect();
-                Err(format!(
-                    "`score.{}` does not say whose score it is\n\nhint: write {}",
-                    shown(of),
-                    forms.join(" or ")
-                ))
+                Err(UnfitMapping::Score { of: shown(of), forms: forms.join(" or ") })
             }
         }
     }
@@ -323,8 +365,11 @@ impl Plan {
                 columns.iter().filter_map(|(attribute, values)| Some(((*attribute).clone(), (*values.get(index)?)?)));
             match candidate(item, id, given.collect()) {
                 Ok(candidate) => candidates.extend(candidate),
-                Err(why) if is_list => errors.push(cell(&slot.field(), &slot.column, format!("item {index}: {why}"))),
-                Err(why) => errors.push(cell(&slot.field(), &slot.column, why)),
+                Err(why) => {
+                    let item = if is_list { format!("item {index}: ") } else { String::new() };
+                    let error = cell(&slot.field(), &slot.column, format!("{item}{why}"));
+                    errors.push(error.with_hint_of(&why));
+                }
             }
         }
         if errors.is_empty() { Ok(candidates) } else { Err(errors) }
@@ -332,19 +377,20 @@ impl Plan {
 }
 
 /// A candidate from a text or from an object like those of our own files; nothing from null.
-fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Result<Option<Candidate>, String> {
+fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Result<Option<Candidate>, CandidateError> {
     match item {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(Candidate { id, text: text.clone(), scores })),
         Value::Object(fields) if fields.contains_key("text") => {
-            let text =
-                fields["text"].as_str().ok_or_else(|| format!("`text` is {}, not a text", kind(&fields["text"])))?;
+            let of_kind = |key, value| CandidateError::Key { key, found: kind(value) };
+            let text = fields["text"].as_str().ok_or_else(|| of_kind("text", &fields["text"]))?;
             let id = match fields.get("id").filter(|id| !id.is_null()) {
-                Some(own) => plain(own).ok_or_else(|| format!("`id` is {}, not a text", kind(own)))?,
+                Some(own) => plain(own).ok_or_else(|| of_kind("id", own))?,
                 None => id,
             };
             for (attribute, score) in fields.get("scores").and_then(Value::as_object).into_iter().flatten() {
-                if let Some(score) = number(score).map_err(|why| format!("`scores.{}` {why}", shown(attribute)))? {
+                let wrong = |source| CandidateError::Score { attribute: shown(attribute), source };
+                if let Some(score) = number(score).map_err(wrong)? {
                     scores.insert(attribute.clone(), score);
                 }
             }
@@ -352,13 +398,25 @@ fn candidate(item: &Value, id: String, mut scores: BTreeMap<String, f64>) -> Res
         }
         Value::Object(fields) => {
             let keys: Vec<String> = fields.keys().cloned().collect();
-            Err(format!(
-                "an object without `text`\n\nhint: say where its text is: COLUMN[].KEY; its keys are {}",
-                listed(&keys)
-            ))
+            Err(CandidateError::NoText { keys: listed(&keys) })
         }
-        other => Err(format!("{}, not a text", kind(other))),
+        other => Err(CandidateError::Kind { found: kind(other) }),
     }
+}
+
+/// Why a value is no candidate.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum CandidateError {
+    #[error("`{key}` is {found}, not a text")]
+    Key { key: &'static str, found: &'static str },
+    #[error("`scores.{attribute}` {source}")]
+    #[diagnostic(forward(source))]
+    Score { attribute: String, source: NumberError },
+    #[error("an object without `text`")]
+    #[diagnostic(help("say where its text is: COLUMN[].KEY; its keys are {keys}"))]
+    NoText { keys: String },
+    #[error("{found}, not a text")]
+    Kind { found: &'static str },
 }
 
 /// The scores of one attribute, by candidate.
@@ -383,7 +441,7 @@ fn scores(
     let mut errors = Vec::new();
     let numbers = values.into_iter().map(|value| {
         number(value).unwrap_or_else(|why| {
-            errors.push(cell(&field, column, why));
+            errors.push(cell(&field, column, why.to_string()).with_hint_of(&why));
             None
         })
     });
@@ -407,19 +465,19 @@ fn text(field: &Field, column: &Column, row: &Row) -> Result<Option<String>, Lin
 }
 
 fn not_a_text(field: &str, column: &Column, value: &Value) -> LineError {
-    let hint = match value {
-        Value::Array(_) => format!("\n\nhint: say which item: --map {field}='{}[0]'", shown(&column.name)),
+    let error = cell(field, column, format!("{}, not a text", kind(value)));
+    match value {
+        Value::Array(_) => error.with_hint(format!("say which item: --map {field}='{}[0]'", shown(&column.name))),
         Value::Object(keys) => {
             let keys: Vec<String> = keys.keys().cloned().collect();
-            format!(
-                "\n\nhint: say which of its values: --map {field}={}.KEY; the keys are {}",
+            error.with_hint(format!(
+                "say which of its values: --map {field}={}.KEY; the keys are {}",
                 shown(&column.name),
                 listed(&keys)
-            )
+            ))
         }
-        _ => String::new(),
-    };
-    cell(field, column, format!("{}, not a text{hint}", kind(value)))
+        _ => error,
+    }
 }
 
 /// References: a text, a list of texts, or nothing.
@@ -461,15 +519,15 @@ fn absent(field: &Field, column: &Column, row: &Row) -> LineError {
     let near =
         nearest(&column.name, keys.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
     let hint = format!("{}the line has {}", near.unwrap_or_default(), listed(&keys));
-    cell(&field.to_string(), column, format!("there is no such column\n\nhint: {hint}"))
+    cell(&field.to_string(), column, "there is no such column").with_hint(hint)
 }
 
 /// That a file has no such column.
-pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> String {
+pub(crate) fn no_column(field: &Field, column: &str, columns: &[String]) -> UnfitMapping {
     let near =
         nearest(column, columns.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", shown(near)));
-    let (field, column, near) = (shown(&field.to_string()), shown(column), near.unwrap_or_default());
-    format!("there is no column `{column}` to be `{field}`\n\nhint: {near}the columns are {}", listed(columns))
+    let (field, column) = (shown(&field.to_string()), shown(column));
+    UnfitMapping::NoColumn { field, column, near: near.unwrap_or_default(), columns: listed(columns) }
 }
 
 /// Names for a message.

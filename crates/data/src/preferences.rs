@@ -6,13 +6,14 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::mapping::{Field, MapEntry, Mapping};
+use crate::plan::UnfitMapping;
 
 /// What the prompt may be called; the first that is there is it.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];
 
 /// What the rows of a file of JSON lines, or an array, are as samples, where the first of them has that form; why they
 /// are none where it has answers without their question. `start` holds that row, or as much of it as there is room for.
-pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, String> {
+pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, UnfitMapping> {
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     let mut first = FirstRow::default();
     // What is wrong with the row is told by who reads it, and a row that was cut has shown its keys until there.
@@ -21,13 +22,7 @@ pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, String> {
     if has("candidates") || !(has("chosen") && has("rejected")) {
         return Ok(None);
     }
-    let of_pairs = mapping(has, first.chosen_is_a_conversation).ok_or_else(|| {
-        "its rows have `chosen` and `rejected` without the prompt that they answer\n\nhint: say where that is: --map \
-         instruction=COLUMN --map \
-         candidate.chosen=chosen --map candidate.rejected=rejected --map preference:=chosen; where there is none, \
-         --map context:="
-            .to_owned()
-    });
+    let of_pairs = mapping(has, first.chosen_is_a_conversation).ok_or(UnfitMapping::NoPrompt);
     of_pairs.map(Some)
 }
 
@@ -161,11 +156,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("p.jsonl");
         std::fs::write(&path, r#"{"chosen": "Because.", "rejected": "No."}"#).expect("written");
-        let told = Source::new(&path).samples().expect_err("refused").to_string();
-        assert!(
-            told.contains("`chosen` and `rejected` without the prompt") && told.contains("--map instruction=COLUMN"),
-            "{told}"
-        );
+        let told = Source::new(&path).samples().expect_err("refused");
+        assert!(told.to_string().contains("`chosen` and `rejected` without the prompt"), "{told}");
+        assert!(hint_of(&told).contains("--map instruction=COLUMN"), "{told:?}");
         let columns = samples("t.csv", "id,question,chosen,rejected\nq-7,Why?,Because.,No.\n");
         assert_eq!((columns[0].id.as_str(), columns[0].instruction.as_deref()), ("q-7", Some("Why?")));
         let named = r#"{"id": "q-7", "instruction": "Sum up", "input": "A text.", "chosen": "a", "rejected": "b"}"#;
@@ -271,11 +264,12 @@ mod tests {
         let refused = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, content).expect("written");
-            Source::new(path).samples().expect_err("refused").to_string()
+            Source::new(path).samples().expect_err("refused")
         };
         let told = refused("s.xlsx", b"PK\x03\x04rest");
-        assert!(told.contains("an Excel workbook (.xlsx)") && told.contains("save the sheet as CSV"), "{told}");
+        assert!(told.to_string().contains("an Excel workbook (.xlsx)"), "{told}");
+        assert!(hint_of(&told).contains("save the sheet as CSV"), "{told:?}");
         let told = refused("s.csv", b"context;candidate;score.flu\na;b;0,5\n");
-        assert!(told.contains("numbers have a decimal point, not a comma: 0.5, not 0,5"), "{told}");
+        assert_eq!(hint_of(&told), "numbers have a decimal point, not a comma: 0.5, not 0,5");
     }
 }

@@ -212,6 +212,7 @@ fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
 mod tests {
     use super::*;
     use crate::Source;
+    use crate::error::hint_of;
 
     const GOOD: &str = r#"{"id":"s1","context":"c","candidates":[{"id":"a","text":"x"},{"id":"b","text":""}]}"#;
 
@@ -219,10 +220,14 @@ mod tests {
         read_from(text.as_bytes(), "demo.jsonl".into(), limit)
     }
 
-    fn problem(line: &str) -> String {
+    fn problems(line: &str) -> Problems {
         let report = lenient(line, None).expect("readable");
         assert!(report.records.is_empty());
-        report.problems.to_string()
+        report.problems
+    }
+
+    fn problem(line: &str) -> String {
+        problems(line).to_string()
     }
 
     #[test]
@@ -244,13 +249,10 @@ mod tests {
 
     #[test]
     fn a_field_of_another_type_is_told_with_a_good_line() {
-        let text = problem(r#"{"id":7,"context":"c","candidates":[]}"#);
-        assert!(
-            text.contains("field `id`: invalid type: integer `7`")
-                && text.contains("hint: a good line: {\"id\": \"1\""),
-            "{text}"
-        );
-        assert!(!problem("{").contains("a good line"));
+        let problem = problems(r#"{"id":7,"context":"c","candidates":[]}"#);
+        assert!(problem.to_string().contains("field `id`: invalid type: integer `7`"), "{problem}");
+        assert!(hint_of(&problem).contains("a good line: {\"id\": \"1\""), "{}", hint_of(&problem));
+        assert!(!hint_of(&problems("{")).contains("a good line"));
     }
 
     #[test]
@@ -316,12 +318,8 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_refused_with_a_hint_and_an_array_is_read_by_its_items() {
-        assert!(
-            lenient(" \n\n", None)
-                .expect_err("empty")
-                .to_string()
-                .contains("hint: each line is one JSON object: {\"id\"")
-        );
+        let empty = lenient(" \n\n", None).expect_err("empty");
+        assert!(hint_of(&empty).starts_with("each line is one JSON object: {\"id\""));
         let read = lenient(&format!("\n [\n{GOOD},\n {{\"id\": 7}}]"), None).expect("readable");
         assert_eq!(read.records.len(), 1);
         assert!(
@@ -334,10 +332,11 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_named() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let missing = Source::new(folder.path().join("absent.jsonl")).samples().expect_err("missing").to_string();
-        assert!(missing.contains("absent.jsonl could not be opened") && missing.contains("hint:"), "{missing}");
-        let wrong = Source::new(folder.path()).samples().expect_err("folder").to_string();
-        assert!(wrong.contains("hint: give one file"), "{wrong}");
+        let missing = Source::new(folder.path().join("absent.jsonl")).samples().expect_err("missing");
+        assert!(missing.to_string().contains("absent.jsonl could not be opened"), "{missing}");
+        assert!(hint_of(&missing).starts_with("check the path"));
+        let wrong = Source::new(folder.path()).samples().expect_err("folder");
+        assert!(hint_of(&wrong).starts_with("give one file"), "{wrong:?}");
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl<R: BufRead> MappedSamples<R> {
             let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());
             let missing =
                 missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&known).is_none());
-            missing.map(|_| LineError::content("", no_column(&entry.field, &entry.column, &seen)))
+            missing.map(|_| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());

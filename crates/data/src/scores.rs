@@ -11,7 +11,7 @@ use crate::line_error::{LineError, shown};
 use crate::open::file_name;
 use crate::rows::SeenColumns;
 use crate::source::{OpenRows, Source};
-use crate::values::{kind, number, plain};
+use crate::values::{NumberError, kind, number, plain};
 use crate::{DataError, Problems};
 
 const EXAMPLE: &str = r#"{"item": "1", "candidate": "a", "metric": "bleu", "score": 0.31}"#;
@@ -92,7 +92,7 @@ struct Reading {
     rows: Vec<ScoreRow>,
     preferences: BTreeMap<String, String>,
     /// By column: the cells that are no numbers, until the column turns out to have any.
-    doubtful: BTreeMap<String, Vec<(usize, String)>>,
+    doubtful: BTreeMap<String, Vec<(usize, NumberError)>>,
     numeric: BTreeSet<String>,
     problems: Problems,
 }
@@ -113,7 +113,7 @@ impl Reading {
                 continue;
             }
             for (line, why) in cells {
-                self.problems.push(line, LineError::cell(&column, "score", why));
+                self.problems.push(line, LineError::cell(&column, "score", why.to_string()).with_hint_of(&why));
             }
         }
         self.rows.retain(|row| row.metric.as_ref().is_none_or(|metric| !passed_over.contains(metric)));
@@ -129,9 +129,13 @@ impl Reading {
                 .map(|text| Some(text).filter(|text| !text.is_empty()))
                 .ok_or_else(|| LineError::cell(name, "", format!("{}, not a name", kind(value)))),
         };
-        let missing = "there is no `item`\n\nhint: a row of scores has the columns item, candidate, metric and score, \
-                       or item, candidate and one column for each metric";
-        let item = text("item")?.ok_or_else(|| LineError::content("", missing))?;
+        let missing = || {
+            LineError::content("", "there is no `item`").with_hint(
+                "a row of scores has the columns item, candidate, metric and score, or item, candidate and one column \
+                 for each metric",
+            )
+        };
+        let item = text("item")?.ok_or_else(missing)?;
         let candidate = text("candidate")?;
         if let Some(preference) = text("preference")? {
             let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
@@ -143,7 +147,8 @@ impl Reading {
         let base =
             ScoreRow { line, item, candidate, metric: text("metric")?, attribute: text("attribute")?, score: None };
         if let Some(score) = row.get("score") {
-            let score = number(score).map_err(|why| LineError::cell("score", "", why))?;
+            let score =
+                number(score).map_err(|why| LineError::cell("score", "", why.to_string()).with_hint_of(&why))?;
             self.rows.push(ScoreRow { score, ..base });
             return Ok(());
         }
@@ -179,14 +184,13 @@ impl Reading {
                 let candidate =
                     row.candidate.as_ref().map(|name| format!(", candidate `{}`", shown(name))).unwrap_or_default();
                 let why = format!(
-                    "`{}` of item `{}`{candidate} was already on {} {line}\n\nhint: each candidate has one score of a \
-                     metric; \
-                     give several runs as several --scores",
+                    "`{}` of item `{}`{candidate} was already on {} {line}",
                     shown(what),
                     shown(&row.item),
                     self.problems.unit
                 );
-                repeated.push((row.line, LineError::content("", why)));
+                let hint = "each candidate has one score of a metric; give several runs as several --scores";
+                repeated.push((row.line, LineError::content("", why).with_hint(hint)));
             } else {
                 first.insert(key, row.line);
             }
@@ -205,7 +209,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join(name);
         std::fs::write(&path, content).expect("written");
-        read_scores(&path).map_err(|e| e.to_string().replace(&folder.path().display().to_string(), ""))
+        let told = |e: DataError| format!("{e}; {}", crate::error::hint_of(&e));
+        read_scores(&path).map_err(|e| told(e).replace(&folder.path().display().to_string(), ""))
     }
 
     fn row(line: usize, candidate: &str, metric: &str, score: Option<f64>) -> ScoreRow {

@@ -11,8 +11,7 @@ use crate::line_error::{LineError, in_words, shown};
 const SAMPLE: [&str; 6] = ["id", "context", "instruction", "candidates", "references", "preference"];
 const CANDIDATE: [&str; 3] = ["id", "text", "scores"];
 
-const OTHER_FORM: &str =
-    "\n\nhint: where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
+const OTHER_FORM: &str = "where fields have other names, say which is which: --map context=NAME --map candidate=NAME";
 
 /// Every field of a sample that is missing, unknown or of another type.
 pub(crate) fn wrong_with_sample(sample: &Value) -> Vec<LineError> {
@@ -59,17 +58,16 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
         return false;
     };
     for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
-        let hint =
-            nearest(key, known.iter().copied()).map(|near| format!("\n\nhint: the nearest known name is `{near}`"));
-        wrong.push(LineError::content(
-            below(path, key),
-            format!("unknown field `{}`{}", shown(key), hint.unwrap_or_default()),
-        ));
+        let error = LineError::content(below(path, key), format!("unknown field `{}`", shown(key)));
+        wrong.push(match nearest(key, known.iter().copied()) {
+            Some(near) => error.with_hint(format!("the nearest known name is `{near}`")),
+            None => error,
+        });
     }
     for missing in needed.iter().filter(|name| !fields.contains_key(**name)) {
         // A line without candidates is likely of another form altogether.
-        let hint = if *missing == "candidates" { OTHER_FORM } else { "" };
-        wrong.push(LineError::content(path, format!("missing field `{missing}`{hint}")));
+        let error = LineError::content(path, format!("missing field `{missing}`"));
+        wrong.push(if *missing == "candidates" { error.with_hint(OTHER_FORM) } else { error });
     }
     true
 }

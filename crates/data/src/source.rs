@@ -122,7 +122,8 @@ impl Source {
         let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
         let mut map = Cow::Borrowed(&self.map);
         if format == Format::Jsonl && self.map.is_empty() {
-            let pairs = preferences::mapping_of(start).map_err(|why| DataError::Mapping { file: file.clone(), why })?;
+            let pairs =
+                preferences::mapping_of(start).map_err(|source| DataError::Mapping { file: file.clone(), source })?;
             let Some(pairs) = pairs else {
                 return Ok(SampleFile {
                     records: Records::lines(reader, problems(Unit::Line), self.limit)?,
@@ -179,7 +180,7 @@ impl Source {
             }
             Format::Parquet => {
                 Rows::Parquet(Box::new(parquet(on_disk.then_some(&self.path), reader).map_err(|why| match why {
-                    LineError::Read(source) => DataError::Open { file: file.clone(), source },
+                    LineError::Read(source) => DataError::open(file.clone())(source),
                     other => wrong(Unit::Row, 0, other),
                 })?))
             }
@@ -212,8 +213,7 @@ fn with_first_row(mut reader: Box<dyn BufRead + Send>) -> Box<dyn BufRead + Send
 
 /// What is no table at all is told as what it is.
 fn refuse_foreign(start: &[u8], file: &str) -> Result<(), DataError> {
-    foreign(start)
-        .map_or(Ok(()), |what| Err(DataError::Mapping { file: file.to_owned(), why: format!("it is {what}") }))
+    foreign(start).map_or(Ok(()), |(what, hint)| Err(DataError::Foreign { file: file.to_owned(), what, hint }))
 }
 
 fn delimiter(format: Format, start: &[u8]) -> u8 {

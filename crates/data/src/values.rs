@@ -4,27 +4,36 @@ use serde_json::Value;
 
 use crate::line_error::shown;
 
+/// Why a value is no number.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub(crate) enum NumberError {
+    #[error("{found}, not a number")]
+    Kind { found: &'static str },
+    #[error("`{}` is not a finite number", shown(text))]
+    #[diagnostic(help("numbers have a decimal point, not a comma: 0.5, not 0,5"))]
+    Comma { text: String },
+    #[error("`{}` is not a finite number", shown(text))]
+    #[diagnostic(help("leave the cell empty where there is no score"))]
+    Text { text: String },
+}
+
 /// A number, also one that is written as a text; nothing from null or an empty cell. True is 1, false 0.
-pub(crate) fn number(value: &Value) -> Result<Option<f64>, String> {
+pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
     let number = match value {
         Value::Null => return Ok(None),
         Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
         Value::Number(number) => number.as_f64(),
         Value::String(text) if text.trim().is_empty() => return Ok(None),
         Value::String(text) => text.trim().parse().ok(),
-        other => return Err(format!("{}, not a number", kind(other))),
+        other => return Err(NumberError::Kind { found: kind(other) }),
     };
     if let Some(number) = number.filter(|number: &f64| number.is_finite()) {
         return Ok(Some(number));
     }
     let text = plain(value).unwrap_or_default();
     let pointed = text.trim().replacen(',', ".", 1);
-    let hint = if text.contains(',') && pointed.parse::<f64>().is_ok() {
-        "numbers have a decimal point, not a comma: 0.5, not 0,5".to_owned()
-    } else {
-        "leave the cell empty where there is no score".to_owned()
-    };
-    Err(format!("`{}` is not a finite number\n\nhint: {hint}", shown(&text)))
+    let has_comma = text.contains(',') && pointed.parse::<f64>().is_ok();
+    Err(if has_comma { NumberError::Comma { text } } else { NumberError::Text { text } })
 }
 
 /// A text or a number as a name.

@@ -91,7 +91,7 @@ impl Importer {
             importer: self.name,
             path: shown(&m.path),
             why: m.why,
-            fits: fits(),
+            hint: fits().map(|fits| format!("probity import {fits} {file}")),
         };
         let samples = (self.convert)(bytes).map_err(fail)?;
         if samples.is_empty() {
@@ -141,6 +141,7 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::error::hint_of;
 
     /// A public file, where the folder named by `PROBITY_SHARED_DATA` (or `../shared/data` beside the workspace) holds
     /// it.
@@ -168,14 +169,14 @@ pub(crate) mod tests {
 
     #[test]
     fn an_unknown_name_suggests_the_nearest_and_lists_the_rest() {
-        let message = importer("sumeval").map(|i| i.name).expect_err("unknown").to_string();
+        let hint = hint_of(&importer("sumeval").map(|i| i.name).expect_err("unknown"));
         assert!(
-            message.contains(
+            hint.contains(
                 "did you mean `summeval`? the importers are `alpaca-farm`, `auto-j`, `judge-bench`, `llmbar`, \
                  `metacritique`, `parareval`, `podcast`, \
                  `reward-bench`, `summeval`, `topical-chat`, `webnlg`, `wmt-mqm`"
             ),
-            "{message}"
+            "{hint}"
         );
     }
 

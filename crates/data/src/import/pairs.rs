@@ -89,6 +89,8 @@ fn pair(index: usize, context: String, texts: [String; 2], preference: Option<Pr
 mod tests {
     use super::super::tests::{public_file, refusal};
     use super::*;
+    use crate::error::hint_of;
+    use crate::importer;
 
     #[test]
     fn the_public_files_give_a_preference_for_each_pair() {
@@ -139,6 +141,8 @@ mod tests {
             message.contains("at `line 2`: field `label`: invalid value: integer `3`, expected 0, 1 or 2"),
             "{message}"
         );
-        assert!(refusal("llmbar", good).contains("hint: probity import auto-j"), "{}", refusal("llmbar", good));
+        let fits =
+            importer("llmbar").expect("registered").import_bytes(good.as_bytes(), "f.json").expect_err("another");
+        assert_eq!(hint_of(&fits), "probity import auto-j f.json");
     }
 }

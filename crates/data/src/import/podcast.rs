@@ -49,7 +49,9 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         };
         scores.insert("overall".to_owned(), overall);
         for (question, answer) in row.attributes.iter().enumerate() {
-            if let Some(answer) = number(answer).map_err(|why| malformed(&format!("attributes[{question}]"), why))? {
+            if let Some(answer) =
+                number(answer).map_err(|why| malformed(&format!("attributes[{question}]"), why.to_string()))?
+            {
                 scores.insert(format!("q{}", question + 1), answer);
             }
         }
