@@ -17,6 +17,7 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
     let status = match end.ended {
         Ended::Finished(_) => "finished",
         Ended::Before(_) => "finished before",
+        Ended::Until(_) => "stopped",
         Ended::Planned => "planned",
         Ended::Failed => "failed",
     };

@@ -14,8 +14,8 @@ use probity_data::{DataError, LineError, Problems, Record, Records};
 use probity_lm::{LabelError, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::{Model, Planner};
 use probity_session::{
-    Context, DryRun, ModelOptions, Notice, Report, SessionError, Work, answer_settings, computing_in_force, message,
-    shared_answers, tell_damaged,
+    Context, DryRun, ModelOptions, Notice, PlannedPart, Report, SessionError, Work, answer_settings,
+    computing_in_force, message, shared_answers, tell_damaged,
 };
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde_json::{Map, Value, json};
@@ -199,7 +199,8 @@ impl RawArgs {
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
-        let dry_run = DryRun::of(&model, planner.into_plan(), context.events.as_ref())?;
+        context.events.notice(Notice::Message("dry run: measuring this machine"));
+        let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, planner.into_plan())?] };
         context.events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
     }

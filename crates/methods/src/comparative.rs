@@ -271,7 +271,7 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes, headline, verdict, quoted: judged.quoted.clone() })
+    Ok(Report { values, sections, signature, outcomes, headline, verdict })
 }
 
 /// What the verdicts on one attribute come to, over all templates.

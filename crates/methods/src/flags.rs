@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::quote::Quoted;
 use crate::quote::{LONGEST_VERDICT, fold};
 use crate::{Report, Section};
 
@@ -133,8 +134,7 @@ impl Flags {
     }
 
     /// Puts into a report which candidates were quoted and which speak about their judgement.
-    pub(crate) fn tell(&self, samples: &[Sample], report: &mut Report) {
-        let quoted = &report.quoted;
+    pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut Report) {
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
         let candidates =
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));

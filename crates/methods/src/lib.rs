@@ -30,6 +30,7 @@ mod revise;
 mod reviseval;
 mod run;
 mod scale;
+mod stage;
 mod summary;
 mod template;
 #[cfg(test)]
@@ -52,5 +53,6 @@ pub use revise::{Aspect, Kind, OwnTemplate, Revise, ReviseParams, ReviserOptions
 pub use reviseval::{Reference, RevisEval, RevisEvalParams};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;
+pub use stage::{Artefact, GivenTable, Keep, MethodStage, RowError, StageDone, StageSpec, Staging};
 pub use summary::{Headline, Outcomes, Report, Section, Signature, Summary, TemplateMark};
 pub use template::TemplateError;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Conclusion;
-use crate::quote::Quoted;
 use crate::run::Cost;
 
 /// What a number depends on, carried with it wherever it goes.
@@ -160,8 +159,6 @@ pub struct Report {
     pub headline: Vec<Headline>,
     /// What it says of each attribute and how far to trust it; nothing of a method that judges nothing.
     pub verdict: Vec<Conclusion>,
-    /// What of the data was quoted in prompts.
-    pub(crate) quoted: Quoted,
 }
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
@@ -190,7 +187,7 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
-        let Report { values, sections, signature, outcomes, headline, verdict, quoted: _ } = report;
+        let Report { values, sections, signature, outcomes, headline, verdict } = report;
         Self {
             method,
             verdict,

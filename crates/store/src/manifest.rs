@@ -126,6 +126,9 @@ pub struct Manifest {
     /// What it cost since it began or was resumed; null before its end.
     #[serde(default)]
     pub cost: Value,
+    /// The stages of the method that were done, with their keys and what each cost; none of a method without stages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Value>,
     /// What was run.
     #[serde(flatten)]
     pub info: RunInfo,
@@ -221,6 +224,11 @@ pub enum Status {
     Finished,
     /// Its user, or the system, ended it. Its tables hold what was finished.
     Interrupted,
+    /// It ended after a stage of its method, as it was to. With `--resume` it goes on.
+    Stopped {
+        /// The stage.
+        after: String,
+    },
     /// It ended early, by an error. Its tables hold what was finished.
     Failed {
         /// Why.
@@ -235,6 +243,7 @@ impl Status {
             Self::Running => "running",
             Self::Finished => "finished",
             Self::Interrupted => "interrupted",
+            Self::Stopped { .. } => "stopped",
             Self::Failed { .. } => "failed",
         }
     }
@@ -269,6 +278,7 @@ impl Manifest {
             resumed: Vec::new(),
             finished: None,
             cost: Value::Null,
+            stages: Vec::new(),
             info,
             machine: Machine::here(),
             files: Vec::new(),

@@ -188,6 +188,19 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Says in the manifest that a stage of the run's method is done, and what it was.
+    pub fn stage_done(&mut self, stage: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.path.join(MANIFEST);
+        let stage = serde_json::to_value(stage).map_err(|source| StoreError::Json { path, source })?;
+        self.manifest.stages.push(stage);
+        self.write_manifest()
+    }
+
+    /// Says in the manifest that the run ended after this stage, as it was to. Finish the tables first.
+    pub fn stop(self, after: &str) -> Result<(), StoreError> {
+        self.end_early(Status::Stopped { after: after.to_owned() })
+    }
+
     /// Says in the manifest that the run came to its end. Finish the tables first.
     pub fn finish(mut self) -> Result<(), StoreError> {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
