@@ -43,7 +43,7 @@ pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
-pub use method::{Configured, DynMethod, Method, ModelKind, RoleModel};
+pub use method::{Configured, DynMethod, Method, ModelKind, RoleModel, entry};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};

@@ -35,7 +35,7 @@ pub enum ModelKind {
 
 impl RoleModel {
     /// A model that the method asks itself.
-    pub(crate) fn language(role: &'static str, name: &str) -> Self {
+    pub fn language(role: &'static str, name: &str) -> Self {
         Self { role, name: name.to_owned(), kind: ModelKind::Language }
     }
 
@@ -118,8 +118,8 @@ struct All<P> {
 
 struct Erased<M>(PhantomData<fn() -> M>);
 
-/// A registry entry.
-pub(crate) const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
+/// The method as the registry holds it; so can one that is none of this crate's.
+pub const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
     const { &Erased::<M>(PhantomData) }
 }
 
