@@ -73,6 +73,7 @@ impl MaskedModel {
     ) -> std::result::Result<Self, SourceError> {
         let all = Loader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
+        // The head stands beside the encoder, not under its prefix.
         let head =
             all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
         Ok(Self {
@@ -148,6 +149,7 @@ impl Encoder for MaskedModel {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
         self.run(&mut workspace, texts, None, |layer, x| {
+            // Only what was asked for is copied: the rows of the other layers are overwritten by the next one.
             for (state, _) in states.iter_mut().zip(layers).filter(|(_, asked)| **asked == layer) {
                 *state = x.to_vec();
             }

@@ -70,6 +70,7 @@ impl EncoderDecoder {
         } else {
             all.packed("lm_head.weight", vocabulary)?
         };
+        // A buffer and no weight: some exports leave it out.
         let bias =
             config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
         Ok(Self {
@@ -162,6 +163,7 @@ impl Decoder for EncoderDecoder {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
+        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
         self.decoder.1.cache_bytes(self.compute, tokens)
     }
 

@@ -24,6 +24,7 @@ impl RelativeBuckets {
         if distance < exact {
             return first + distance;
         }
+        // libm's in Rust, not the system's: at a bucket's edge the last bit decides, and machines may differ in it.
         let log = |x: f64| libm::log(x) as f32;
         let along = log(f64::from(distance as f32 / exact as f32)) / log(self.max_distance as f64 / exact as f64);
         first + (exact + (along * (side - exact) as f32) as usize).min(side - 1)

@@ -138,6 +138,7 @@ impl AttentionPlan {
         let queries =
             queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
         let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
+        // After they were widened: in bf16 the factor would round once more.
         let scores = (scores * self.scale)?;
         let scores = match self.masks.get(&(rows, seen)) {
             Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,
