@@ -70,6 +70,7 @@ pub(crate) fn walk<E>(
         for (stretch, span) in group.iter().zip(output.spans) {
             spans[stretch.node].push(span);
         }
+        // Before anything is freed: whoever visits may take the paths of what has just been computed.
         visit(Computed { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
         scheduler.finish(&group, &mut |node| spans[node].clear());
     }
