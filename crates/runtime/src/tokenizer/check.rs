@@ -100,6 +100,7 @@ impl Parts {
             );
         }
         let is_bpe = self.model.kind.as_deref() == Some("BPE");
+        // With an unknown token the library has something to write in a missing byte's place.
         if before && is_bpe && self.model.unk_token.is_none() {
             let added = self.added_tokens.iter().map(|token| token.content.as_str());
             if let Some(byte) = missing_byte(self.model.vocab.characters.iter().map(String::as_str).chain(added)) {
@@ -311,6 +312,7 @@ fn charsmap(text: &str) -> Result<usize, String> {
         if at | 0xff >= array.len() {
             return Err(damaged("a place in its array lies outside of it"));
         }
+        // A damaged array may lead back to where it came from.
         if std::mem::replace(&mut seen[at], true) {
             continue;
         }

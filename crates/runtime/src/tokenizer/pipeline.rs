@@ -162,6 +162,7 @@ impl Tokenizer {
                 return;
             }
             if adds_space {
+                // Each stretch between added tokens gets one: so does the reference.
                 escaped.insert(0, SPACE);
             }
             model.encode(&escaped, ids);
@@ -193,6 +194,7 @@ impl Tokenizer {
                 split_at(&piece, self.normalised.find(piece.get(), specials))
             })
             .map_err(encode_error)?;
+        // Only now: up to here sentinels keep literals apart, and what cuts text into words must not see them.
         if let Some(sentinel) = sentinel {
             pieces
                 .split(|_, mut piece| {
