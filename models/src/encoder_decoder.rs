@@ -131,6 +131,7 @@ impl Decoder for EncoderDecoder {
         let w = &mut *workspace;
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
+        // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
         let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
         let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts)? };
         let mut written = written.into_iter();

@@ -110,6 +110,7 @@ impl<'a> Loader<'a> {
 
     /// The first of some names that the checkpoint has; where it has none, the first of all.
     pub(crate) fn first_of<'b>(&self, names: &[&'b str]) -> &'b str {
+        // Where none is there, the error that follows names the usual one.
         names.iter().find(|name| self.contains(name)).or(names.first()).expect("a name at least")
     }
 

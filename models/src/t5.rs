@@ -156,6 +156,7 @@ fn feed_forward(fields: &mut Fields) -> Result<(Activation, bool), ConfigError> 
     let (gated, function) = said.strip_prefix("gated-").map_or((false, said), |function| (true, function));
     // The published gated models were trained with the approximation.
     let function = if said == "gated-gelu" { "gelu_new" } else { function };
+    // Where both are said, the newer field counts, as in the reference.
     let gated = fields.flag("is_gated_act")?.unwrap_or(gated);
     let (field, function) = match fields.take("dense_act_fn") {
         Some(function) => ("dense_act_fn", function),

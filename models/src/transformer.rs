@@ -203,6 +203,8 @@ impl FeedForward {
             gate: self.gate.weights(),
             up: self.up.as_ref().map(Linear::weights),
         };
+        // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
+        // floats.
         activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
         matmul(isa, &w.gated, &mut [Product { add: true, ..self.down.product(&mut w.x) }]);
         w.settle(isa, self.norm.after(norm_first));

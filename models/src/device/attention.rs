@@ -91,6 +91,7 @@ impl AttentionPlan {
             let (start, len) = (segment.start(), segment.tokens.len());
             let block = |first: usize| {
                 let last = (first + BLOCK_ROWS).min(len);
+                // A window narrows what is read, not only what is masked.
                 Block { rows: row + first..row + last, seen: (start + first + 1).saturating_sub(window)..start + last }
             };
             let blocks: Vec<Block> = (0..len).step_by(BLOCK_ROWS).map(block).collect();
