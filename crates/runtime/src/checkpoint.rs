@@ -225,6 +225,7 @@ impl Checkpoint {
         }
         if let Some(folder) = &located.adapter {
             let adapter = Adapter::open(folder)?;
+            // Part of the fingerprint: with an adapter a model is another one.
             files.extend(adapter.files());
             // In llama.cpp's order the elements that are rotated together lie side by side.
             let pairs = match &config {

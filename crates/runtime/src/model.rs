@@ -226,6 +226,7 @@ impl Model {
             options,
             grammars: OnceLock::new(),
         };
+        // What is in force takes the place of what was asked for: records say how it was computed.
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }

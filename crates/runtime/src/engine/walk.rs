@@ -57,6 +57,7 @@ pub(crate) fn walk<E>(
             scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
         };
         let wanted = |stretch: &Stretch| -> Vec<usize> {
+            // A node that runs in pieces has its wanted rows in whichever piece they fall into.
             wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect()
         };
         let stretches: Vec<(Stretch, Vec<usize>)> =

@@ -125,6 +125,7 @@ fn read_roles(
     let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
     let eos = named("eos_token");
     let mut given: Vec<u32> = eos.into_iter().collect();
+    // Chat models may name the token that ends a turn here alone.
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
             let malformed = |why: String| TokenizerError::Malformed { path: folder.join(name), why };
