@@ -96,6 +96,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
+    // A fuzzer's find: the table of positions would end before the first row that a text has.
     if positions <= first_position {
         let why =
             format!("more than the {first_position} rows before the first position, which is behind pad_token_id");

@@ -8,6 +8,8 @@ use probity_kernels::{
 use crate::SourceError;
 use crate::linear::Loader;
 
+// Fresh memory for each result is dear: candle's prefill was 1.24 (f32) and 1.48 times (Q8_0) as fast when malloc was
+// told to keep its own.
 /// Activations of a call, `(tokens, …)` each. Their memory is kept from call to call.
 #[derive(Default)]
 pub(crate) struct Workspace {

@@ -98,6 +98,7 @@ impl MaskedModel {
         }
         self.embeddings.rows(self.compute.isa, w, &texts.iter().map(|text| (&**text, 0)).collect::<Vec<_>>())?;
         after(0, &w.x);
+        // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| Stretch { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
         self.stack

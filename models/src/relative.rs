@@ -19,6 +19,7 @@ impl RelativeBuckets {
     pub(crate) fn bucket(&self, distance: isize) -> usize {
         let side = if self.bidirectional { self.buckets / 2 } else { self.buckets };
         let first = if self.bidirectional && distance > 0 { side } else { 0 };
+        // In a decoder nothing behind the query is seen, and nothing is spent on it.
         let distance = if self.bidirectional { distance.unsigned_abs() } else { distance.min(0).unsigned_abs() };
         let exact = side / 2;
         if distance < exact {

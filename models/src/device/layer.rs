@@ -67,6 +67,7 @@ pub(super) struct Linear {
 
 impl Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
         let y = x.matmul(&self.weight.t()?)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
     }
