@@ -169,6 +169,8 @@ impl ChatTemplate {
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
+        // Without such limits a template that nests a list in loops overflowed the stack, and one that writes without
+        // end took all memory. Both ended the process.
         let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
         let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
@@ -183,6 +185,7 @@ impl ChatTemplate {
         let mut spent = spent();
         spent.chats += 1;
         spent.time += begun.elapsed();
+        // A template that compares two lists of 2⁶⁰ items meets its limit at every chat, and there are many chats.
         spent.over =
             matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
         rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))

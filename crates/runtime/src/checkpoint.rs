@@ -311,6 +311,7 @@ impl Checkpoint {
         let tensor = |name: &str| {
             self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose()
         };
+        // Only where the configuration has it tied: else the architecture has taken it.
         if !self.config.is_spare(HEAD) {
             return Ok(());
         }

@@ -191,6 +191,7 @@ impl<'a> Decoding<'a> {
     /// The text up to the first stop sequence where there is one in it.
     fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
         let stops = &self.prompt.stop;
+        // Where there are none, nothing is decoded at every token.
         let longest = stops.iter().map(String::len).max()?;
         // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last
         // few.

@@ -155,6 +155,7 @@ fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>
             .collect(),
     };
     check_len(file, key, types.len(), tokens.len())?;
+    // A type that there is none of would leave a token neither text nor special.
     if let Some((id, kind)) = types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind)) {
         return Err(file
             .metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}"))
