@@ -194,6 +194,7 @@ impl Encoder {
             return Ok((prefix, source, sequences));
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
+        // As one string each: a label tokenized by itself may be a token that the model would never write here.
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
         // Over all variants and the prompt alone, so that all labels are conditioned on the same tokens.
         let common =

@@ -27,6 +27,7 @@ pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, u
 fn limit(weights: &mut [f64], SamplingLimits { top_k, top_p, min_p }: SamplingLimits) {
     if top_k.is_some() || top_p.is_some() {
         let mut ids: Vec<usize> = (0..weights.len()).filter(|id| weights[*id] > 0.0).collect();
+        // Among equals the lowest id, so that what is kept follows from the logits alone.
         let likelier = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
         let k = top_k.unwrap_or(usize::MAX).min(ids.len());
         if k < ids.len() {

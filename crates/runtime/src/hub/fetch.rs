@@ -287,6 +287,7 @@ impl<'a> Workshop<'a> {
     fn open(model: &'a KnownModel, folder: &Path) -> Result<Self, FetchError> {
         let partial = folder.join(".partial");
         fs::create_dir_all(partial.join("staged")).map_err(|source| FetchError::io(&partial, model.bytes(), source))?;
+        // Before anything is looked at in here: another fetch may be writing.
         let lock = Lock::take(partial.join("lock"), model.name)?;
         Ok(Self { model, folder: folder.to_owned(), partial, _lock: lock })
     }

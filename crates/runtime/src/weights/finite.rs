@@ -55,6 +55,7 @@ fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> 
             scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0)
         }
         _ => {
+            // Scales alone: the integers of a block may have any bits.
             let offsets = scale_offsets(weight_type);
             let scale = |block: &[u8], offset: usize| u16::from_le_bytes([block[offset], block[offset + 1]]);
             bytes.chunks_exact(weight_type.block_bytes()).enumerate().find_map(|(index, block)| {

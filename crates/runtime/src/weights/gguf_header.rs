@@ -241,6 +241,7 @@ impl Header {
         // The least that an entry takes: two lengths and a type; a tensor: length, number of dimensions, one of them,
         // type and offset.
         cursor.check_count("the number of metadata entries", metadata_count, 13)?;
+        // More than the file can hold has exhausted another reader's memory (llama.cpp #15711).
         cursor.check_count("the number of tensors", tensor_count, 32)?;
         let metadata = read_metadata(&mut cursor, metadata_count)?;
         // Where the data begin is known behind the last description, so places are looked at only then.
@@ -298,6 +299,7 @@ fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, HeaderError> {
     // What the specification says where the file does not.
     let Some(value) = metadata.get(key) else { return Ok(32) };
     match value.as_u64() {
+        // Offsets are divided by it. What is no positive number has broken another reader (llama.cpp #26318).
         Some(alignment) if alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT => Ok(alignment),
         _ => error(
             format!("metadata `{key}`"),
@@ -354,6 +356,7 @@ impl DescribedTensor {
         if offset % alignment != 0 {
             return error(what, format!("its offset {offset} is no multiple of the alignment {alignment}"));
         }
+        // Sums that wrapped have made another reader allocate too little (CVE-2025-53630).
         let range = data_start.checked_add(offset).and_then(|start| Some((start, start.checked_add(size)?)));
         match range {
             Some((start, end)) if end <= file_len => {
@@ -455,6 +458,7 @@ impl<'a> Cursor<'a> {
 
     fn text(&mut self, what: &str) -> Result<&'a str, HeaderError> {
         let len = self.u64(what)?;
+        // A text is as long as it says, and no longer than what is left of the file.
         let bytes = self.take(len, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text),

@@ -166,6 +166,7 @@ impl Adapted {
                 bytes.copy_from_slice(&(weight + sum * scale).to_le_bytes());
             }
         });
+        // The sum has taken their place, and nobody reads them again.
         base.bytes.release();
         let len = merged.len();
         let bytes = Bytes::slice(Arc::new(merged), 0..len).expect("all of it");
