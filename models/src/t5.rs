@@ -94,7 +94,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
         num_layers: fields.size("num_decoder_layers")?.unwrap_or(num_layers),
         bidirectional: false,
         // The decoder spends all buckets on what came before. With the encoder's formula in its place (candle has that)
-        // logits were .4 to 1.7 off from the ninth position on.
+        // logits were .4 to 1.7 off from position 9 on.
         relative: encoder.relative.map(|buckets| RelativeBuckets { bidirectional: false, ..buckets }),
         names: &NAMES[1][usize::from(gated)],
         ..encoder.clone()
