@@ -137,6 +137,7 @@ impl LanguageModel for Planner<'_> {
                 for query in queries {
                     plan.keep_longest(&query.seen);
                 }
+                // `answer` counts what it is given, and takes this lock for it.
                 drop(plan);
                 for asked in window {
                     let result =
@@ -177,6 +178,7 @@ impl LanguageModel for Planner<'_> {
                 for prompt in &prompts {
                     plan.keep_longest(&prompt.tokens);
                 }
+                // As in `score`.
                 drop(plan);
                 for (place, prompt) in places.into_iter().zip(prompts) {
                     answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
@@ -252,6 +254,7 @@ impl Model {
         estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
             let texts = plan.texts.min(self.options().side_by_side);
+            // All texts go on from one path: how long a step takes depends on how much is read, not on whose it is.
             let step = vec![PackedSegment { past: path, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
             let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
             let rate = texts as f64 / seconds;
