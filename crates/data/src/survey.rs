@@ -168,6 +168,7 @@ impl Survey {
 
     fn warn(&mut self, line: usize, field: String, kind: Kind, detail: String) {
         *self.warnings.entry(kind).or_default() += 1;
+        // Counted beyond that and not kept: a broken export can have a warning on every line.
         if self.kept.len() < self.keep {
             self.kept.push(Warning { line, field, kind, detail });
         }
