@@ -110,6 +110,7 @@ impl Script {
     fn item(&self, item: &Item<'_>) -> Vec<Score> {
         let texts = texts(item, |text| {
             let text = tokenized(self.tok, !self.cased, text);
+            // The script cuts at each single space; what our tokenizers leave may have several in a row.
             if self.tok == Tokens::None { text } else { words(&text).collect::<Vec<_>>().join(" ") }
         });
         if texts.iter().all(String::is_empty) {
