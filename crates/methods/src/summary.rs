@@ -65,6 +65,7 @@ impl Signature {
     #[must_use]
     pub(crate) fn with_template(mut self, name: &str, sha256: &str) -> Self {
         let template = TemplateMark { name: name.to_owned(), sha256: sha256.to_owned() };
+        // Attributes share templates; the signature names files, not uses.
         if !self.templates.contains(&template) {
             self.templates.push(template);
         }

@@ -230,6 +230,7 @@ impl Judge<'_> {
         keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
         let requests =
+            // The samples of one prompt stand together, so that it is computed once.
             (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
         let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
         run.generate(requests, |request, result, output| {
@@ -265,6 +266,7 @@ impl Judge<'_> {
                     None => tally.unparsed += 1,
                 }
             }
+            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
             outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => *failed = Some(outcome.clone()),
         }
     }
