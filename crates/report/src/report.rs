@@ -43,9 +43,9 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub struct Report {
     pub(crate) parts: Vec<Part>,
-    /// About several runs.
     /// What the one run says.
     verdict: Option<Table>,
+    /// About several runs.
     pub(crate) across: Vec<Table>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
