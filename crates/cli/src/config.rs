@@ -13,6 +13,7 @@ const RUNS: &str = "runs";
 
 /// Defaults of all commands.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+// A misspelt key that is passed over would leave what is built in in force, without a word.
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// The model of a command that names none.
@@ -51,6 +52,7 @@ impl Config {
 }
 
 fn var(name: &str) -> Option<String> {
+    // XDG's specification takes an empty variable for one that is not set; ours are read alike.
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 

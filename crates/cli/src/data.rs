@@ -267,6 +267,7 @@ pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> a
     } else {
         let mut out = io::BufWriter::new(crate::output::Stdout::new());
         write_samples(&mut out, samples)?;
+        // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
         out.flush()?;
     }
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();

@@ -90,6 +90,7 @@ impl ModelCommand {
                     let of_hub =
                         HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
                     let path = match of_hub {
+                        // Known models go the other way: their hashes are built in, and these are what the hub states.
                         Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
                             anyhow::bail!(
@@ -275,6 +276,7 @@ fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> anyhow::Result<Pa
 #[cfg(not(feature = "hub"))]
 pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result<PathBuf> {
     let places = Places::from_env()?;
+    // `demo` asks for its model each time: what is here already needs no network.
     if locate_in(&places, model.name).is_ok() {
         return Ok(places.folder(model));
     }
