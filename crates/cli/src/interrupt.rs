@@ -15,8 +15,8 @@ use crate::terminal::tell;
 /// script.
 pub(crate) fn catch(progress: ProgressArg) -> Interrupt {
     let interrupt = Interrupt::default();
-    // What is ignored is asked first: to catch a signal replaces what the process was started to do with it.
     let token = interrupt.clone();
+    // Asked first: to catch a signal replaces what the process was started to do with it.
     #[cfg(unix)]
     let ignored = ignored();
     let _ = ctrlc::set_handler(move || {
