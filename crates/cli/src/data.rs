@@ -133,6 +133,7 @@ impl CheckArgs {
             Err(DataError::Problems(problems)) => checked.problems = problems,
             Err(error) => checked.refused = Some(message(&error)),
         }
+        // Asked only where nothing could be read: every importer goes through the whole file.
         if checked.survey.samples == 0
             && let Some(told) = public_set(path)
         {

@@ -251,6 +251,7 @@ impl Reporter {
     fn count(&mut self, what: &str, unit: Unit, done: usize, total: Option<usize>) {
         let of = total.map(|total| total as u64);
         match &mut self.step {
+            // With nothing done a step begins, also under the words of the one before.
             Some(step) if step.unit == unit && step.what == what && done > 0 => step.set_total(of),
             _ => self.start(what, unit, of),
         }

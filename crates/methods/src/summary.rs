@@ -225,7 +225,8 @@ impl Outcomes {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie` and `revised`.
+    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised` and
+    /// `truncated_used`.
     pub fn unscored(&self) -> usize {
         self.0
             .iter()
