@@ -161,6 +161,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     let shows = arguments.get(1).is_some_and(|name| name == "config");
     let config = if shows { Config::default() } else { Config::load().map_err(|error| unreadable(&error))? };
     let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
+    // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
     if let Some((name, sub)) = matches.subcommand()
         && let Some(method) = methods().iter().find(|method| method.name() == name)
     {

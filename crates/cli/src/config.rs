@@ -80,6 +80,7 @@ $PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
 pub(crate) fn show() -> anyhow::Result<Done> {
     let path = place().context("there is no home folder\n\nhint: set PROBITY_CONFIG to a file")?;
     let there = if path.is_file() { "" } else { " (not there; make it with a text editor)" };
+    // Printed before the file is read: of one that is wrong it must be known where it lies.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;
     let (file, all) = (Config::file_alone()?, Config::load()?);
     let from = |name: &str, in_file: bool| match () {

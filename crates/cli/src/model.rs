@@ -257,6 +257,7 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyho
     }
     fetcher.get_from_hub(&plan, &mut reporter)?;
     reporter.finish();
+    // Looked for as `--model` looks for it: what is said next is a promise.
     let located = locate_in(&places, &name.to_string())?;
     reporter.say(&format!("{shown}: here, hashes as the hub states them; run it with --model {name}"));
     Ok(located.path)

@@ -138,5 +138,6 @@ fn parser(spec: &OptionSpec) -> ValueParser {
         return PossibleValuesParser::new(choices.iter().map(value)).into();
     }
     let spec = spec.clone();
+    // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
     ValueParser::from(move |text: &str| spec.parse(text).map(|_| text.to_owned()))
 }

@@ -272,6 +272,7 @@ impl Reporter {
             }
             if self.how == How::Json {
                 Self::event("end", &step);
+            // Of bytes, whoever asked for them says what came of it.
             } else if step.unit != Unit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }

@@ -56,6 +56,7 @@ pub(crate) struct ShowArgs {
 /// The answers of a run; an error that says what to do where there are none.
 pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
+    // A file that is not as it was written is nobody's to show.
     manifest.check_files(run)?;
     let path = run.join(ANSWERS);
     if !path.exists() {

@@ -66,6 +66,7 @@ impl Report {
             if same > 0 {
                 run.rename(format!("{} ({})", run.name, same + 1));
             }
+            // By number, since a run's name may hold anything: ids of files and anchors begin with it.
             let prefix = format!("run{}", parts.len() + 1);
             parts.push(Part::new(&prefix, run, &options.resampling)?);
         }

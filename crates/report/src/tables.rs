@@ -61,6 +61,7 @@ fn machine(machine: &Value) -> Option<String> {
 }
 
 fn cost(run: &Run) -> Option<String> {
+    // Runs of the first versions have it in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
     let whole = |name: &str| cost[name].as_u64().map(thousands);
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));

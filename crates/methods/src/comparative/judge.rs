@@ -144,6 +144,7 @@ impl Judge<'_> {
             let pairs = self
                 .params
                 .pairs
+                // Drawn by the sample's id and not by its place: samples that are added change no other sample's pairs.
                 .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
                 all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
