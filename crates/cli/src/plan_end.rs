@@ -39,6 +39,7 @@ pub(crate) fn done(ends: &[StageEnd<'_>]) -> Done {
         end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
     };
     match () {
+        // First, since 1 says that all was done.
         () if ends.iter().any(|end| matches!(end.ended, Ended::Failed)) => Done::InPart,
         () if ends.iter().any(unscored) => Done::Unscored,
         () => Done::Success,

@@ -237,6 +237,7 @@ fn says(text: &str) -> Vec<&'static str> {
         folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     let mut found = [false; PATTERNS.len()];
     for (at, word) in words.iter().enumerate() {
+        // Looked up by the first word: almost no word of a text begins a form.
         for (place, slots) in FORMS.get(word).into_iter().flatten() {
             found[*place] = found[*place] || begins(&words[at + 1..], slots);
         }
@@ -262,6 +263,7 @@ fn has_verdict(folded: &str) -> bool {
 fn is_bracketed_verdict(folded: &str) -> bool {
     // Folding takes 1 for i and 0 for o.
     let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'i' | 'o');
+    // No farther than a verdict can be long: a text may be a megabyte without a closing bracket.
     let inside: String = folded.chars().take_while(|c| *c != ']').take(LONGEST_VERDICT).collect();
     if !folded[inside.len()..].starts_with("]]") {
         return false;

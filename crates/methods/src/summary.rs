@@ -67,6 +67,7 @@ impl Signature {
     #[must_use]
     pub fn with_template(mut self, name: &str, sha256: &str) -> Self {
         let template = TemplateMark { name: name.to_owned(), sha256: sha256.to_owned() };
+        // Attributes share templates; the signature names files, not uses.
         if !self.templates.contains(&template) {
             self.templates.push(template);
         }
@@ -228,7 +229,8 @@ impl Outcomes {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie` and `revised`.
+    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised` and
+    /// `truncated_used`.
     pub fn unscored(&self) -> usize {
         self.0
             .iter()

@@ -52,6 +52,7 @@ pub struct RecipeMark {
 }
 
 /// Settings that change no result.
+// Results are the same bits whatever these are, so a run may be gone on with on a machine with less memory.
 const FREE: [&str; 7] =
     ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
@@ -90,6 +91,7 @@ impl RunInfo {
         self.differences(other)
             .into_iter()
             .map(|found| found.setting)
+            // An answer is found by what was asked, so data that were added or changed only make new questions.
             .find(|setting| !setting.starts_with("arguments.data."))
     }
 }
@@ -185,6 +187,7 @@ impl Content {
                     bytes += read as u64;
                     rows += buffer[..read].split(|&byte| byte == b'\n').count() as u64 - 1;
                 }
+                // A signal that came in between is no failure of the file.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -198,6 +201,7 @@ impl Content {
     pub fn difference(&self, path: &Path) -> Option<String> {
         match Self::of(path) {
             Ok(found) if found == *self => None,
+            // Length before content: a file that was cut off is the commonest damage, and this says so.
             Ok(found) if found.bytes != self.bytes => {
                 Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes))
             }
@@ -296,7 +300,9 @@ impl Manifest {
             Layout::Compact => serde_json::to_string(&unsealed),
         };
         let text = text.map_err(|source| StoreError::Json { path: MANIFEST.into(), source })? + "\n";
+        // Over the file's bytes and not its values, so that a changed space is seen too.
         let seal = format!("{:x}", Sha256::digest(&text));
+        // The last: text of the user's may hold so many zeros as well.
         Ok(replace_last(&text, UNSEALED, &seal).into_bytes())
     }
 
@@ -343,6 +349,7 @@ impl Manifest {
         if !path.exists() {
             return Err(StoreError::Incomplete { path, why: "it is missing".to_owned() });
         }
+        // Counted and not gone through: each row is held against its seal where it is read.
         let requests = Answers::open_read_only(&path)?.count_requests()?;
         if requests == answers.requests {
             return Ok(());

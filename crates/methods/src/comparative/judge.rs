@@ -141,6 +141,7 @@ impl Judge<'_> {
             let pairs = self
                 .params
                 .pairs
+                // Drawn by the sample's id and not by its place: samples that are added change no other sample's pairs.
                 .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
                 all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
@@ -226,6 +227,7 @@ impl Judge<'_> {
         keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
         let requests =
+            // The samples of one prompt stand together, so that it is computed once.
             (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
         let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
         run.generate(requests, |request, result, output| {
@@ -261,6 +263,7 @@ impl Judge<'_> {
                     None => tally.unparsed += 1,
                 }
             }
+            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
             outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => *failed = Some(outcome.clone()),
         }
     }

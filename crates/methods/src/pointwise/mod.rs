@@ -76,6 +76,7 @@ impl<'a> Pointwise<'a> {
         }
         run.table(SCORES, places.len())?;
         let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
+        // Written first: no answer will come that would bring these rows about.
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
             let row = self.row(*place, Vec::new(), precision);
             run.row(SCORES, index, &row)?;
