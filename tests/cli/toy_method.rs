@@ -127,7 +127,7 @@ impl MethodStage for Claims<'_> {
     }
 
     fn stand_in(&self, _: usize) -> Vec<String> {
-        vec!["the".to_owned(); MOST_CLAIMS]
+        vec!["the the the".to_owned(); MOST_CLAIMS]
     }
 }
 
@@ -387,7 +387,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         ("checked", lines(&checks), "it has: claims, checks, summaries"),
     ] {
         let file = world.file("checks-wrong.jsonl", text);
-        // Their claims are known, so that rows can be held against them before anything is asked.
+        // Where the claims are known, rows can be held against them before anything is asked.
         let claims = world.path("whole/claims.jsonl").display().to_string();
         let from = json!({"from": [format!("claims={claims}"), format!("{name}={file}")]});
         let error = toy(&data, &world.path("wrong"), from, &Arc::default()).expect_err("refused").to_string();
@@ -436,5 +436,4 @@ fn a_method_that_nobody_knows_is_shown_and_reported() {
     world.run(&["report", "run", "--html", "report.html"]).exits(0);
     let page = world.read("report.html");
     assert!(page.contains("toy") && page.contains("Claims"), "{page}");
-    world.run(&["verify", "run"]).exits(0);
 }

@@ -150,6 +150,8 @@ pub struct Run<'a> {
     stages: Vec<&'static str>,
     samples_key: String,
     in_stage: bool,
+    /// A stage before was stood in for.
+    stood_in: bool,
     quoted: Quoted,
     usage: Usage,
     requests: usize,
@@ -168,6 +170,7 @@ impl<'a> Run<'a> {
             stages: Vec::new(),
             samples_key: String::new(),
             in_stage: false,
+            stood_in: false,
             quoted: Quoted::default(),
             usage: Usage::default(),
             requests: 0,
@@ -294,45 +297,54 @@ impl<'a> Run<'a> {
     /// Does a stage, or takes its table from the file that was given: what its parts came to, in their order. A run
     /// that is to end after the stage ends here.
     pub fn stage<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
-        let (started, before) = (Instant::now(), (std::mem::take(&mut self.usage), self.requests));
+        let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
         self.output.begin_stage(S::NAME);
         self.table(S::NAME, stage.parts())?;
         let mut kept = Kept { stage, parts: (0..stage.parts()).map(|_| None).collect(), rows: 0 };
         let given = self.staging.tables.remove(S::NAME);
-        if let Some(table) = &given {
-            for (number, part) in table.parts(stage)?.into_iter().enumerate() {
-                kept.keep(number, part, self.output).map_err(MethodError::Output)?;
+        match &given {
+            // Which row is whose cannot be told where what they are about was stood in for.
+            Some(_) if self.stood_in => {}
+            Some(table) => table
+                .parts(stage)?
+                .into_iter()
+                .enumerate()
+                .try_for_each(|(number, part)| kept.keep(number, part, self.output).map_err(MethodError::Output))?,
+            None => {
+                self.in_stage = true;
+                let worked = stage.work(self, &mut |number, part, output| kept.keep(number, part, output));
+                self.in_stage = false;
+                worked?;
             }
-        } else {
-            self.in_stage = true;
-            let worked = stage.work(self, &mut |number, part, output| kept.keep(number, part, output));
-            self.in_stage = false;
-            worked?;
         }
         let key = match &given {
             Some(table) => key(S::NAME, [table.text().as_str()]),
             None => key(S::NAME, [&self.samples_key].into_iter().chain(&stage.inputs()).map(String::as_str)),
         };
-        let done = StageDone {
-            name: S::NAME,
-            key: key.clone(),
-            parts: stage.parts(),
-            rows: kept.rows,
-            from: given.map(|table| table.path.display().to_string()),
-            cost: Cost::of(self.usage, self.requests - before.1, started.elapsed()),
-        };
-        self.usage += before.0;
+        let cost = Cost::of(self.usage, self.requests - requests, started.elapsed());
+        self.usage += usage;
+        let from = given.map(|table| table.path.display().to_string());
+        let done = StageDone { name: S::NAME, key: key.clone(), parts: stage.parts(), rows: kept.rows, from, cost };
         self.output.end_stage(&done).map_err(MethodError::Output)?;
-        if self.staging.stands_in && self.stages.last() == Some(&S::NAME) {
-            return Err(MethodError::Rehearsed);
+        self.ends_after(S::NAME)?;
+        Ok(Artefact { parts: self.with_stand_ins(kept), key })
+    }
+
+    /// An error where the run has nothing to do after this stage.
+    fn ends_after(&self, stage: &'static str) -> Result<(), MethodError> {
+        match () {
+            () if self.staging.stands_in && self.stages.last() == Some(&stage) => Err(MethodError::Rehearsed),
+            () if self.staging.until.as_deref() == Some(stage) => Err(MethodError::Until(stage)),
+            () => Ok(()),
         }
-        if self.staging.until.as_deref() == Some(S::NAME) {
-            return Err(MethodError::Until(S::NAME));
-        }
-        let stand_in = |number: usize| self.staging.stands_in.then(|| stage.stand_in(number));
+    }
+
+    /// All parts of a stage; those that came of nothing, since nothing is answered, are stood in for.
+    fn with_stand_ins<S: MethodStage>(&mut self, kept: Kept<'_, S>) -> Vec<S::Part> {
+        self.stood_in |= self.staging.stands_in && kept.parts.iter().any(Option::is_none);
+        let stand_in = |number: usize| self.staging.stands_in.then(|| kept.stage.stand_in(number));
         let parts = kept.parts.into_iter().enumerate().map(|(number, part)| part.or_else(|| stand_in(number)));
-        let parts = parts.collect::<Option<Vec<_>>>().expect("a stage hands over each of its parts");
-        Ok(Artefact { parts, key })
+        parts.collect::<Option<Vec<_>>>().expect("a stage hands over each of its parts")
     }
 
     /// Hands a work list to the model, and keeps progress and tally.
