@@ -68,6 +68,7 @@ pub(crate) fn activate_lanes<S: Simd>(
             let u = S::mul(S::splat(2.0 * 0.797_884_6), S::fma(S::splat(0.044_715), cubed, x));
             S::mul(x, sigmoid::<S>(u))
         }
+        // In this order, so that NaN stays NaN.
         Activation::Relu => S::max(S::splat(0.0), x),
     };
     let activated = match up {

@@ -306,6 +306,7 @@ pub fn attention(
     assert!(bias.is_none_or(|bias| bias.table.len() == shape.heads * bias.distances()), "a bias for each head");
     let (least, most) = TASK_QUERIES;
     let of_a_task = (queries.len() / shape.head_dim / (THREAD_TASKS * rayon::current_num_threads())).clamp(least, most);
+    // A row has a query of each head that shares the key head.
     let task_rows = (of_a_task * shape.kv_heads / shape.heads).max(1);
     let mut tasks = Vec::new();
     let mut row = 0;

@@ -2,7 +2,7 @@
 //! of 16 or 32.
 //!
 //! Everything here is inlined into kernels, so that it is compiled for their instruction set. Exact arithmetic expands
-//! the shape to f32, fast arithmetic multiplies its integers. Formats follow ggml's published layouts.
+//! the shape to f32, tiles to bf16, and dots multiply its integers. Formats follow ggml's published layouts.
 
 use half::f16;
 
@@ -101,6 +101,8 @@ fn fifth_bits(mask: &[u8], out: &mut [u8]) {
 /// The 6-bit scale and minimum of group `j` of a `Q4_K` or `Q5_K` block.
 #[inline(always)]
 fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
+    // Twelve bytes for eight pairs of six bits: the upper two bits of the last four pairs stand above the first four
+    // pairs.
     if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
     } else {
@@ -116,6 +118,7 @@ pub(crate) fn decode_block(weight_type: WeightType, bytes: &[u8], block: &mut Bl
         WeightType::Q8_0 => {
             block.scale = bits_at(bytes, 0);
             for (q, b) in q.iter_mut().zip(&bytes[2..34]) {
+                // Unsigned, around 128: so one kernel serves these and the types of fewer bits.
                 *q = b.wrapping_add(128);
             }
         }
@@ -151,6 +154,7 @@ fn decode_k45(weight_type: WeightType, bytes: &[u8], block: &mut Block) {
     for j in 0..8 {
         (block.group_scales[j], block.group_minima[j]) = scale_min(&bytes[4..16], j);
     }
+    // A byte of these holds the fifth bits of eight weights, 32 apart.
     let high = &bytes[16..48];
     let low = if weight_type == WeightType::Q5_K { &bytes[48..176] } else { &bytes[16..144] };
     for (pair, packed) in low.chunks_exact(32).enumerate() {
@@ -170,6 +174,7 @@ fn decode_q6(bytes: &[u8], block: &mut Block) {
     block.scale = bits_at(bytes, 208);
     block.group_scales.copy_from_slice(scales);
     for part in 0..2 {
+        // A byte of `low` holds weights 64 apart, one of `high` two bits each of four weights 32 apart.
         let (low, high) = (&low[64 * part..64 * part + 64], &high[32 * part..32 * part + 32]);
         let out = &mut block.quants[128 * part..128 * part + 128];
         for i in 0..32 {
@@ -222,6 +227,7 @@ fn expand(weight_type: WeightType, block: &Block, out: &mut [f32]) {
     for (g, (out, quants)) in out.chunks_exact_mut(group).zip(block.quants.chunks_exact(group)).enumerate() {
         let (d, m) = block.group(weight_type, g);
         for (x, q) in out.iter_mut().zip(quants) {
+            // Zero is taken off as an integer, which is exact.
             let product = (i32::from(*q) - weight_type.zero()) as f32 * d;
             *x = if weight_type.has_minima() { product + m } else { product };
         }

@@ -114,6 +114,8 @@ impl RopeTable {
         let rows = table.cos.par_chunks_mut(half.max(1)).zip(table.sin.par_chunks_mut(half.max(1)));
         rows.zip(positions.par_iter()).for_each(|((cos, sin), position)| {
             for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(frequencies) {
+                // In f64 and rounded once, which is nearly always the nearest f32. libm's in Rust, since those of systems
+                // may differ in the last bit.
                 let (s, c) = libm::sincos(f64::from(*position as f32 * frequency));
                 (*cos, *sin) = (c as f32, s as f32);
             }

@@ -87,6 +87,7 @@ pub fn greedy_among(
     let words = |block: usize| allowed.get(block * WORDS..).map_or(&[][..], |words| &words[..WORDS.min(words.len())]);
     let mut blocks: Vec<usize> =
         (0..row.block_max.len()).filter(|block| words(*block).iter().any(|word| *word != 0)).collect();
+    // Largest first, so that as few as possible have to be computed again.
     blocks.sort_by(|a, b| row.block_max[*b].total_cmp(&row.block_max[*a]));
     let mut best: Option<(f32, usize)> = None;
     for blocks in blocks.chunks(AT_ONCE) {

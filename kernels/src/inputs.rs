@@ -56,6 +56,7 @@ impl Tiling {
             let width = if self.in_unit {
                 left.min(TILE_ROWS)
             } else {
+                // What `by_rows!` has code for.
                 [self.most, 6, 4, 3, 2, 1].into_iter().find(fits).unwrap_or(0)
             };
             at += width;
@@ -284,6 +285,8 @@ fn quantise(x: &[f32; 32], q: &mut [i8; 32]) -> f32 {
     // A largest magnitude near the smallest f32 has no finite inverse; such a group is zero to any weight.
     let inverse = if inverse.is_finite() { inverse } else { 0.0 };
     for (q, v) in q.iter_mut().zip(x) {
+        // 1.5 · 2²³ rounds to an integer, to even, in the low bits. At most 127 either way, never −128: on AVX2 signs
+        // go over from weights to activations.
         *q = (v.mul_add(inverse, 12_582_912.0).to_bits() & 0xff) as u8 as i8;
     }
     largest / 127.0

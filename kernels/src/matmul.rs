@@ -82,6 +82,7 @@ pub fn activated_matmul(isa: Isa, inputs: &Inputs, layer: &Activated<'_>, to: &m
         assert_eq!(weights.out_features(), gate.0.out_features(), "gate and up are of one width");
     }
     let panels = gate.0.panels();
+    // A gated layer has two panels of weights for one of results.
     let group = group_len(inputs, panels).div_ceil(if up.is_some() { 2 } else { 1 });
     to.fill(isa, (inputs.rows(), gate.0.out_features()), form, |to| {
         (0..panels.div_ceil(group)).into_par_iter().for_each(|index| {
@@ -196,6 +197,7 @@ fn write_sums<S: Simd>(
             let bias = bias.map(|bias| bias.as_chunks::<LANES>().0);
             for (half, (y, sum)) in whole.iter_mut().zip(sums).enumerate() {
                 let sum = S::load(sum);
+                // The bias first, then what `y` held: one order, here and in `write_rest`.
                 let value = if let Some(bias) = bias { S::add(sum, S::load(&bias[half])) } else { sum };
                 S::store(if target.add { S::add(S::load(y), value) } else { value }, y);
             }

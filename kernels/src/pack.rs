@@ -99,6 +99,7 @@ impl PackedMatrix {
     /// had.
     pub fn pack(weights: Matrix<'_>, form: Form) -> std::io::Result<Self> {
         assert!(form.suits(weights.weight_type()), "{form:?} products of {} weights", weights.weight_type());
+        // Rounded here, once, rather than anew by each product, which has half the bytes of f32 left to read.
         let stored = match (form, weights.weight_type()) {
             (Form::Pairs | Form::Tiles, WeightType::F32 | WeightType::F16) => WeightType::BF16,
             (_, weight_type) => weight_type,
@@ -212,6 +213,7 @@ fn rounded_row(weights: Matrix<'_>, row: usize) -> Vec<u8> {
 fn pack_blocks(weights: Matrix<'_>, rows: std::ops::Range<usize>, layout: &Layout, panel: &mut [u8]) {
     let weight_type = weights.weight_type();
     let (block_bytes, quads) = (weight_type.block_bytes(), layout.unit / 4);
+    // The quads of the longest unit.
     let mut wide = [[0u8; 4 * PANEL]; 64];
     let mut block = Block::new();
     for (index, unit) in panel.chunks_exact_mut(layout.unit_bytes).enumerate() {

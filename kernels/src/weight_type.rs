@@ -71,7 +71,7 @@ impl WeightType {
         }
     }
 
-    /// Whether weights were rounded to integers, so that [exact and fast arithmetic](crate) differ.
+    /// Whether weights were rounded to integers with scales.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1
     }

@@ -77,6 +77,8 @@ impl ModelConfig {
         let any = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
         match self {
             Self::Decoder(config) => {
+                // Whether a head beside a tied embedding is that embedding is looked at when weights are loaded: the
+                // name alone does not say it.
                 name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight")
             }
             Self::EncoderDecoder(config) => {

@@ -31,7 +31,7 @@ static DECODER: LayerNames = LayerNames {
     }),
     ..ENCODER
 };
-/// It stands in no configuration.
+/// It stands in no configuration: the reference takes torch's default.
 const NORM_EPS: f64 = 1e-5;
 /// Rows of the table of positions before the first one, which were meant for padding.
 const POSITIONS_BEFORE: usize = 2;
@@ -52,6 +52,7 @@ fn config(config: &Map<String, Value>) -> Result<EncoderDecoderConfig, ConfigErr
     let decoder = StackConfig { bidirectional: false, ..StackConfig::post_norm(sizes, activation, NORM_EPS, &DECODER) };
     let (vocab_size, positions) =
         (fields.required_size("vocab_size")?, fields.required_size("max_position_embeddings")?);
+    // The root is taken in f64 and rounded once, as the reference does.
     let scale = fields.flag("scale_embedding")?.unwrap_or(false).then(|| (hidden_size as f64).sqrt() as f32);
     only_as_published(&mut fields)?;
     fields.finish()?;

@@ -47,6 +47,7 @@ static GGUF: Gguf = Gguf {
     known: &["attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
     more: |reader, config| {
         config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
+        // No key says so: llama.cpp has BERT with this function alone.
         config.insert("hidden_act".into(), json!("gelu"));
         config.insert("type_vocab_size".into(), json!(reader.rows("token_types.weight").unwrap_or(2)));
         Ok(())
@@ -58,6 +59,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     huggingface: NAMES,
     gguf: LayerNames {
         attention: AttentionNames { norm: "attn_output_norm", ..LAYER.attention },
+        // Our `gate` is what is activated; where nothing is gated GGUF calls that `ffn_up`.
         gate: "ffn_up",
         up: None,
         feed_forward_norm: "layer_output_norm",
@@ -94,6 +96,7 @@ pub(crate) fn base_config(fields: &mut Fields, first_position: usize) -> Result<
     let stack = StackConfig::post_norm(sizes, activation, norm_eps, &NAMES);
     let vocab_size = fields.required_size("vocab_size")?;
     let positions = fields.required_size("max_position_embeddings")?;
+    // A fuzzer's find: the table of positions would end before the first row that a text has.
     if positions <= first_position {
         let why =
             format!("more than the {first_position} rows before the first position, which is behind pad_token_id");

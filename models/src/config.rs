@@ -116,18 +116,21 @@ pub(crate) struct Fields {
 
 impl Fields {
     pub(crate) fn new(architecture: &str, config: &Map<String, Value>) -> Self {
+        // transformers writes null for what is not set.
         let left = config.iter().filter(|(key, value)| !IRRELEVANT.contains(&key.as_str()) && !value.is_null());
         Self { architecture: architecture.to_owned(), left: left.map(|(k, v)| (k.clone(), v.clone())).collect() }
     }
 
     /// The value of a field, null counting as absent.
     pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
+        // What is left keeps the file's order, so that the field that is refused is the first of them.
         self.left.shift_remove(field)
     }
 
     /// A positive integer that fits a dimension.
     pub(crate) fn size(&mut self, field: &'static str) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.take(field) else { return Ok(None) };
+        // In 32 bits, so that a product of two sizes does not overflow.
         let size = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0);
         size.map(|n| Some(n as usize)).ok_or_else(|| invalid(field, &value, "a positive integer"))
     }

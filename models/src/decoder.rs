@@ -125,6 +125,7 @@ impl LlamaFamily {
         let (all, model) = (Loader::new(source, "", compute), Loader::new(source, MODEL, compute));
         Ok(Self {
             stack: Stack::load(&model, config.stack())?,
+            // Before the embedding, which lets its pages go again: a tied head reads all of them.
             lm_head: Head {
                 weight: all.packed(if config.tie_word_embeddings { EMBEDDING } else { OUTPUT }, vocabulary)?,
                 bias: None,
@@ -148,6 +149,7 @@ impl LlamaFamily {
         };
         let positions: Vec<u32> =
             pass.stretches.iter().flat_map(|s| (s.start()..s.start() + s.len).map(|p| p as u32)).collect();
+        // The last layer's queries are of the wanted rows alone, and are rotated by a table of these.
         let kept: Vec<u32> = pass.kept().into_iter().flatten().map(|row| positions[row]).collect();
         let table = |positions: &[u32]| RopeTable::new(positions, &self.frequencies);
         pass.rotation = Some(Rotation { layout: self.config.rope_layout, all: table(&positions), kept: table(&kept) });
@@ -175,6 +177,8 @@ pub(crate) fn frequencies(
 
 impl Decoder for LlamaFamily {
     fn forward(&self, segments: &[PackedSegment]) -> Result<PackedOutput> {
+        // A call that panicked leaves buffers of no meaning, which is no reason to give up: each call says how long
+        // they are and writes them before it reads.
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let w = &mut *workspace;
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();

@@ -22,7 +22,7 @@ static NAMES: LayerNames = LayerNames {
     last_norm: None,
     relative: None,
 };
-/// It stands in no configuration.
+/// It stands in no configuration: the reference has it in its code.
 const NORM_EPS: f64 = 1e-12;
 
 pub(crate) const ARCHITECTURE: Architecture =

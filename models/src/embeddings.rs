@@ -82,6 +82,7 @@ impl Embeddings {
                     *x *= scale;
                 }
             }
+            // In the reference's order: sums of f32 depend on it.
             if let Some(kind) = &self.kind {
                 row.iter_mut().zip(kind).for_each(|(x, kind)| *x += kind);
             }

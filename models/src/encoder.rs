@@ -73,6 +73,7 @@ impl MaskedModel {
     ) -> std::result::Result<Self, SourceError> {
         let all = Loader::new(source, "", compute);
         let model = all.under_optional(config.prefix, config.embeddings.tokens);
+        // The head stands beside the encoder, not under its prefix.
         let head =
             all.contains(&format!("{}.weight", config.head.dense)).then(|| MaskedHead::load(&all, &model, config));
         Ok(Self {
@@ -97,6 +98,7 @@ impl MaskedModel {
         }
         self.embeddings.rows(self.compute.isa, w, &texts.iter().map(|text| (&**text, 0)).collect::<Vec<_>>())?;
         after(0, &w.x);
+        // No padding: weights of masked positions would change the bits of the sums that they are part of.
         let stretches = texts.iter().map(|text| Stretch { past: &[], source: None, len: text.len() }).collect();
         let wanted = wanted.map(|wanted| wanted.iter().map(|offsets| &**offsets).collect());
         self.stack
@@ -148,6 +150,7 @@ impl Encoder for MaskedModel {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut states: Vec<Vec<f32>> = vec![Vec::new(); layers.len()];
         self.run(&mut workspace, texts, None, |layer, x| {
+            // Only what was asked for is copied: the rows of the other layers are overwritten by the next one.
             for (state, _) in states.iter_mut().zip(layers).filter(|(_, asked)| **asked == layer) {
                 *state = x.to_vec();
             }

@@ -70,6 +70,7 @@ impl EncoderDecoder {
         } else {
             all.packed("lm_head.weight", vocabulary)?
         };
+        // A buffer and no weight: some exports leave it out.
         let bias =
             config.head_bias.filter(|name| all.contains(name)).map(|name| all.floats(name, &[1, config.vocab_size]));
         Ok(Self {
@@ -130,6 +131,7 @@ impl Decoder for EncoderDecoder {
         let w = &mut *workspace;
         let (sources, texts): (Vec<&PackedSegment>, Vec<&PackedSegment>) =
             segments.iter().partition(|s| s.past.is_empty());
+        // The two kinds go through layers of their own, so each runs by itself. Spans come back in the segments' order.
         let mut read = if sources.is_empty() { Vec::new() } else { self.sources(w, &sources)? }.into_iter();
         let (hidden, written) = if texts.is_empty() { Default::default() } else { self.texts(w, &texts)? };
         let mut written = written.into_iter();
@@ -162,6 +164,7 @@ impl Decoder for EncoderDecoder {
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
+        // One answer for both kinds of span: a source's has the decoder's layers and heads too.
         self.decoder.1.cache_bytes(self.compute, tokens)
     }
 

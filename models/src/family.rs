@@ -27,9 +27,11 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
     if !num_heads.is_multiple_of(num_kv_heads) {
         return Err(invalid("num_key_value_heads", &json!(num_kv_heads), "a divisor of num_attention_heads"));
     }
+    // Rotation takes elements in pairs.
     if !head_dim.is_multiple_of(2) {
         return Err(invalid("head_dim", &json!(head_dim), "an even number"));
     }
+    // `DecoderConfig` has no field for it: its stack is always described with SiLU.
     fields.only("hidden_act", &[json!("silu"), json!("swish")])?;
     let num_layers = fields.required_size("num_hidden_layers")?;
     layer_types(fields)?;
@@ -66,6 +68,7 @@ pub(crate) fn base_config(fields: &mut Fields) -> Result<DecoderConfig, ConfigEr
 fn layer_types(fields: &mut Fields) -> Result<(), ConfigError> {
     let Some(value) = fields.take("layer_types") else { return Ok(()) };
     let kinds = value.as_array().ok_or_else(|| invalid("layer_types", &value, "a list"))?;
+    // One description holds for all layers: windows in some of them only could not be told.
     let uniform = kinds.windows(2).all(|pair| pair[0] == pair[1]);
     let known = kinds.first().is_none_or(|kind| kind == "full_attention" || kind == "sliding_attention");
     if uniform && known { Ok(()) } else { Err(fields.not_honoured("layer_types", &value)) }
@@ -75,6 +78,7 @@ static GGUF_STACKS: [StackNames; 1] = [StackNames {
     prefix: MODEL,
     huggingface: NAMES,
     gguf: LAYER,
+    // No layer here has these: they are named so that a file with them is refused by the name that Hugging Face has.
     more: &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")],
 }];
 
@@ -113,6 +117,7 @@ pub(crate) const fn gguf(more: fn(&Reader<'_>, &mut Map<String, Value>) -> Resul
 /// Llama and mistral, whose neighbouring pairs rotate; a window makes a mistral.
 pub(crate) fn read_interleaved(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     let window = read_gguf(reader, config)?;
+    // Converters write mistral as llama, with the rows of queries and keys permuted so that neighbours rotate.
     config.insert("probity.rope_interleaved".into(), json!(true));
     config.insert("model_type".into(), json!(if window.is_some() { "mistral" } else { "llama" }));
     if reader.has("blk.0.attn_q.bias") {
@@ -133,6 +138,7 @@ pub(crate) fn read_gguf(reader: &Reader<'_>, config: &mut Map<String, Value>) ->
         config.insert("sliding_window".into(), json!(window));
     }
     config.insert("hidden_act".into(), json!("silu"));
+    // No key says so: converters leave the head out where it is the embedding.
     config.insert("tie_word_embeddings".into(), json!(!reader.has("output.weight")));
     Ok(window)
 }
@@ -141,6 +147,7 @@ fn heads(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), Ggu
     let size = |config: &Map<String, Value>, field: &str| config[field].as_u64().expect("a size was read");
     let (hidden, heads) = (size(config, "hidden_size"), size(config, "num_attention_heads"));
     let kv_heads = reader.integer("attention.head_count_kv", MAX_SIZE)?.unwrap_or(heads);
+    // The configuration is checked for this too, but by names that do not stand in the file.
     if heads % kv_heads != 0 {
         let why = format!("{heads} heads are no multiple of {kv_heads} key-value heads");
         return Err(reader.error("attention.head_count_kv", why));
@@ -170,6 +177,7 @@ fn heads(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), Ggu
 
 fn rope(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), GgufError> {
     config.insert("rope_theta".into(), json!(reader.float("rope.freq_base")?.unwrap_or(10_000.0)));
+    // `rope.scale_linear` is what files had before `rope.scaling.*`.
     let factor = match reader.float("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         None => reader.float("rope.scale_linear")?,
@@ -177,6 +185,7 @@ fn rope(reader: &Reader<'_>, config: &mut Map<String, Value>) -> Result<(), Gguf
     let kind = match reader.string("rope.scaling.type")? {
         Some("none") => None,
         Some(kind) => Some(kind),
+        // As llama.cpp takes it: a factor without a type is linear, and a factor of 1 is none.
         None => factor.filter(|&factor| factor != 1.0).map(|_| "linear"),
     };
     if let Some(kind) = kind {

@@ -109,6 +109,7 @@ impl GgufNames {
         for StackNames { prefix, huggingface, gguf, more } in (gguf.stacks)(&has) {
             let last_norm = huggingface.last_norm.zip(gguf.last_norm);
             names.global.extend(last_norm.map(|(from, to)| (format!("{prefix}{from}"), to.to_owned())));
+            // By place: both lists follow the same fields, so that a pair is one role under two names.
             let pairs = huggingface.in_layer().zip(gguf.in_layer()).chain(more.iter().copied());
             let layers = (format!("{prefix}{}.", huggingface.layers), format!("{}.", gguf.layers));
             names.stacks.push((layers, pairs.map(owned).collect()));
@@ -204,6 +205,7 @@ impl Reader<'_> {
     /// A positive integer up to `max`, where it is given. Zero is an error.
     pub(crate) fn integer(&self, name: &str, max: u64) -> Result<Option<u64>, GgufError> {
         match self.file.u64(&self.key(name))? {
+            // Bounds come before anything is computed from a number: what is allocated later follows from it.
             Some(value) if value == 0 || value > max => {
                 Err(self.error(name, format!("expected 1 to {max}, found {value}")))
             }
@@ -255,6 +257,7 @@ impl Reader<'_> {
             (Some(rows), Some(tokens), _) if tokens > rows => {
                 Err(GgufError::new(list, format!("{tokens} tokens, but the embedding has only {rows} rows")))
             }
+            // More rows than tokens are fine: embeddings are padded to round numbers.
             (Some(rows), _, _) => Ok(rows),
             (None, _, Some(size)) | (None, Some(size), None) => Ok(size),
             (None, None, None) => {

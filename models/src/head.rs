@@ -36,6 +36,7 @@ impl Head {
         {
             bail!("one list of tokens of the vocabulary for each row");
         }
+        // A pass in which no row is wanted: there is nothing to pack.
         if asked.is_empty() {
             return Ok(Vec::new());
         }

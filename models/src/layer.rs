@@ -94,6 +94,8 @@ pub(crate) struct Layers<L, N> {
 
 impl<L, N> Layers<L, N> {
     pub(crate) fn load<P: Parts<L, N>>(parts: &P, c: &StackConfig) -> Result<Self, P::Error> {
+        // One after another: each tensor's pages in the file are let go when it is packed, so that weights are in
+        // memory once.
         let layer = |index| Layer::load(&parts.under(&format!("{}.{index}.", c.names.layers)), c);
         Ok(Self {
             layers: (0..c.num_layers).map(layer).collect::<Result<_, _>>()?,

@@ -66,7 +66,7 @@ impl Compute {
     fn idle_rows(self) -> usize {
         match (self.arithmetic, self.isa.has_byte_dot()) {
             (Arithmetic::Exact, _) => 14,
-            // Without an instruction for dot products of bytes, arithmetic weighs more.
+            // Without an instruction for dot products of bytes, a further row takes a quarter of a pass or more.
             (Arithmetic::Dots, false) => 4,
             (Arithmetic::Dots, true) => 12,
             (Arithmetic::Tiles, _) => 100,

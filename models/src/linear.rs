@@ -20,6 +20,7 @@ pub(crate) fn load_packed(
         why: error.to_string(),
     };
     let packed = PackedMatrix::pack(matrix(&raw), form).map_err(no_memory)?;
+    // Packing has read the whole tensor once: kept, its pages would hold the weights in memory a second time.
     raw.bytes.release();
     Ok(packed)
 }
@@ -60,6 +61,8 @@ pub(crate) struct Embedding {
 impl Embedding {
     pub(crate) fn load(source: &dyn WeightSource, name: &str, shape: [usize; 2]) -> Result<Self, SourceError> {
         let raw = tensor_of_shape(source, name, &shape)?;
+        // Whoever looked at all weights before, for numbers that are none or to pack a tied head, brought all pages
+        // into memory; a text needs a few rows.
         raw.bytes.release();
         Ok(Self { raw })
     }
@@ -107,6 +110,7 @@ impl<'a> Loader<'a> {
 
     /// The first of some names that the checkpoint has; where it has none, the first of all.
     pub(crate) fn first_of<'b>(&self, names: &[&'b str]) -> &'b str {
+        // Where none is there, the error that follows names the usual one.
         names.iter().find(|name| self.contains(name)).or(names.first()).expect("a name at least")
     }
 

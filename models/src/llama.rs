@@ -17,6 +17,7 @@ pub(crate) static GGUF: Gguf = gguf(read_interleaved);
 fn config(config: &Map<String, Value>) -> Result<DecoderConfig, ConfigError> {
     let mut fields = Fields::new("llama", config);
     let mut decoder = base_config(&mut fields)?;
+    // One field of the configuration speaks of all four projections.
     let attention_bias = fields.flag("attention_bias")?.unwrap_or(false);
     decoder.qkv_bias = attention_bias;
     decoder.attention_output_bias = attention_bias;

@@ -19,6 +19,7 @@ pub struct KvSpan {
 impl KvSpan {
     /// A span of `len` tokens, at least one.
     pub(crate) fn new(len: usize, cache: impl Any + Send + Sync) -> Self {
+        // Of any type, so that a decoder over another device's tensors has the same contract.
         Self { len, cache: Box::new(cache) }
     }
 

@@ -12,6 +12,7 @@ pub(crate) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", config: ReadConfig::Decoder(config), gguf: Some(&GGUF) };
 
 static GGUF: Gguf = gguf(|reader, config| {
+    // A window in the file is one in force: it has no switch. The configuration then refuses it by name.
     if read_gguf(reader, config)?.is_some() {
         config.insert("use_sliding_window".into(), json!(true));
     }

@@ -19,11 +19,13 @@ impl RelativeBuckets {
     pub(crate) fn bucket(&self, distance: isize) -> usize {
         let side = if self.bidirectional { self.buckets / 2 } else { self.buckets };
         let first = if self.bidirectional && distance > 0 { side } else { 0 };
+        // In a decoder nothing behind the query is seen, and nothing is spent on it.
         let distance = if self.bidirectional { distance.unsigned_abs() } else { distance.min(0).unsigned_abs() };
         let exact = side / 2;
         if distance < exact {
             return first + distance;
         }
+        // libm's in Rust, not the system's: at a bucket's edge the last bit decides, and machines may differ in it.
         let log = |x: f64| libm::log(x) as f32;
         let along = log(f64::from(distance as f32 / exact as f32)) / log(self.max_distance as f64 / exact as f64);
         first + (exact + (along * (side - exact) as f32) as usize).min(side - 1)

@@ -13,12 +13,15 @@ pub(crate) const ARCHITECTURE: Architecture =
 
 fn config(config: &Map<String, Value>) -> Result<EncoderConfig, ConfigError> {
     let mut fields = Fields::new("roberta", config);
+    // Positions are counted from padding's id on, so the first row that a text has is the one behind it. 1 is the
+    // reference's default.
     let padding = config.get("pad_token_id").map_or(Ok(1), |id| token("pad_token_id", Some(id)))?;
     let mut encoder = base_config(&mut fields, padding as usize + 1)?;
     encoder.prefix = "roberta.";
     encoder.head = MaskedHeadConfig {
         dense: "lm_head.dense",
         norm: "lm_head.layer_norm",
+        // The reference's head has this function, whatever `hidden_act` says of the layers.
         activation: Activation::GeluErf,
         output: "lm_head.decoder",
         bias: &["lm_head.bias", "lm_head.decoder.bias"],

@@ -49,6 +49,7 @@ impl Rope {
     pub(crate) fn from_fields(fields: &mut Fields) -> Result<Self, ConfigError> {
         let theta = fields.number("rope_theta", &BASES)?;
         let (name, value) = match (fields.take("rope_parameters"), fields.take("rope_scaling")) {
+            // One of the two is in force, and which one is a question of the version that reads them.
             (Some(_), Some(scaling)) => return Err(fields.not_honoured("rope_scaling", &scaling)),
             (Some(parameters), None) => ("rope_parameters", parameters),
             (None, Some(scaling)) => ("rope_scaling", scaling),

@@ -30,6 +30,7 @@ pub struct Bytes {
 impl Bytes {
     /// A checked view into `owner`; `None` where the range does not lie inside.
     pub fn slice(owner: Arc<dyn Memory>, range: std::ops::Range<usize>) -> Option<Self> {
+        // Looked at once, here: reading indexes without asking again.
         owner.bytes().get(range.clone())?;
         Some(Self { owner, range })
     }

@@ -92,6 +92,7 @@ pub(crate) struct LayerNames {
 impl LayerNames {
     /// All names inside a layer, in one order whatever they are.
     pub(crate) fn in_layer(&self) -> impl Iterator<Item = &'static str> {
+        // GGUF names are paired with these by their place, so both lists come from here.
         let attentions = [Some(self.attention), self.cross].into_iter().flatten();
         let feed_forward = [Some(self.gate), self.up, Some(self.down), Some(self.feed_forward_norm)];
         attentions

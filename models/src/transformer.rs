@@ -110,6 +110,7 @@ impl Attention {
         w.k.set_len(rows * self.key.out_features());
         w.v.set_len(rows * self.value.out_features());
         w.q.set_len(place.kept.map_or(rows, <[usize]>::len) * self.query.out_features());
+        // Where rows are kept, the inputs of the queries are packed later, from these rows alone.
         w.set_inputs(
             isa,
             self.norm.before(place.norm_first),
@@ -119,6 +120,7 @@ impl Attention {
         let (k, v) = (self.key.product(&mut w.k), self.value.product(&mut w.v));
         match place.kept {
             Some(kept) => {
+                // Keys and values are of all rows, so the residual stream can shrink only behind them.
                 matmul(isa, &w.inputs, &mut [k, v]);
                 keep_rows(&mut w.x, width, kept);
                 self.ask(w, pass, place);
@@ -126,6 +128,7 @@ impl Attention {
             None => matmul(isa, &w.inputs, &mut [self.query.product(&mut w.q), k, v]),
         }
         if let Some(rotation) = &pass.rotation {
+            // Keys are kept rotated: a span's positions never change, and it is read many times.
             rotation.all.apply(isa, rotation.layout, &mut w.k);
             (if place.kept.is_some() { &rotation.kept } else { &rotation.all }).apply(isa, rotation.layout, &mut w.q);
         }
@@ -161,6 +164,7 @@ impl Attention {
     /// Of the rows of a batch over what they have read.
     fn to_self(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &[CpuSpan]) {
         let segments = pass.stretches.iter().zip(new).enumerate().map(|(index, (stretch, new))| {
+            // The new span last: spans are in the order of their positions.
             let mut spans: Vec<_> =
                 stretch.past.iter().map(|span| span.cache::<CpuSpan>().layer(place.layer)).collect();
             spans.push(new.layer(place.slot));
@@ -183,6 +187,7 @@ impl Attention {
             let rows = place.kept.and(pass.wanted.as_ref()).map_or(stretch.len, |wanted| wanted[index].len());
             Segment { spans: vec![source.layer(place.layer)], rows: Rows::All(rows), wanted: None }
         });
+        // No bias by distance: a source and the text that looks at it have no common positions.
         self.attend(w, pass, place, None, &segments.collect::<Vec<_>>());
     }
 }
@@ -198,6 +203,8 @@ impl FeedForward {
             gate: self.gate.weights(),
             up: self.up.as_ref().map(Linear::weights),
         };
+        // What is activated is packed for the next product as it is made, and need never stand in memory as rows of
+        // floats.
         activated_matmul(isa, &w.inputs, &layer, &mut w.gated, self.down.form());
         matmul(isa, &w.gated, &mut [Product { add: true, ..self.down.product(&mut w.x) }]);
         w.settle(isa, self.norm.after(norm_first));
@@ -209,6 +216,7 @@ impl Layer {
     /// left.
     fn forward(&self, w: &mut Workspace, pass: &Pass<'_>, place: &Place<'_>, new: &mut [CpuSpan]) {
         self.attention.project(w, pass, place, new);
+        // Nobody wants a row of the last layer: its keys and values are all that is left to be had.
         if place.kept.is_some_and(<[usize]>::is_empty) {
             return;
         }
@@ -248,6 +256,7 @@ impl Stack {
     pub(crate) fn run(&self, w: &mut Workspace, pass: &Pass<'_>, mut after: impl FnMut(usize, &[f32])) -> Vec<CpuSpan> {
         let shape = self.config.attention_shape(pass.compute.arithmetic);
         let bidirectional = self.config.bidirectional;
+        // An encoder's keys and values serve the layer that they are of and nobody later: room for one is enough.
         let slots = if bidirectional { 1 } else { self.layers.layers.len() };
         let mut spans: Vec<CpuSpan> =
             pass.stretches.iter().map(|s| CpuSpan::new(&shape, slots, s.start(), s.len)).collect();
@@ -260,6 +269,7 @@ impl Stack {
                 norm_first: self.config.norm_first,
                 layer,
                 slot: if bidirectional { 0 } else { layer },
+                // Layers before the last need all rows: each is a key and a value of the next layer.
                 kept: kept.as_deref().filter(|_| layer + 1 == self.layers.layers.len()),
             };
             if bidirectional && layer > 0 {
@@ -302,6 +312,7 @@ impl Stack {
             Some(*next - len)
         });
         let starts: Vec<usize> = starts.collect();
+        // The rows are the same in all layers: they are packed once, for every form that one of them has.
         w.set_inputs(compute.isa, norm, self.config.hidden_size, forms);
         for (layer, cross) in cross().enumerate() {
             let rows = w.inputs.rows();

@@ -26,3 +26,4 @@ mod report;
 mod resume;
 mod reviseval;
 mod surface;
+mod toy_method;

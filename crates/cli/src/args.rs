@@ -147,6 +147,8 @@ fn with_model(command: clap::Command, model: Option<String>) -> clap::Command {
     let model = clap::builder::OsStr::from(model);
     command.mut_subcommands(|sub| {
         sub.mut_args(|argument| {
+            // Only where a model has to be named. Left out, an optional --model means something else: `show` takes the
+            // run's own, and `metrics` would warn of a model that no metric needs.
             let needed = argument.get_id() == "model" && argument.is_required_set();
             if needed { argument.required(false).default_value(model.clone()) } else { argument }
         })
@@ -159,6 +161,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     let shows = arguments.get(1).is_some_and(|name| name == "config");
     let config = if shows { Config::default() } else { Config::load().map_err(|error| unreadable(&error))? };
     let matches = with_model(command(), config.model).try_get_matches_from(arguments)?;
+    // Methods come first: what is derived from `Command` knows none of them and would refuse their names.
     if let Some((name, sub)) = matches.subcommand()
         && let Some(method) = methods().iter().find(|method| method.name() == name)
     {

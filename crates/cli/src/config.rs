@@ -13,6 +13,7 @@ const RUNS: &str = "runs";
 
 /// Defaults of all commands.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+// A misspelt key that is passed over would leave what is built in in force, without a word.
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// The model of a command that names none.
@@ -51,6 +52,7 @@ impl Config {
 }
 
 fn var(name: &str) -> Option<String> {
+    // XDG's specification takes an empty variable for one that is not set; ours are read alike.
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -78,6 +80,7 @@ $PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
 pub(crate) fn show() -> anyhow::Result<Done> {
     let path = place().context("there is no home folder\n\nhint: set PROBITY_CONFIG to a file")?;
     let there = if path.is_file() { "" } else { " (not there; make it with a text editor)" };
+    // Printed before the file is read: of one that is wrong it must be known where it lies.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;
     let (file, all) = (Config::file_alone()?, Config::load()?);
     let from = |name: &str, in_file: bool| match () {

@@ -133,6 +133,7 @@ impl CheckArgs {
             Err(DataError::Problems(problems)) => checked.problems = problems,
             Err(error) => checked.refused = Some(message(&error)),
         }
+        // Asked only where nothing could be read: every importer goes through the whole file.
         if checked.survey.samples == 0
             && let Some(told) = public_set(path)
         {
@@ -267,6 +268,7 @@ pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> a
     } else {
         let mut out = io::BufWriter::new(crate::output::Stdout::new());
         write_samples(&mut out, samples)?;
+        // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
         out.flush()?;
     }
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();

@@ -48,6 +48,7 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+        // A folder that cannot be written to is told before a model is fetched for it.
         RunFolder::look(&self.out, Existing::Replace)?;
         if let Some(known) = known_model(&self.model) {
             get(known, self.source, global)?;
@@ -89,6 +90,7 @@ impl DemoArgs {
         });
         let mut stage = Stage::new(method, given.as_object().context("it is one")?, None)?;
         stage.model.computing = self.computing.0.clone();
+        // The path stands in the manifest alone: nobody's working folder has such a file.
         let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
         stage.samples = Some(GivenSamples { samples: samples.clone(), described });
         let plan = Plan::of(stage, arguments);

@@ -121,6 +121,7 @@ impl DeterminismOptions {
             None => (built_in_scores(), built_in_texts()),
         };
         let all = scores.len();
+        // One request that the model cannot be asked ends the whole list: a file of one's own is checked with the rest.
         let scores: Vec<ScoreRequest> = scores.into_iter().filter(|request| model.check(request).is_ok()).collect();
         if scores.len() < all {
             reporter.warn(&format!(
@@ -160,6 +161,8 @@ impl Loaded {
 
     fn set(&mut self, located: &Located, options: LoadOptions) -> anyhow::Result<()> {
         let wanted = options.isa.unwrap_or_else(Isa::best);
+        // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
+        // model, and a large one takes long to load.
         if self.model.options().isa == Some(wanted) {
             self.model.run_with(options)?;
         } else {
@@ -220,6 +223,7 @@ impl WorkList {
         let scores = self.scores.iter().filter_map(|request| {
             let answer = match &request.ask {
                 Ask::Labels(set) => {
+                    // A token has a byte at least: bytes bound the tokens of an answer that is not encoded here.
                     set.labels().iter().flat_map(|label| &label.variants).map(String::len).max().unwrap_or(0) + 1
                 }
                 Ask::Continuation(text) => text.len(),
@@ -228,6 +232,7 @@ impl WorkList {
         });
         let texts =
             self.texts.iter().filter_map(|r| Some(model.encoder().encode_prompt(&r.prompt).ok()?.len() + r.max_tokens));
+        // What is longer than the context has an outcome and no numbers: it needs no room.
         let context = model.description().context_length.unwrap_or(usize::MAX);
         model.cache_bytes(scores.chain(texts).filter(|tokens| *tokens <= context).max().unwrap_or(0).max(1))
     }

@@ -109,6 +109,7 @@ fn shown(value: &Value) -> String {
 /// The most probable label, the first among equals.
 fn verdict(result: &ScoreResult) -> Option<usize> {
     let labels = &result.labels()?.labels;
+    // Backwards, since `max_by` takes the last among equals.
     labels.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.logprob.total_cmp(&b.logprob)).map(|(index, _)| index)
 }
 
@@ -156,6 +157,7 @@ fn said(answer: &AnyAnswer) -> String {
 
 impl Tally {
     fn add(&mut self, (gap, [first, second]): (Gap, [&'static str; 2]), keep: usize) {
+        // An answer beside none has no distance, and one infinity would make the mean say nothing.
         if gap.size.is_finite() {
             self.sum += gap.size;
         }
@@ -163,6 +165,7 @@ impl Tally {
         if first != second {
             *self.outcomes.entry((first, second)).or_default() += 1;
         }
+        // Answers come one by one, and runs have any number of them: no more are held than are shown.
         let place = self.top.partition_point(|other| other.size >= gap.size);
         if place < keep {
             self.top.insert(place, gap);

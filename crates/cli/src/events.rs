@@ -5,7 +5,7 @@ use std::sync::Arc;
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::{Conclusion, Cost, Section, Summary};
 use probity_report::text::tokens_text;
-use probity_session::{DryRun, Events, Notice, Report, Work, computing_in_force};
+use probity_session::{DryRun, Events, Notice, PlannedPart, Report, Work, computing_in_force};
 
 use crate::global::Global;
 use crate::progress::{Reporter, SharedReporter, seconds_text};
@@ -56,7 +56,7 @@ impl Events for Terminal {
             Report::Summary(summary) => show(summary)?,
             Report::DryRun(dry_run) => {
                 print(&dry_run_text(dry_run))?;
-                let how = computing_in_force(dry_run.options);
+                let how = computing_in_force(dry_run.parts[0].options);
                 self.reporter()
                     .say(&format!("nothing was asked and nothing was written; the model would run with {how}"));
             }
@@ -138,9 +138,27 @@ pub(crate) fn section_text(section: &Section) -> String {
     text
 }
 
-/// What a run would cost, line by line.
+/// What a run would cost: part by part, and all together where there are several.
 fn dry_run_text(dry_run: &DryRun) -> String {
-    let DryRun { model, weight_bytes, options, plan, estimate, others } = dry_run;
+    if let [part] = dry_run.parts.as_slice() {
+        return part_text(part);
+    }
+    let mut text = String::new();
+    for part in &dry_run.parts {
+        let stage = part.stage.map(|stage| format!("stage {stage}, ")).unwrap_or_default();
+        text.push_str(&format!("{stage}asked of {}\n", visible_line(&part.model)));
+        text.extend(part_text(part).lines().map(|line| format!("  {line}\n")));
+    }
+    let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
+    let questions: u64 = dry_run.parts.iter().map(|part| part.plan.questions).sum();
+    let (questions, time) = (thousands(questions), seconds_text(seconds));
+    text.push_str(&format!("all together {questions} questions at most, about {time} at most"));
+    text
+}
+
+/// What one model would be asked in one stage, line by line.
+fn part_text(part: &PlannedPart) -> String {
+    let PlannedPart { weight_bytes, options, plan, estimate, .. } = part;
     let budget = options.cache_budget.unwrap_or(0);
     let (unshared, computed) = (thousands(plan.usage.tokens_unshared), thousands(plan.usage.tokens_computed));
     let peak = plan.usage.peak_cache_bytes;
@@ -169,16 +187,5 @@ fn dry_run_text(dry_run: &DryRun) -> String {
         rests = format!("{rests}, and {} texts side by side at {rate:.0} tokens/s", estimate.side_by_side);
     }
     lines.push(rests);
-    if plan.lists > 1 || plan.has_verdicts {
-        lines.push(
-            "what is asked later depends on earlier answers, which a dry run does not have: it may come to more or to \
-             less"
-                .to_owned(),
-        );
-    }
-    if *others > 0 {
-        let others = thousands(*others as u64);
-        lines.push(format!("the questions to {others} more are counted as if {model} were asked"));
-    }
     lines.join("\n")
 }

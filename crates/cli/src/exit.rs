@@ -25,6 +25,7 @@ pub(crate) enum Done {
 }
 
 const ERROR: u8 = 2;
+// As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// The exit code; an error is printed, as an event where progress is told so.
@@ -35,6 +36,7 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
         Ok(Done::InPart) => return ExitCode::from(ERROR),
         Err(error) => error,
     };
+    // The reader has all that it wanted, as in `probity show RUN | head`.
     if error.chain().any(closed_pipe) {
         return ExitCode::SUCCESS;
     }

@@ -166,6 +166,8 @@ impl Line for GenerateLine {
 
     fn fields(result: &GenerateResult) -> Map<String, Value> {
         let mut fields = Map::new();
+        // How many tokens were guessed ahead stays out: a resumed run, or one in other batches, is to write the same
+        // bytes.
         if let Some(finish) = result.finish {
             fields.insert("text".into(), result.text.clone().into());
             fields.insert("tokens".into(), result.token_ids.clone().into());

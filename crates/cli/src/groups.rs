@@ -88,6 +88,7 @@ pub(crate) fn grouped(command: Command) -> Command {
             let id = argument.get_id().as_str().to_owned();
             let group = GROUPS.iter().find(|(_, ids)| ids.contains(&id.as_str()));
             let hidden =
+                // Results are the same whatever these say: -h asks nobody to choose.
                 RARE.contains(&id.as_str()) || group.is_some_and(|(heading, _)| heading.starts_with("Computing"));
             let argument = match group {
                 Some((heading, _)) => argument.help_heading(*heading),
@@ -132,6 +133,7 @@ pub(crate) fn completing(command: Command) -> Command {
     };
     let is_text =
         |argument: &Arg| argument.get_value_parser().type_id() == clap::builder::ValueParser::string().type_id();
+    // Only where the value is a text anyway: clap panics where a value is taken out as another type than its parser's.
     command.mut_args(|argument| match of(argument.get_id().as_str()).filter(|_| is_text(&argument)) {
         Some(values) => argument.value_parser(Suggested(values)).hide_possible_values(true),
         None => argument,

@@ -57,6 +57,7 @@ impl InspectArgs {
             checkpoint.check_generates(DeviceChoice::Cpu)?;
             Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
         };
+        // No `?`: a model that cannot be asked is the one that somebody wants to look into.
         let runs = Checkpoint::open(&located).and_then(asked).map_err(|error| error.to_string());
         Ok(print(inspection.text(&located, adapter.as_ref(), &runs, self.tensors).trim_end())?)
     }
@@ -168,6 +169,7 @@ impl Inspection {
         }
         line("tokenizer", self.tokenizer.clone());
         line("memory", self.memory(runs.is_ok()));
+        // An error's hint stands behind an empty line, and a row here has one line.
         let without_hint = |why: &str| why.split("\n\n").next().unwrap_or_default().to_owned();
         line(
             "can be asked",

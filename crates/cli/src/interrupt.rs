@@ -16,6 +16,7 @@ use crate::terminal::tell;
 pub(crate) fn catch(progress: ProgressArg) -> Interrupt {
     let interrupt = Interrupt::default();
     let token = interrupt.clone();
+    // Asked first: to catch a signal replaces what the process was started to do with it.
     #[cfg(unix)]
     let ignored = ignored();
     let _ = ctrlc::set_handler(move || {

@@ -59,6 +59,7 @@ pub(crate) struct RequestLine {
 #[derive(Debug)]
 struct Labels(Vec<Label>);
 
+// Read by hand: maps that serde knows lose the order of the file or keep the last of two equal names in silence.
 impl<'de> Deserialize<'de> for Labels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Ordered;

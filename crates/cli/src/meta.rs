@@ -115,6 +115,7 @@ fn share(text: &str) -> Result<f64, String> {
 impl MetaArgs {
     pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
         if let Some(out) = &self.out {
+            // Told before the randomisation tests, which may take long.
             RunFolder::look(out, self.existing())?;
         }
         let metrics = Metrics::read(&self.scores)?.chosen(&self.metric)?;

@@ -33,6 +33,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Done> {
     let options = [method.options(), run_options()].concat();
     let mut stage = Stage::new(method, &given(matches, &options), None)?;
+    // A dry run writes nothing, and needs no folder.
     if !stage.run.ask.dry_run {
         let config = Config::load()?;
         stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
@@ -43,14 +44,18 @@ pub(crate) fn run(
 /// Checks a plan, runs it, and says how its stages ended and what they come to together.
 pub(crate) fn run_plan(plan: &Plan, report: Option<&ReportOptions>, global: Global) -> anyhow::Result<Done> {
     let ready = plan.check()?;
+    // Asked here too: after hours of work nobody wants to hear that the page has no place.
     report.map_or(Ok(()), ReportOptions::spare_other_files)?;
     let terminal = Terminal::new(global);
     let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
     let ends = plan.run(ready, &context).inspect_err(|error| {
+        // Without kept answers there is nothing to go on with.
         let goes_on = |stage: &&Stage| !stage.run.keep.no_store && !stage.run.ask.dry_run;
         if was_interrupted(error)
             && let Some(stage) = plan.stages.iter().find(goes_on)
         {
+            // The folder may be called by the time: typed again, the same command would begin another. A recipe names
+            // its folders.
             let out = stage.run.output.out.as_ref().filter(|_| plan.recipe.is_none());
             let out = out.map(|out| format!("--out {} ", out.display())).unwrap_or_default();
             terminal.reporter().say(&format!("the same command with {out}--resume goes on from here"));
@@ -77,5 +82,6 @@ fn folder_of_its_own(method: &str, runs: &Path) -> PathBuf {
 
 /// The arguments without the program's name.
 pub(crate) fn typed(arguments: &[OsString]) -> Vec<String> {
+    // The manifest is JSON, which has no place for bytes that are no Unicode.
     arguments.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }

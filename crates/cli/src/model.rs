@@ -90,6 +90,7 @@ impl ModelCommand {
                     let of_hub =
                         HubName::parse(name).filter(|hub| known_model(name).is_none() && hub.repo.contains('/'));
                     let path = match of_hub {
+                        // Known models go the other way: their hashes are built in, and these are what the hub states.
                         Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
                             anyhow::bail!(
@@ -256,6 +257,7 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyho
     }
     fetcher.get_from_hub(&plan, &mut reporter)?;
     reporter.finish();
+    // Looked for as `--model` looks for it: what is said next is a promise.
     let located = locate_in(&places, &name.to_string())?;
     reporter.say(&format!("{shown}: here, hashes as the hub states them; run it with --model {name}"));
     Ok(located.path)
@@ -275,6 +277,7 @@ fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> anyhow::Result<Pa
 #[cfg(not(feature = "hub"))]
 pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result<PathBuf> {
     let places = Places::from_env()?;
+    // `demo` asks for its model each time: what is here already needs no network.
     if locate_in(&places, model.name).is_ok() {
         return Ok(places.folder(model));
     }

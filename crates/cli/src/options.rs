@@ -79,6 +79,8 @@ pub(crate) fn given(matches: &ArgMatches, specs: &[OptionSpec]) -> probity_optio
     let mut given = probity_options::Given::new();
     for spec in specs {
         let id = spec.field.as_str();
+        // What clap fills in was typed by nobody, and in `run` would count more than what the recipe says. But the
+        // model of the configuration comes as the default of a required option.
         if matches.value_source(id) != Some(clap::parser::ValueSource::CommandLine) && !spec.is_required {
             continue;
         }
@@ -109,6 +111,7 @@ fn argument(spec: &OptionSpec) -> Arg {
     }
     let form = if spec.form.is_empty() { spec.field.to_uppercase() } else { spec.form.clone() };
     let argument = argument
+        // A text may begin with a dash, as a list of criteria does.
         .allow_hyphen_values(form.contains("TEXT"))
         .value_delimiter(form.ends_with(",…").then_some(','))
         .action(if spec.is_list { ArgAction::Append } else { ArgAction::Set })
@@ -135,5 +138,6 @@ fn parser(spec: &OptionSpec) -> ValueParser {
         return PossibleValuesParser::new(choices.iter().map(value)).into();
     }
     let spec = spec.clone();
+    // Checked here and kept as a text, so that one type serves all options; `given` reads it by the same specification.
     ValueParser::from(move |text: &str| spec.parse(text).map(|_| text.to_owned()))
 }

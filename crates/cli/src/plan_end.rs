@@ -17,6 +17,7 @@ fn row(end: &StageEnd<'_>) -> Vec<String> {
     let status = match end.ended {
         Ended::Finished(_) => "finished",
         Ended::Before(_) => "finished before",
+        Ended::Until(_) => "stopped",
         Ended::Planned => "planned",
         Ended::Failed => "failed",
     };
@@ -38,6 +39,7 @@ pub(crate) fn done(ends: &[StageEnd<'_>]) -> Done {
         end.stage.run.ask.strict && end.in_short().is_some_and(|found| found.outcomes.unscored() > 0)
     };
     match () {
+        // First, since 1 says that all was done.
         () if ends.iter().any(|end| matches!(end.ended, Ended::Failed)) => Done::InPart,
         () if ends.iter().any(unscored) => Done::Unscored,
         () => Done::Success,

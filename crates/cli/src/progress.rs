@@ -84,6 +84,7 @@ struct Step {
     started: Instant,
     last_line: Instant,
     bar: Option<ProgressBar>,
+    // Shared with the bar, which asks for the rate from a thread of its own.
     tokens: Arc<Watched>,
     /// Answers that were there already in the steps before.
     found_before: usize,
@@ -204,6 +205,7 @@ impl Reporter {
         }
         let text = if event == "warning" { visible(&format!("warning: {text}")) } else { visible(text) };
         match self.step.as_ref().and_then(|step| step.bar.as_ref()) {
+            // Told past the bar, a line would be drawn over at the next tick.
             Some(bar) => bar.suspend(|| tell(&text)),
             None => tell(&text),
         }
@@ -249,6 +251,7 @@ impl Reporter {
     fn count(&mut self, what: &str, unit: Unit, done: usize, total: Option<usize>) {
         let of = total.map(|total| total as u64);
         match &mut self.step {
+            // With nothing done a step begins, also under the words of the one before.
             Some(step) if step.unit == unit && step.what == what && done > 0 => step.set_total(of),
             _ => self.start(what, unit, of),
         }
@@ -269,6 +272,7 @@ impl Reporter {
             }
             if self.how == How::Json {
                 Self::event("end", &step);
+            // Of bytes, whoever asked for them says what came of it.
             } else if step.unit != Unit::Bytes && step.done > 0 {
                 self.say(&step.line());
             }
@@ -337,6 +341,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
+        // An error is printed when the reporter is gone, and must not stand behind a bar.
         if let Some(bar) = self.step.take().and_then(|step| step.bar) {
             bar.finish_and_clear();
         }
@@ -466,6 +471,7 @@ impl hub::Progress for Reporter {
     fn resume(&mut self, bytes: u64) {
         self.set(bytes);
         if let Some(step) = &mut self.step {
+            // Bytes that were there would count as fetched in this instant, and the rest would seem to take no time.
             step.here_before = bytes;
             if let Some(bar) = &step.bar {
                 bar.reset_eta();

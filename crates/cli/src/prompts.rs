@@ -175,6 +175,7 @@ impl ExportArgs {
             .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
             .collect();
         // Nothing is written where something is in the way.
+        // A link that leads nowhere counts too: `create_new` would fail at it, with half of the files written.
         let in_the_way =
             files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
         if let Some(path) = in_the_way {
@@ -201,6 +202,7 @@ fn write(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
     let mut file = if overwrite {
         options.create(true).truncate(true).open(path)?
     } else {
+        // Something may have come there since it was looked for.
         options.create_new(true).open(path)?
     };
     file.write_all(text.as_bytes())

@@ -14,8 +14,8 @@ use probity_data::{DataError, LineError, Problems, Record, Records};
 use probity_lm::{LabelError, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::{Model, Planner};
 use probity_session::{
-    Context, DryRun, ModelOptions, Notice, Report, SessionError, Work, answer_settings, computing_in_force, message,
-    shared_answers, tell_damaged,
+    Context, DryRun, ModelOptions, Notice, PlannedPart, Report, SessionError, Work, answer_settings,
+    computing_in_force, message, shared_answers, tell_damaged,
 };
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde_json::{Map, Value, json};
@@ -169,6 +169,7 @@ impl RawArgs {
         let model = context.models.language(&self.model)?;
         let recorded = Recorded::new(model.clone(), &answer_settings(model.options()), None, shared.as_ref())?;
         context.events.notice(Notice::Found(recorded.found_so_far()));
+        // Whoever reads the answers through a pipe has each as it comes, and an interrupt loses none.
         let answers = Answers::new(table.with_flush_every(1), model.description().precision, &context);
         let started = Instant::now();
         let (usage, tally) = answers.ask::<L>(&recorded, &mut records, |request| L::fits(&model, request))?;
@@ -178,6 +179,8 @@ impl RawArgs {
         }
         tell_damaged(&recorded.damaged(), context.events.as_ref());
         let mut problems = records.into_problems();
+        // Told among the broken lines, by line: told after them, they would bring their hints into the middle of the
+        // list.
         tally.refused.into_iter().for_each(|(number, why)| problems.push(number, why));
         self.write_manifest(&json!({
             "probity": version, "arguments_given": given, "arguments_in_force": computing_in_force(model.options()),
@@ -199,7 +202,8 @@ impl RawArgs {
         let mut requests =
             records.by_ref().map(|(_, line)| line.into_request()).filter(|request| L::fits(&model, request).is_ok());
         L::ask(&planner, &mut requests, &mut |_, _| Ok(()))?;
-        let dry_run = DryRun::of(&model, planner.into_plan(), context.events.as_ref())?;
+        context.events.notice(Notice::Message("dry run: measuring this machine"));
+        let dry_run = DryRun { parts: vec![PlannedPart::of(None, &model, planner.into_plan())?] };
         context.events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
         Ok(told(records.into_problems()).unwrap_or(Done::Success))
     }
@@ -257,6 +261,7 @@ impl<'a> Answers<'a> {
         // The model takes requests and gives answers by turns.
         let answers = Mutex::new(self);
         let lock = || answers.lock().unwrap_or_else(PoisonError::into_inner);
+        // An iterator can end, but cannot fail: the error is kept until the model has come back.
         let mut failure = None;
         let mut requests = std::iter::from_fn(|| {
             lock().next_request(lines, &check).unwrap_or_else(|error| {
@@ -299,6 +304,7 @@ impl<'a> Answers<'a> {
                 Err(other) => return Err(other.into()),
             };
             self.tally.refused.push((number, why));
+            // Rows are written in order: answers behind a place that stays empty would wait until the end.
             self.table.put_all(place, std::iter::empty::<()>())?;
         }
         self.at_end = true;
@@ -311,6 +317,8 @@ impl<'a> Answers<'a> {
         *count += 1;
         self.table.put(place, &answer::<L>(&id, result, self.precision))?;
         let done = self.tally.answered + self.tally.unanswered + self.tally.refused.len();
+        // Requests are not counted beforehand: they may come through a pipe, and a file is read no further than the
+        // model asks.
         let total = self.at_end.then_some(self.read);
         self.context.events.notice(Notice::Progress { what: "asking", work: Work::Questions, done, total });
         Ok(())

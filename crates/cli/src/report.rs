@@ -94,6 +94,7 @@ impl ReportArgs {
 impl ReportOptions {
     /// Reports on the runs in those folders.
     pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> anyhow::Result<()> {
+        // A recipe was asked before its runs, and the files that these wrote are known only now.
         self.spare_other_files()?;
         let runs = runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
         let resampling = Resampling { rounds: self.rounds as usize, seed: self.seed, ..Resampling::default() };

@@ -56,6 +56,7 @@ pub(crate) struct ShowArgs {
 /// The answers of a run; an error that says what to do where there are none.
 pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
+    // A file that is not as it was written is nobody's to show.
     manifest.check_files(run)?;
     let path = run.join(ANSWERS);
     if !path.exists() {
@@ -94,6 +95,7 @@ impl ShowArgs {
         let name = self.model_name(manifest);
         let open = || -> anyhow::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
+            // Another model's template would show a prompt that was never asked.
             let found = fingerprint(&checkpoint.files)?;
             anyhow::ensure!(
                 manifest.info.model["fingerprint"] == found.as_str(),
@@ -129,6 +131,7 @@ impl ShowArgs {
     fn load(&self, manifest: &Manifest) -> anyhow::Result<Model> {
         let of_run = |name: &str| manifest.info.arguments_in_force["model"][name].clone();
         let defaults = LoadOptions::default();
+        // Only what answers depend on is taken from the run: threads and budgets change no bit.
         let options = LoadOptions {
             precision: serde_json::from_value(of_run("precision")).context("the manifest names no precision")?,
             device: of_run("device").as_str().unwrap_or("cpu").parse()?,
@@ -268,6 +271,7 @@ fn seen(encoder: &Encoder, asked: &Asked) -> anyhow::Result<String> {
     };
     let tokenizer = encoder.tokenizer();
     let mut text = String::new();
+    // Ordinary tokens are decoded together: a character may be spread over several.
     for run in ids.chunk_by(|a, b| !tokenizer.is_special(*a) && !tokenizer.is_special(*b)) {
         if tokenizer.is_special(run[0]) {
             let _ = write!(text, "⟦{}⟧", visible(&tokenizer.token_text(run[0])));

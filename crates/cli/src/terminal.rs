@@ -13,6 +13,7 @@ pub(crate) fn visible_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         if is_hostile(c) {
+            // JSON escapes UTF-16: what is above U+FFFF takes two units.
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
                 let _ = write!(safe, "\\u{unit:04x}");
@@ -137,6 +138,7 @@ const MOST_NAMING: usize = 4;
 /// Some columns of a table; those whose cells are numbers are set flush right.
 fn part(columns: &[String], rows: &[Vec<String>], numeric: &[bool], shown: &[usize]) -> String {
     let mut table = Table::new();
+    // What fits was decided above: left to itself, the library would break cells once more.
     table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(shown.iter().map(|k| &columns[*k]));
     for row in rows {

@@ -34,6 +34,7 @@ impl CheckArgs {
     pub(crate) fn run(self) -> anyhow::Result<Done> {
         let mut whole = true;
         for folder in &self.folder {
+            // A folder that is no run keeps no other from being checked.
             let checked = Checked::of(folder);
             let Checked { said, wrong } =
                 checked.unwrap_or_else(|error| Checked { said: "no run".to_owned(), wrong: vec![message(&error)] });
@@ -74,6 +75,7 @@ fn again(run: &Manifest, folder: &Path) -> Option<String> {
         words.extend(["--out".to_owned(), quoted(&folder.display().to_string())]);
     }
     if !is_demo {
+        // A run that keeps no answers has nothing to go on with.
         let keeps_answers = !run.info.model.is_null() && !is("--no-store");
         words.push(if keeps_answers { "--resume" } else { "--overwrite" }.to_owned());
     }

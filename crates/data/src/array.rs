@@ -8,6 +8,7 @@ use crate::error::Unit;
 /// The reader, whose array, where it is one, is lines of its items; and how these are counted.
 pub(crate) fn items_as_lines<'a>(mut reader: impl BufRead + Send + 'a) -> (Box<dyn BufRead + Send + 'a>, Unit) {
     let start = reader.fill_buf().unwrap_or_default();
+    // Editors on Windows put a byte order mark before the bracket.
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     if start.trim_ascii_start().starts_with(b"[") {
         (Box::new(BufReader::new(Items { reader, depth: 0, text: Text::None, place: Place::Before })), Unit::Item)
@@ -50,6 +51,7 @@ impl<R: BufRead> Items<R> {
     /// An error where the list is none as a whole: items alone would not show that the file was cut off between two of
     /// them.
     fn check(&mut self, byte: u8) -> io::Result<()> {
+        // White space parts nothing here: how an item is laid out is left to the reader of JSON.
         if byte.is_ascii_whitespace()
             || matches!(byte, 0xef | 0xbb | 0xbf) && self.depth == 0 && self.place == Place::Before
         {
@@ -57,6 +59,7 @@ impl<R: BufRead> Items<R> {
         }
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         match (self.place, byte, self.depth) {
+            // Whoever appends rows to a JSON array by hand leaves such a file: they stand behind its bracket.
             (Place::After, ..) => return wrong("something stands behind the list that the file is"),
             (Place::Comma | Place::Before, b',', 1) | (Place::Comma, b']', 1) => {
                 return wrong("the list has a comma with no item beside it");
@@ -90,6 +93,8 @@ impl<R: BufRead> Items<R> {
                 }
             }
             (Text::None, b',') if self.depth == 1 => return b'\n',
+            // An array that was printed prettily breaks its lines within an item. Inside a text a raw break stays: it
+            // is not JSON, and the reader says so.
             (Text::None, b'\n' | b'\r') => return b' ',
             (Text::Inside | Text::None, _) => {}
         }
@@ -103,11 +108,13 @@ impl<R: BufRead> Read for Items<R> {
         let count = available.len().min(out.len());
         out[..count].copy_from_slice(&available[..count]);
         self.reader.consume(count);
+        // Whole items of a file that was cut off are good lines, so only the missing bracket tells.
         if count == 0 && !out.is_empty() && self.place != Place::After {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the list has no end: the file was cut off"));
         }
         for byte in &mut out[..count] {
             self.check(*byte)?;
+            // After the check, which needs the depth as it was before this byte.
             *byte = self.turned(*byte);
         }
         Ok(count)

@@ -59,6 +59,7 @@ impl Column {
 
     /// The column itself, of these.
     pub(crate) fn root<'a>(&'a self, columns: &Names<'_>) -> Option<&'a str> {
+        // A column by its very name comes before a path: names such as `input.text` occur in flattened tables.
         if self.constant.is_none() && columns.contains(self.name.as_str()) {
             return Some(&self.name);
         }
@@ -90,6 +91,7 @@ impl Column {
                 _ => None,
             },
         };
+        // A null and a missing key are the same: Parquet leaves nulls out, JSON writes them.
         value.filter(|value| !value.is_null())
     }
 }
@@ -104,6 +106,7 @@ fn walk<'a>(value: &'a Value, steps: &[Step]) -> Option<Cow<'a, Value>> {
             walk(items.get(place)?, rest)
         }
         Some((Step::Each, rest)) => {
+            // An item without the key stays as a null, so that scores and names in a parallel list keep their places.
             let item = |item| walk(item, rest).map_or(Value::Null, Cow::into_owned);
             Some(Cow::Owned(Value::Array(value.as_array()?.iter().map(item).collect())))
         }
@@ -116,6 +119,7 @@ fn steps(path: &str) -> Vec<Step> {
     for part in path.split('.') {
         let key = part.find('[').map_or(part, |bracket| &part[..bracket]);
         let mut rest = &part[key.len()..];
+        // What cannot be a path may still be a column's name (`a..b`, `[x`): then it is one key.
         if key.is_empty() && (rest.is_empty() || steps.is_empty()) {
             return vec![Step::Key(path.to_owned())];
         }

@@ -29,6 +29,7 @@ impl<R: BufRead> Delimited<R> {
     }
 
     fn with_limit(mut reader: R, delimiter: u8, limit: usize) -> Result<Self, (usize, LineError)> {
+        // Taken away before quotes are watched: behind the mark a quoted first name would count as an unquoted cell.
         if reader.fill_buf().is_ok_and(|start| start.starts_with(b"\xef\xbb\xbf")) {
             reader.consume(3);
         }
@@ -36,6 +37,7 @@ impl<R: BufRead> Delimited<R> {
         let mut table =
             Self { reader, columns: Vec::new(), wanted: Vec::new(), record: csv::StringRecord::new(), finished: false };
         match table.reader.headers() {
+            // Spaces after the delimiters of a head are common, and nobody types them in --map.
             Ok(head) => table.columns = head.iter().map(|name| name.trim().to_owned()).collect(),
             Err(e) => {
                 let error = table.explain(&e);
@@ -68,6 +70,7 @@ impl<R: BufRead> Delimited<R> {
 
     fn explain(&mut self, error: &csv::Error) -> LineError {
         match error.kind() {
+            // Our own watcher's error comes through the parser as an error of reading.
             csv::ErrorKind::Io(_) if self.reader.get_ref().is_too_long() => {
                 self.finished = true;
                 self.reader.get_ref().too_long()
@@ -105,6 +108,7 @@ impl<R: BufRead> Iterator for Delimited<R> {
         }
         let mut record = std::mem::take(&mut self.record);
         let read = self.reader.read_record(&mut record);
+        // The parser reads a buffer ahead, so the watcher has seen later rows begin by now: starts wait in a queue.
         let start = self.reader.get_mut().starts.pop_front();
         // The input can fail before a row begins.
         let line = start.as_ref().map_or_else(|| self.reader.get_ref().line, |start| start.line);
@@ -201,6 +205,7 @@ impl<R> Quotes<R> {
     }
 
     fn step(&mut self, byte: u8) {
+        // A line break inside quotes is text (RFC 4180). To take it for a row's end would number all later rows wrong.
         let ends_row = matches!(byte, b'\n' | b'\r') && self.state != State::Quoted;
         if self.state == State::Between && !ends_row {
             self.starts.push_back(Start { line: self.line, wrong: None });
@@ -217,6 +222,7 @@ impl<R> Quotes<R> {
                 State::Quoted
             }
             (_, byte) if byte == self.delimiter => State::Start,
+            // The parser takes such a cell silently and glues both parts together.
             (State::Quote, _) => {
                 self.wrong(WrongQuotes::TextAfter);
                 State::Bare
@@ -228,6 +234,7 @@ impl<R> Quotes<R> {
 
     fn wrong(&mut self, wrong: WrongQuotes) {
         if let Some(start) = self.starts.back_mut() {
+            // The first thing is told: what follows a misplaced quote is a consequence of it.
             start.wrong.get_or_insert(wrong);
         }
     }
@@ -256,6 +263,7 @@ impl<R> Quotes<R> {
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
+        // The parser takes the end of the file for the closing quote, and all rows after the opening one for one cell.
         if read == 0
             && let Some(opened) = self.open_since()
         {
@@ -263,6 +271,7 @@ impl<R: Read> Read for Quotes<R> {
         }
         for &byte in &buffer[..read] {
             self.step(byte);
+            // Stopped here and not in the parser, which would hold the row whole before anyone could look at it.
             if self.is_too_long() {
                 return Err(io::Error::other("row too long"));
             }

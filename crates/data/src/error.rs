@@ -86,6 +86,8 @@ impl Problems {
 
     /// Adds one; those of a line stay in the order in which they came.
     pub fn push(&mut self, line: usize, error: LineError) {
+        // Problems come in more than one pass: what a method refuses is found after the file was read. They are told by
+        // line.
         let place = self.kept.partition_point(|problem| problem.line <= line);
         if place < self.keep {
             self.kept.insert(place, Problem { line, unit: self.unit, error });
@@ -130,6 +132,7 @@ fn cause_of(error: &LineError) -> (Option<String>, String) {
     if !matches!(error, LineError::Cell { .. }) {
         return (None, text);
     }
+    // Values stand in backquotes, at odd places of the split.
     let kept = text.split('`').enumerate().map(|(part, text)| if part % 2 == 0 { text } else { "…" }).collect();
     (error.field().map(str::to_owned), kept)
 }
@@ -145,6 +148,7 @@ fn by_cause(problems: &[Problem]) -> Vec<Cause> {
             Some(cause) => {
                 cause.count += 1;
                 cause.alike |= cause.error != text;
+                // A line that fails in two cells has two problems and is named once.
                 if cause.lines.last() != Some(&problem.line) {
                     cause.lines.push(problem.line);
                 }

@@ -37,9 +37,11 @@ impl Format {
 
     /// What a file is, by its first bytes (unpacked) and then its name. JSON lines where neither tells.
     pub(crate) fn told_by(start: &[u8], path: &Path) -> Self {
+        // Before the name: a text cannot begin so, and a Parquet file read as text is noise.
         if start.starts_with(b"PAR1") {
             return Self::Parquet;
         }
+        // Before the look at the first line, which is a guess: a CSV's text may begin with a brace and hold tabs.
         if let Some(format) = named(path) {
             return format;
         }
@@ -47,6 +49,7 @@ impl Format {
         let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
         match start.trim_ascii_start().first() {
             Some(b'{' | b'[') | None => Self::Jsonl,
+            // Before commas: cells of text have commas in any kind of table, and hardly ever tabs.
             _ if head.contains(&b'\t') => Self::Tsv,
             _ if head.contains(&b',') || head.contains(&b';') => Self::Csv,
             _ => Self::Jsonl,

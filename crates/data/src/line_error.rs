@@ -145,6 +145,7 @@ fn at(field: &str) -> String {
 
 /// Text from a file, fit for a message: control characters are escaped and what is long is cut.
 pub(crate) fn shown(text: &str) -> String {
+    // A name or value of a broken file may be a whole article; a message should stay a line.
     const LONGEST: usize = 80;
     let mut shown: String = text.chars().take(LONGEST).flat_map(|c| escape(c).collect::<Vec<_>>()).collect();
     if text.chars().nth(LONGEST).is_some() {

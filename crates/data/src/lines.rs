@@ -51,6 +51,7 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
         loop {
             let available = match self.reader.fill_buf() {
                 Ok(available) => available,
+                // `fill_buf` hands this on; a signal that came in between is no failure of the file.
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Some(Err(LineError::Read(e))),
             };
@@ -62,6 +63,7 @@ impl<T: DeserializeOwned, R: BufRead> JsonLines<T, R> {
             let part = &available[..end.unwrap_or(available.len())];
             // One byte of grace for the carriage return, cut off below.
             too_long |= self.buffer.len() + part.len() > self.max_line.saturating_add(1);
+            // The rest of such a line is read and let go: the next line can still be good.
             if !too_long {
                 self.buffer.extend_from_slice(part);
             }
@@ -95,6 +97,7 @@ impl<T: DeserializeOwned, R: BufRead> Iterator for JsonLines<T, R> {
                 self.finished = e.is_fatal();
                 return Some((self.number, Err(e)));
             }
+            // Only at the very beginning: anywhere else the mark is a character of the text.
             let line = match self.number {
                 1 => self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer),
                 _ => &self.buffer,
@@ -116,6 +119,7 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineErro
         let field = e.path().to_string();
         explain(text, field, &e.into_inner())
     })?;
+    // Two objects on one line would otherwise be one record, and the second lost.
     deserializer.end().map_err(|e| explain(text, String::new(), &e))?;
     Ok(value)
 }
@@ -126,6 +130,7 @@ fn explain(text: &str, field: String, error: &serde_json::Error) -> LineError {
         Some(end) => &message[..end],
         None => &message,
     };
+    // serde_json counts bytes, editors count characters.
     let before = text.bytes().take(error.column()).filter(|b| b & 0xc0 != 0x80).count();
     let column = before.max(1);
     let nearest = unknown_name(why);
@@ -150,6 +155,7 @@ fn unknown_name(why: &str) -> Option<String> {
     let (unknown, known) = why
         .strip_prefix("unknown field `")
         .or_else(|| why.strip_prefix("unknown variant `"))?
+        // From the right: the unknown name is the file's own text and may hold the same words.
         .rsplit_once("`, expected ")?;
     nearest(unknown, known.split('`').skip(1).step_by(2)).map(str::to_owned)
 }

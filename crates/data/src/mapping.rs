@@ -144,6 +144,7 @@ impl FromStr for MapEntry {
     type Err = MappingError;
 
     fn from_str(text: &str) -> Result<Self, MappingError> {
+        // At the first `=`: names of columns may have more of them, names of fields have none.
         let (field, column) = text.split_once('=').ok_or_else(|| MappingError::Form(shown(text)))?;
         let field = field.trim();
         let (field, constant) = field.strip_suffix(':').map_or((field, false), |field| (field, true));
@@ -200,6 +201,8 @@ impl Mapping {
     /// What columns with our own names are: `id`, `context`, `candidate…`, `reference…`, `score.…`, `instruction`,
     /// `preference`.
     pub(crate) fn of_columns(columns: &[String]) -> Self {
+        // Before our own names: `prompt`, `chosen`, `rejected` are a form of their own, in which `instruction` and
+        // `context` may stand besides.
         if let Some(pairs) = preferences::mapping(|name| columns.iter().any(|column| column == name), false) {
             return pairs;
         }
@@ -229,6 +232,7 @@ impl Mapping {
 fn own_field(column: &str) -> Option<Field> {
     let numbered = |stem: &str| {
         let rest = column.strip_prefix(stem)?;
+        // `candidate_1` and `reference 2` are meant; `candidates_source` is some other column.
         rest.starts_with(|c: char| c.is_ascii_digit() || "_- .".contains(c)).then_some(())
     };
     match column {
@@ -236,6 +240,7 @@ fn own_field(column: &str) -> Option<Field> {
         "candidates" => Some(Field::Candidate(None)),
         "references" => Some(Field::Reference),
         _ => match column.parse() {
+            // A column says what was preferred, never what a value of another column means.
             Ok(Field::PreferenceValue(_)) => None,
             Ok(field) => Some(field),
             Err(_) if numbered("candidate").is_some() => Some(Field::Candidate(None)),
@@ -291,6 +296,8 @@ impl<'de> Deserialize<'de> for Mapping {
                         Columns::Several(columns) => columns,
                     };
                     for column in columns {
+                        // By way of the text, so that a mapping that is data is held to the same rules as one that is
+                        // typed.
                         let entry: MapEntry = format!("{field}={column}").parse().map_err(de::Error::custom)?;
                         mapping.add(entry).map_err(de::Error::custom)?;
                     }

@@ -42,6 +42,8 @@ pub(crate) fn unpacked(
     // A reader that fails at once says so where it is read.
     let Ok(start) = reader.fill_buf() else { return Ok(Box::new(reader)) };
     Ok(match start {
+        // Of several members, since files that were packed in parts and joined have them: the simple decoder ends after
+        // the first and says nothing.
         [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, flate2::bufread::MultiGzDecoder::new(reader))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             // The decoder refuses windows above 128 MiB, so that a file cannot ask for more memory than that.
@@ -61,6 +63,7 @@ pub(crate) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>, DataError> 
 /// All bytes of a reader: at most `limit`.
 pub(crate) fn read_all(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than is allowed tells a file at the limit from one beyond it.
     reader.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it holds more than {limit} bytes, unpacked")));

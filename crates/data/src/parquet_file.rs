@@ -45,11 +45,14 @@ impl ParquetRows {
 
     fn new(source: impl ChunkReader + 'static) -> Result<Self, LineError> {
         let file = guarded(|| {
+            // Before the library sees the file: it overflows the stack over deeply nested columns, and that cannot be
+            // caught.
             parquet_footer::check(&source)?;
             SerializedFileReader::new(source)
         })?;
         let schema = file.metadata().file_metadata().schema();
         let columns: Vec<String> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+        // A row is a map: of two columns with one name the second would take the first's place.
         if let Some(name) = repeated(&columns) {
             return Err(LineError::content("", format!("two columns are called `{}`", shown(name))));
         }

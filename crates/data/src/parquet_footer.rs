@@ -20,6 +20,7 @@ pub(crate) fn check(source: &impl ChunkReader) -> Result<()> {
     if &tail[4..] != b"PAR1" {
         return Err(damaged("it does not end as a Parquet file does"));
     }
+    // The size is the file's own word. Held against its length, it cannot ask for memory that the file does not have.
     let start = end.checked_sub(size).ok_or_else(|| damaged("its footer is longer than the file"))?;
     let footer = source.get_bytes(start, size as usize)?;
     let depth = Walk(&footer).schema_depth().ok_or_else(|| damaged("its footer cannot be read"))?;
@@ -46,7 +47,10 @@ impl Walk<'_> {
             // Children that are still to come, on each level.
             let mut open: Vec<u64> = Vec::new();
             let mut deepest = 0;
+            // The number of items is the file's own word too. Each takes a byte at least, so a false one ends with the
+            // footer.
             for _ in 0..items {
+                // Levels whose children have all come are closed first, or siblings would count as nested.
                 while open.pop_if(|left| *left == 0).is_some() {}
                 if let Some(left) = open.last_mut() {
                     *left -= 1;
@@ -96,6 +100,7 @@ impl Walk<'_> {
     }
 
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+        // This walk goes by recursion as well, over structs that the footer nests, so it has a limit of its own.
         if depth > 32 {
             return None;
         }

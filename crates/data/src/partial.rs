@@ -37,6 +37,8 @@ impl Partial {
             wrong.push(LineError::cell(&column, field, why));
         };
         match (&self.context, row.context) {
+            // Refused rather than taken from the first row: candidates would be judged by a text that they do not
+            // answer.
             (Some((_, known)), Some((_, new))) if *known != new => differs("context"),
             (None, Some(new)) => self.context = Some(new),
             _ => {}
@@ -61,6 +63,7 @@ impl Partial {
             }
         }
         for reference in row.references {
+            // A table with a row for each candidate repeats the references in each of them.
             if !self.references.contains(&reference) {
                 self.references.push(reference);
             }
@@ -106,6 +109,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
     };
     let ids =
         || candidates.iter().map(|candidate| format!("`{}`", shown(&candidate.id))).collect::<Vec<_>>().join(", ");
+    // What the user explained comes first, even where a candidate has that very name.
     if let Some((_, meaning)) = plan.meanings.iter().find(|(known, _)| known == value) {
         // Where candidates have names of their own, their places do for what a value means.
         let place = || candidates.get(meaning.parse::<usize>().ok().filter(|_| !plan.gathers)?.checked_sub(1)?);
@@ -117,6 +121,7 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
     if let Some(found) = direct(value) {
         return Ok(found);
     }
+    // A letter that is a candidate's name in another case could mean that one or a place: it is refused.
     let is_name = candidates.iter().any(|candidate| candidate.id.eq_ignore_ascii_case(value));
     if let ([letter], false) = (value.as_bytes(), plan.gathers || is_name)
         && let Some(candidate) = candidates.get(usize::from(letter.to_ascii_uppercase().wrapping_sub(b'A')))
@@ -130,6 +135,8 @@ fn preferred(value: &str, candidates: &[Candidate], plan: &Plan) -> Result<Prefe
         candidates.iter().take(2).enumerate().map(example).collect::<Vec<_>>().join(" ")
     };
     let value = shown(value);
+    // Numbers are not guessed: a 1 is the second candidate where they count from 0, and the first where they count from
+    // 1.
     Err(if value.parse::<f64>().is_ok() {
         wrong(format!("`{value}` does not say from where candidates are counted; they are {}", ids())).with_hint(
             format!("say what each value means: {} where they count from 0, {} from 1", counted(0), counted(1)),

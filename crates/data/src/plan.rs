@@ -142,6 +142,7 @@ impl Plan {
             }
         }
         plan.check(columns).map_err(refused)?;
+        // Scores come after all else: whose score it is can be said only when all candidates are known.
         for (of, column) in scores {
             let (slot, attribute) = plan.slot_of_score(&of).map_err(refused)?;
             plan.slots[slot].scores.push((attribute, column));
@@ -156,6 +157,7 @@ impl Plan {
         if self.slots.is_empty() {
             return missing("candidate", "a candidate");
         }
+        // An instruction alone will do: questions without a source are asked so.
         if self.context.is_none() && self.instruction.is_none() {
             return missing("context", "the context");
         }
@@ -180,6 +182,8 @@ impl Plan {
             let attribute = of.strip_prefix(slot.called())?.strip_prefix('.')?;
             (!attribute.is_empty()).then_some((slot.called().len(), index, attribute))
         });
+        // The longest name that fits: candidates' names may have points, so that `a` and `a.b` both begin
+        // `score.a.b.fluency`.
         match (named.max(), &self.slots[..]) {
             (Some((_, index, attribute)), _) => Ok((index, attribute.to_owned())),
             (None, [_]) => Ok((0, of.to_owned())),
@@ -228,6 +232,7 @@ impl Plan {
     /// among the rows.
     pub(crate) fn read(&self, row: &Row, place: usize, ordinal: usize) -> Result<Partial, Vec<LineError>> {
         let mut wrong = Vec::new();
+        // Errors are gathered and the reading goes on, so that a row tells all that is wrong with it at once.
         let mut keep = |result: Result<Option<String>, LineError>| {
             result.unwrap_or_else(|error| {
                 wrong.push(error);
@@ -310,9 +315,12 @@ impl Plan {
             }
         }
         match (given, before) {
+            // Published preferences repeat the prompt in their conversations. Where one does not, its answer is one to
+            // another question.
             (Some(prompt), Some((slot, said))) if !said.contains(prompt.trim()) && self.has_known_answer() => {
                 Err(cell(&slot.field(), &slot.column, "what was said before its answer is not the row's prompt"))
             }
+            // The conversation has all turns; the prompt of such sets is often the first one alone.
             (Some(_), Some((_, said))) if self.has_known_answer() => Ok(Some(said)),
             (given, before) => Ok(given.or_else(|| before.map(|(_, said)| said))),
         }
@@ -330,6 +338,7 @@ impl Plan {
         let wrong = |why: String| vec![cell(&slot.field(), &slot.column, why)];
         let said = conversation(&value, true).map(Value::String);
         let (items, is_list) = match value.as_ref() {
+            // Before other lists: a list of messages is one answer, not a candidate for each message.
             Value::Array(_) if said.is_some() => (said.iter().collect(), false),
             Value::Array(_) if slot.name.is_some() => {
                 return Err(wrong("a list, where one text has a name of its own".into()));

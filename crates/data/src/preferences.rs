@@ -19,6 +19,7 @@ pub(crate) fn mapping_of(start: &[u8]) -> Result<Option<Mapping>, UnfitMapping> 
     // What is wrong with the row is told by who reads it, and a row that was cut has shown its keys until there.
     let _ = serde_json::Deserializer::from_slice(start).deserialize_any(&mut first);
     let has = |name: &str| first.keys.iter().any(|key| key == name);
+    // Our own form comes first, whatever other keys its lines have.
     if has("candidates") || !(has("chosen") && has("rejected")) {
         return Ok(None);
     }
@@ -65,6 +66,7 @@ impl<'de> Visitor<'de> for &mut FirstRow {
             if is_chosen {
                 self.chosen_is_a_conversation = before_the_answer(&row.next_value()?).is_some();
             } else {
+                // Passed over without being built: a row may hold megabytes.
                 row.next_value::<IgnoredAny>()?;
             }
         }
@@ -91,6 +93,7 @@ pub(crate) fn conversation(value: &Value, last_alone: bool) -> Option<String> {
     let turn = |message: &Value| Some((message["role"].as_str()?.to_owned(), message["content"].as_str()?.to_owned()));
     let turns: Vec<(String, String)> = messages.iter().map(turn).collect::<Option<_>>()?;
     match (&turns[..], last_alone) {
+        // A single turn needs no speaker's name before it.
         ([.., (_, content)], true) | ([(_, content)], _) => Some(content.clone()),
         _ => Some(turns.iter().map(|(role, content)| format!("{role}: {content}")).collect::<Vec<_>>().join("\n\n")),
     }
@@ -113,6 +116,7 @@ pub(crate) fn before_the_answer(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::error::hint_of;
     use crate::{Preference, Sample, Source};
 
     fn samples(name: &str, content: &str) -> Vec<Sample> {

@@ -143,6 +143,7 @@ impl<'a, T: Record> Records<'a, T> {
         let left = limit.unwrap_or(usize::MAX);
         let mut records = Self { items, first: None, left, places_of_ids: BTreeMap::new(), problems };
         records.first = records.read();
+        // A file of broken lines alone is not empty: its problems say more.
         if records.first.is_none() && records.problems.is_empty() && limit != Some(0) {
             return Err(DataError::Empty { file: records.problems.file, example: T::EXAMPLE });
         }
@@ -162,6 +163,8 @@ impl<'a, T: Record> Records<'a, T> {
                 Ok(record) => {
                     let wrong = self.check(&record, number);
                     if wrong.is_empty() {
+                        // The limit counts good records: else a run over the first ten would shrink by each broken
+                        // line.
                         self.left -= 1;
                         return Some((number, record));
                     }
@@ -183,6 +186,7 @@ impl<'a, T: Record> Records<'a, T> {
         } else if let Some(first) = self.places_of_ids.get(id) {
             let why = format!("{} `{}` was already on {} {first}", T::KIND, shown(id), self.problems.unit);
             wrong.insert(0, LineError::content("id", why));
+        // A record that is refused does not take its id: whoever repeats the line and mends it below means the second.
         } else if wrong.is_empty() {
             self.places_of_ids.insert(id.to_owned(), number);
         }
@@ -204,6 +208,7 @@ fn with_more<T: Record>(first: LineError, line: &[u8]) -> Vec<LineError> {
     let value = if shape { serde_json::from_slice(line).unwrap_or_default() } else { Value::Null };
     let told = first.to_string();
     let more = if value.is_object() { T::wrong_shape(&value) } else { Vec::new() };
+    // The parser's message is the same with a column behind it; that one is kept.
     let more: Vec<LineError> = more.into_iter().filter(|error| !told.starts_with(&error.to_string())).collect();
     std::iter::once(first).chain(more).collect()
 }

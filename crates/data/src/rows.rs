@@ -34,6 +34,7 @@ impl SeenColumns {
     fn add<'n>(&self, names: impl Iterator<Item = &'n String>) {
         let mut seen = self.lock();
         for name in names {
+            // Bounded: a file whose every row has keys of its own would fill memory with names.
             if seen.len() < REMEMBERED && !seen.contains(name) {
                 seen.insert(name.clone());
             }

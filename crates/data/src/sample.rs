@@ -99,6 +99,7 @@ impl Sample {
             } else if let Some(first) = seen.get(&candidate.id) {
                 let why = format!("candidate `{}` was already at candidates[{first}]", shown(&candidate.id));
                 wrong.push(LineError::content(id, why));
+            // Only where there is a preference: elsewhere `tie` is a name like any other.
             } else if candidate.id == TIE && self.preference.is_some() {
                 wrong
                     .push(LineError::content(id, "a candidate called `tie` cannot be told from a preference for none"));

@@ -64,6 +64,7 @@ impl<R: BufRead> MappedSamples<R> {
         let (place, row) = self.rows.next()?;
         (self.place, self.ordinal) = (place, self.ordinal + 1);
         if let Ok(row) = &row {
+            // Paths are tried on each row until one leads somewhere, then no more: most are met by the first row.
             self.unmet.retain(|(_, column)| column.value(row).is_none());
         }
         Some((place, row.map_err(|e| vec![e]).and_then(|row| self.plan.read(&row, place, self.ordinal))))
@@ -78,6 +79,7 @@ impl<R: BufRead> MappedSamples<R> {
             let wrong = match partial {
                 Err(wrong) => wrong,
                 Ok(partial) => {
+                    // Rows of a sample need not stand together: a table may be sorted by system.
                     if let Some(&index) = places.get(&partial.id) {
                         samples[index].add(partial, &self.plan)
                     } else {
@@ -91,6 +93,7 @@ impl<R: BufRead> MappedSamples<R> {
                 items.push((place, Err(wrong)));
             }
         }
+        // Finished after the last row, since a preference may name a candidate that comes below it.
         items.extend(samples.into_iter().map(|partial| (partial.place, partial.finish(&self.plan))));
         items
     }
@@ -111,6 +114,7 @@ impl<R: BufRead> MappedSamples<R> {
         wrong.extend(
             leads_nowhere.map(|(field, column)| LineError::cell(&column.name, field, "it leads to nothing in any row")),
         );
+        // An empty file has no columns at all; that it is empty is told elsewhere.
         (!wrong.is_empty() && self.ordinal > 0).then_some((self.place, Err(wrong)))
     }
 }
@@ -131,6 +135,7 @@ impl<R: BufRead> Iterator for MappedSamples<R> {
         if let Some((place, partial)) = self.next_partial() {
             return Some((place, partial.and_then(|partial| partial.finish(&self.plan))));
         }
+        // Once, behind the last row.
         if std::mem::replace(&mut self.at_end, true) { None } else { self.never_seen() }
     }
 }

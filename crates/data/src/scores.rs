@@ -138,6 +138,7 @@ impl Reading {
         let item = text("item")?.ok_or_else(missing)?;
         let candidate = text("candidate")?;
         if let Some(preference) = text("preference")? {
+            // A preference stands in each row of its item, so rows can contradict one another.
             let known = self.preferences.entry(item.clone()).or_insert_with(|| preference.clone());
             if *known != preference {
                 let why = format!("`{}`, but an earlier row of the item says `{}`", shown(&preference), shown(known));
@@ -156,6 +157,8 @@ impl Reading {
             let score = match number(value) {
                 Ok(score) => score,
                 Err(why) => {
+                    // `nan` and `inf` make a column one of numbers. Else a metric that gave nothing but NaN would be
+                    // passed over as text.
                     if value.as_str().is_some_and(|text| text.trim().parse::<f64>().is_ok()) {
                         self.numeric.insert(column.clone());
                     }

@@ -74,6 +74,7 @@ fn keys(value: &Value, path: &str, known: &[&str], needed: &[&str], wrong: &mut 
 
 fn typed<T: DeserializeOwned>(parent: &Value, path: &str, key: &str, wrong: &mut Vec<LineError>) {
     let Some(value) = parent.get(key) else { return };
+    // Each field is read by itself as serde would read it, so that messages are the same as the parser's.
     if let Err(e) = serde_path_to_error::deserialize::<_, T>(value.clone()) {
         let inner = e.path().to_string();
         let field = if inner == "." { below(path, key) } else { format!("{}{inner}", below(path, key)) };

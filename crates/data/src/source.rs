@@ -114,6 +114,7 @@ impl Source {
         keep: usize,
     ) -> Result<SampleFile, DataError> {
         let file = file_name(&self.path);
+        // A pipe may give a few bytes at a time. What the file is, is told by its first row, so that is gathered first.
         let mut reader = with_first_row(unpacked(reader, &file)?);
         // A reader that fails says so where its first line is read.
         let start = reader.fill_buf().unwrap_or_default();
@@ -121,6 +122,7 @@ impl Source {
         let format = self.format.unwrap_or_else(|| Format::told_by(start, &self.path));
         let problems = |unit| Problems { keep, unit, ..Problems::new(file.clone()) };
         let mut map = Cow::Borrowed(&self.map);
+        // A mapping says what the columns are, so nothing is guessed beside one.
         if format == Format::Jsonl && self.map.is_empty() {
             let pairs =
                 preferences::mapping_of(start).map_err(|source| DataError::Mapping { file: file.clone(), source })?;
@@ -220,6 +222,7 @@ fn delimiter(format: Format, start: &[u8]) -> u8 {
     let head = start.split(|&b| b == b'\n').next().unwrap_or_default();
     match format {
         Format::Tsv => b'\t',
+        // Spreadsheets in countries with a decimal comma write semicolons into files called CSV.
         _ if !head.contains(&b',') && head.contains(&b';') => b';',
         _ => b',',
     }
@@ -227,6 +230,7 @@ fn delimiter(format: Format, start: &[u8]) -> u8 {
 
 /// A Parquet file's end says what it holds: on disk it is read where it lies, from elsewhere it is held in memory.
 fn parquet(path: Option<&PathBuf>, reader: impl BufRead) -> Result<ParquetRows, LineError> {
+    // What is packed begins otherwise, and a pipe cannot be read from its end: both are held in memory.
     let file = path.filter(|path| path.is_file()).and_then(|path| open_file(path).ok());
     match file.filter(starts_as_parquet) {
         Some(file) => ParquetRows::of_file(file),

@@ -168,6 +168,7 @@ impl Survey {
 
     fn warn(&mut self, line: usize, field: String, kind: Kind, detail: String) {
         *self.warnings.entry(kind).or_default() += 1;
+        // Counted beyond that and not kept: a broken export can have a warning on every line.
         if self.kept.len() < self.keep {
             self.kept.push(Warning { line, field, kind, detail });
         }
@@ -177,6 +178,7 @@ impl Survey {
 fn is_odd(c: char) -> bool {
     let bidirectional =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    // The last range are tags: a whole ASCII text in characters that no font shows.
     let invisible =
         matches!(c, '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || bidirectional || invisible || c == '\u{fffd}'

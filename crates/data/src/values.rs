@@ -27,6 +27,7 @@ pub(crate) fn number(value: &Value) -> Result<Option<f64>, NumberError> {
         Value::String(text) => text.trim().parse().ok(),
         other => return Err(NumberError::Kind { found: kind(other) }),
     };
+    // Rust reads `nan` and `inf` as numbers; as scores they would poison every mean.
     if let Some(number) = number.filter(|number: &f64| number.is_finite()) {
         return Ok(Some(number));
     }

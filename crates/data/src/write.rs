@@ -9,6 +9,7 @@ use crate::{DataError, LineError, Sample};
 ///
 /// They are checked first, ids included: where one could not be read again, nothing is written.
 pub fn write_samples(mut writer: impl Write, samples: &[Sample]) -> Result<(), DataError> {
+    // All of them before the first byte: a file that ends half-way looks whole to whoever reads it.
     check_all(samples).map_err(|(index, error)| DataError::Unwritable {
         index,
         id: crate::line_error::shown(&samples[index].id),

@@ -73,6 +73,7 @@ pub struct LabelScore {
 }
 
 fn logprob<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    // JSON has no infinity: serde_json writes null for it, and null is not read as a number.
     Ok(Option::deserialize(from)?.unwrap_or(f64::NEG_INFINITY))
 }
 
@@ -98,6 +99,7 @@ impl LabelAnswer {
     pub fn from_logprobs<S: Into<String>>(logprobs: impl IntoIterator<Item = (S, f64)>) -> Option<Self> {
         let (names, logprobs): (Vec<String>, Vec<f64>) = logprobs.into_iter().map(|(n, l)| (n.into(), l)).unzip();
         let probs = normalise(&logprobs)?;
+        // Not scaled by the largest, as the probabilities are: a mass that underflows is 0, and low in any case.
         let mass = logprobs.iter().map(|l| libm::exp(*l)).sum();
         let labels = names.into_iter().zip(logprobs).zip(probs);
         Some(Self {
@@ -111,6 +113,7 @@ impl LabelAnswer {
     /// [`Outcome::LowMass`] below `min_mass`, else [`Outcome::Tie`] where the two best labels are equal, else
     /// [`Outcome::Scored`].
     pub fn outcome(&self, min_mass: f64) -> Outcome {
+        // Before ties: equal labels that the model hardly considers say nothing about the texts.
         if self.mass < min_mass {
             return Outcome::LowMass;
         }
@@ -122,9 +125,11 @@ impl LabelAnswer {
     /// their last digits.
     pub fn is_sound(&self) -> bool {
         let logprobs: Vec<f64> = self.labels.iter().map(|label| label.logprob).collect();
+        // Relative, but absolute below 1e-6: of a probability of 0 no relative tolerance would leave anything.
         let near = |a: f64, b: f64| (a - b).abs() <= SOUND * b.abs().max(SOUND);
         let Some(probs) = normalise(&logprobs) else { return false };
         let mass: f64 = logprobs.iter().map(|logprob| libm::exp(*logprob)).sum();
+        // A sum over variants may round to a little above 1, so a logarithm may be a little above 0.
         let each = self.labels.iter().zip(probs).all(|(label, prob)| label.logprob <= SOUND && near(label.prob, prob));
         each && near(self.mass, mass) && self.mass <= 1.0 + SOUND
     }
@@ -229,6 +234,7 @@ pub struct GenerateResult {
 impl PartialEq for GenerateResult {
     fn eq(&self, other: &Self) -> bool {
         fn all(result: &GenerateResult) -> impl PartialEq {
+            // All fields by name and no `..`: a new field does not compile until somebody says whether it counts.
             let GenerateResult { outcome, prompt_tokens, text, token_ids, finish, verdict, accepted_drafts: _ } =
                 result;
             (outcome, prompt_tokens, text, token_ids, finish, verdict)
@@ -276,6 +282,7 @@ impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.tokens_unshared += other.tokens_unshared;
         self.tokens_computed += other.tokens_computed;
+        // Lists run one after another, so their peaks do not add up.
         self.peak_cache_bytes = self.peak_cache_bytes.max(other.peak_cache_bytes);
         self.tokens_generated += other.tokens_generated;
         self.tokens_drafted += other.tokens_drafted;

@@ -42,6 +42,7 @@ impl TryFrom<Unchecked> for LabelSet {
     type Error = LabelError;
 
     fn try_from(read: Unchecked) -> Result<Self, LabelError> {
+        // Sets are also read from files that others made, so they pass the same checks as those that are built here.
         Ok(Self::new(read.labels)?.with_termination(read.termination))
     }
 }
@@ -121,6 +122,8 @@ impl LabelSet {
 
     /// Labels whose variants are the word itself and the word after a space: `A` becomes `["A", " A"]`.
     pub fn words<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Result<Self, LabelError> {
+        // Which of the two a model writes depends on its tokenizer and on what stands before. To look for `A` alone
+        // misses the mass of ` A`.
         let label = |word: &str| Label { name: word.to_owned(), variants: vec![word.to_owned(), format!(" {word}")] };
         Self::new(words.into_iter().map(|word| label(word.as_ref())).collect())
     }
@@ -160,6 +163,7 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
         if tokens.is_empty() {
             return Err(LabelError::NoTokens { label: label.name.clone(), variant: label.variants[v].clone() });
         }
+        // Pairs are looked at in both directions, since `starts_with` finds a prefix from the shorter side alone.
         if let Some(&(l2, v2, longer)) = all.iter().find(|(l2, _, other)| *l2 != l && other.starts_with(tokens)) {
             let (label, long, short) = (&label.name, &set.labels[l2], &label.variants[v]);
             return Err(if longer.len() == tokens.len() {
@@ -175,6 +179,8 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
         }
     }
     let distinct = |variants: &Vec<Vec<u32>>| {
+        // An answer that begins with the longer variant begins with the shorter one too: to add both would count it
+        // twice. Of equal ones the first stays.
         let covered = |index: usize, tokens: &[u32]| {
             variants.iter().enumerate().any(|(other, shorter)| {
                 other != index && tokens.starts_with(shorter) && (shorter.len() < tokens.len() || other < index)
@@ -194,9 +200,11 @@ pub fn resolve_variants(set: &LabelSet, sequences: &[Vec<Vec<u32>>]) -> Result<V
 /// underflows. `None` where every entry is −∞ or one is not a number.
 pub fn normalise(logprobs: &[f64]) -> Option<Vec<f64>> {
     let max = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // `f64::max` passes over what is no number, so that is looked for by itself.
     if !max.is_finite() || logprobs.iter().any(|l| l.is_nan()) {
         return None;
     }
+    // libm's exponential, not the system's: a probability has the same bits on every machine.
     let sum: f64 = logprobs.iter().map(|l| libm::exp(l - max)).sum();
     Some(logprobs.iter().map(|l| libm::exp(l - max) / sum).collect())
 }

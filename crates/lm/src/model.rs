@@ -155,6 +155,7 @@ pub trait LanguageModel: Send + Sync {
             results[index] = Some(result);
             Ok(())
         })?;
+        // Answers come in any order, so they are put in their places and not pushed.
         Ok(results.into_iter().map(|r| r.expect("each request is answered")).collect())
     }
 }

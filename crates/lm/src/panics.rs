@@ -7,12 +7,14 @@ use std::sync::Once;
 
 thread_local! {
     /// Whether a panic of this thread is expected, and told as an error.
+    // By thread, while the hook is one for the process: a panic of ours in another thread must still be printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What `work` returns, or `None` where it panics. What it had half done must not be used again.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
+    // Set once and never taken back: two threads that swapped hooks in and out would put each other's in place.
     HOOK.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -21,6 +23,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
             }
         }));
     });
+    // What was set before is put back, not `false`: guarded code may call guarded code.
     let outer = QUIET.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work)).ok();
     QUIET.set(outer);

@@ -74,6 +74,7 @@ impl ScriptedEncoder {
             let prefix = if from == 0 { "" } else { "##" };
             let mut ends = (from + 1..=word.len()).rev().filter(|&end| word.is_char_boundary(end));
             let longest = ends.find_map(|end| Some((end, self.id(&format!("{prefix}{}", &word[from..end]))?)));
+            // As WordPiece does: one piece that is missing makes the whole word unknown.
             let Some((end, id)) = longest else { return vec![0] };
             ids.push(id);
             from = end;

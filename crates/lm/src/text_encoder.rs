@@ -94,6 +94,7 @@ impl Framing {
     /// `text` between what belongs around it, its end left out where the whole is longer than `limit`. The frame itself
     /// always stands.
     pub fn frame(&self, text: &[u32], limit: Option<usize>) -> Framed {
+        // The end is cut, as the packages do that metrics are held against.
         let kept = &text[..limit.map_or(text.len(), |limit| text.len().min(limit.saturating_sub(self.len())))];
         let ids = [&self.before, kept, &self.after].concat();
         let start = self.before.len();
@@ -186,6 +187,8 @@ pub trait TextEncoder: Send + Sync {
 }
 
 /// Refuses what no encoder can answer: for implementations of [`TextEncoder`].
+// All sequences are looked at before any is computed: an encoder that found the wrong one half-way would have sent
+// answers already.
 pub fn check_sequences<'a>(
     sequences: impl IntoIterator<Item = &'a [u32]>,
     context_length: Option<usize>,

@@ -72,6 +72,7 @@ impl Builtin {
 
     /// The slots that this file has for settings, in the order of their names.
     pub fn settings(&self) -> Vec<String> {
+        // Read off the file and not listed beside it, so that a slot cannot be forgotten.
         let used = variables(self.source).unwrap_or_default();
         used.into_iter().filter(|name| self.data.iter().all(|slot| slot.name != name)).collect()
     }

@@ -149,6 +149,7 @@ fn check(params: &ComparativeParams, samples: &[Sample]) -> Result<(), MethodErr
     }
     let Some(count) = params.pairs.count() else { return Ok(()) };
     let available = |sample: &Sample| params.pairs.max(sample.candidates.len());
+    // A sample with one candidate is counted and compared with nothing, whatever R is.
     let judged = samples.iter().filter(|sample| sample.candidates.len() > 1);
     match judged.min_by_key(|sample| available(sample)).map(|sample| (sample, available(sample))) {
         Some((sample, max)) if max < count => {
@@ -201,6 +202,7 @@ fn signature(
         .with("debias", params.debias.as_str())
         .with("decide", &params.decide)
         .with("seed", &params.seed);
+    // Only where answers are drawn: a signature names what changes scores, and these change none otherwise.
     if params.decide != Decide::Prob {
         signature = signature.with("temperature", &params.temperature).with("max-tokens", &params.max_tokens);
     }
@@ -271,7 +273,7 @@ fn report(
     sections.push(preference::section(&preference, rank));
     sections.extend(analyses.iter().flat_map(analyses::Analyses::sections));
     sections.retain(|section| !section.rows.is_empty());
-    Ok(Report { values, sections, signature, outcomes, headline, verdict, quoted: judged.quoted.clone() })
+    Ok(Report { values, sections, signature, outcomes, headline, verdict })
 }
 
 /// What the verdicts on one attribute come to, over all templates.
@@ -299,6 +301,8 @@ fn conclusion(
         gold,
         preferences: !params.subject.no_gold,
         turned: (in_both > 0).then(|| (turning / in_both as f64, in_both)),
+        // A substitute: where both orders were judged, `turned` tells a preference for a place from better candidates
+        // shown first.
         first_wins: figures::first_wins(&of_attribute).filter(|_| in_both == 0),
         mass: (answers > 0).then(|| Mass {
             low_share: Some(low as f64 / answers as f64),
@@ -354,6 +358,7 @@ fn against_gold(
         let spearman =
             of_attribute.iter().filter_map(|cell| cell.gold.as_ref()?.in_force().spearman.per_context.figure.mean);
         let mean_of_templates = crate::summary::mean(spearman);
+        // Of one template the means are its own rows again.
         if params.template.len() > 1 {
             gold::push(&averaged, one.attribute, "mean of templates' scores", &mut table);
             gold::push(&pooled, one.attribute, "mean of templates' probabilities", &mut table);

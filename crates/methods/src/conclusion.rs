@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::summary::Mass;
 
 /// Verdicts that turn with the order in more than this share of pairs say nothing but which place they like.
+// docs/trust.md tells readers this number and those below.
 const MOST_TURN: f64 = 0.5;
 /// More than this, and the order has a good part in the verdict.
 const MANY_TURN: f64 = 0.2;
@@ -100,6 +101,7 @@ impl Case<'_> {
     /// What a reader should know first.
     pub(crate) fn conclusion(&self) -> Conclusion {
         let said = self
+            // Gold scores before preferences, and both before what needs none: the first that can be had says most.
             .correlation()
             .or_else(|| self.preference())
             .or_else(|| self.best())
@@ -122,6 +124,7 @@ impl Case<'_> {
                 format!("no pair was seen in both orders, and the text shown first wins {}", percent(share)),
             )
         });
+        // Pairs seen in both orders come first: the share won by the first place also follows which texts stood there.
         let turns = turns.or(by_place);
         if let Doubt::Unreliable(why) = &said.doubt {
             let cause = turns.filter(|(share, _)| *share > MOST_TURN).map(|(_, turns)| format!("{turns}, and {why}"));
@@ -130,9 +133,11 @@ impl Case<'_> {
         let low = self.mass.and_then(|mass| mass.low_share);
         let low =
             low.map(|share| (share, format!("in {} of answers the model hardly considers the labels", percent(share))));
+        // These outweigh a caution and a clear interval alike: what was measured then is places, or next to nothing.
         for (found, most) in [(&turns, MOST_TURN), (&low, MOST_LOW)] {
             if let Some((_, why)) = found.as_ref().filter(|(share, _)| *share > most) {
                 let more = if let Doubt::Caution(more) = &said.doubt { format!("; {more}") } else { String::new() };
+                // What agrees with gold in spite of that has some worth, which was shown.
                 return (if held { Trust::Caution } else { Trust::Unreliable }, format!("{why}{more}"));
             }
         }
@@ -159,6 +164,7 @@ impl Case<'_> {
             });
         }
         let found = figures.spearman.per_context;
+        // Samples of one candidate have no order within them: then over all scores.
         let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
             ("contexts", mean, found.interval, found.figure.contexts)
         } else {
@@ -171,6 +177,7 @@ impl Case<'_> {
             _ => format!("over all {} scores", thousands(n)),
         };
         let doubt = match interval {
+            // Chance is looked for before few contexts: an interval that holds 0 says enough, however few they were.
             Some(Interval { low, high }) if low <= 0.0 && high >= 0.0 => {
                 Doubt::Unreliable("the interval holds 0, which is chance".to_owned())
             }
@@ -212,6 +219,7 @@ impl Case<'_> {
             let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
             let others: Option<Vec<f64>> =
                 (0..sample.candidates.len()).filter(|k| *k != own).map(|k| scores[k]).collect();
+            // All rivals need a score: the one without might be the better.
             Some(point(scores[own]?, others?.into_iter().reduce(f64::max)?))
         };
         let points: Vec<f64> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
@@ -253,10 +261,12 @@ impl Case<'_> {
                 }
             }
         }
+        // Ids that occur once are names of texts, not of systems; in a single sample none can recur.
         let least = if self.samples.len() == 1 { 1 } else { 2 };
         let (ids, means): (Vec<&str>, Vec<f64>) =
             sums.into_iter().filter(|(_, (_, n))| *n >= least).map(|(id, (sum, n))| (id, sum / n as f64)).unzip();
         let mut systems: Vec<(&str, f64)> = ids.into_iter().zip(equalised(&means)).collect();
+        // By name where means are equal, so that the sentence does not depend on the order of the file.
         systems.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         let [(mut first, mut mean), (mut second, mut second_mean), ..] = systems[..] else { return None };
         let mut met = Meeting::of(self, first, second)?;
@@ -285,6 +295,7 @@ impl Case<'_> {
                 format!("Best of {all} by mean score: {first}, before {second}; {}", met.text("against it, it wins"))
             }
         };
+        // An unreliable judge names no winner, whatever its figures say.
         let unbelieved = (!tie).then(|| match systems.len() {
             2 => format!("No winner: {}", met.text(&format!("against {second}, {first} wins"))),
             all => {

@@ -1,5 +1,7 @@
 //! Why a method could not finish.
 
+use std::path::PathBuf;
+
 use probity_lm::{LabelError, LmError, SinkError};
 use probity_options::OptionError;
 
@@ -50,6 +52,24 @@ pub enum MethodError {
     /// A metric cannot be had, or could not score.
     #[error(transparent)]
     Metric(#[from] probity_metrics::MetricError),
+    /// A stage's table that was given has a row that is none of the stage's.
+    #[error("{}:{line}: {why}\n\nhint: give the table `{stage}` of a run over the same samples with the same options", path.display())]
+    Table {
+        /// The stage.
+        stage: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The row's line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The run was to end after this stage, which is done.
+    #[error("the run ends after the stage `{0}`")]
+    Until(&'static str),
+    /// All questions that can be known without an answer are known: models answer nothing in this run.
+    #[error("nothing is answered in a rehearsal")]
+    Rehearsed,
     /// There are no samples.
     #[error("there is no sample to judge\n\nhint: check --data and --limit")]
     NoSamples,

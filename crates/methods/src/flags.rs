@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::quote::Quoted;
 use crate::quote::{LONGEST_VERDICT, fold};
 use crate::{Report, Section};
 
@@ -133,8 +134,7 @@ impl Flags {
     }
 
     /// Puts into a report which candidates were quoted and which speak about their judgement.
-    pub(crate) fn tell(&self, samples: &[Sample], report: &mut Report) {
-        let quoted = &report.quoted;
+    pub(crate) fn tell(&self, samples: &[Sample], quoted: &Quoted, report: &mut Report) {
         let look = |text: &str| if self.is_on() { says(text) } else { Vec::new() };
         let candidates =
             samples.iter().flat_map(|sample| sample.candidates.iter().map(move |candidate| (sample, candidate)));
@@ -237,6 +237,7 @@ fn says(text: &str) -> Vec<&'static str> {
         folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     let mut found = [false; PATTERNS.len()];
     for (at, word) in words.iter().enumerate() {
+        // Looked up by the first word: almost no word of a text begins a form.
         for (place, slots) in FORMS.get(word).into_iter().flatten() {
             found[*place] = found[*place] || begins(&words[at + 1..], slots);
         }
@@ -262,6 +263,7 @@ fn has_verdict(folded: &str) -> bool {
 fn is_bracketed_verdict(folded: &str) -> bool {
     // Folding takes 1 for i and 0 for o.
     let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'i' | 'o');
+    // No farther than a verdict can be long: a text may be a megabyte without a closing bracket.
     let inside: String = folded.chars().take_while(|c| *c != ']').take(LONGEST_VERDICT).collect();
     if !folded[inside.len()..].starts_with("]]") {
         return false;

@@ -103,6 +103,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
         let words = params.subject.words()?;
         let labels = params.scale.labels()?;
         let mut settings = words.iter().map(|words| settings(params, words)).collect::<Result<Vec<_>, _>>()?;
+        // Before any step is written, with ours in their place: mistakes in a template are told before the model is
+        // asked.
         let mut templates = load(params, &settings, &layout)?;
         let writer = if params.steps.as_deref() == Some(GENERATE) {
             Some(StepsWriter::new(params, &settings, &layout)?)
@@ -121,6 +123,8 @@ Files: `scores.jsonl` (item, candidate, score, mass, probability of each rating,
             .sign(Signature::new(Self::NAME, run.model()))
             .with("scale", &params.scale)
             .with("criteria", &hash("criteria"))
+            // Criteria and steps stand in the prompt and not in the template, so the template's hash does not cover
+            // them.
             .with("steps", &hash("steps"))
             .with("termination", &format!("{:?}", labels.termination()))
             .with("format", layout.name())
@@ -177,6 +181,7 @@ impl<'a> StepsWriter<'a> {
         let layout = Layout { answer_prefix, ..layout.clone() };
         let load = |settings: &Settings| {
             let mut settings = settings.clone();
+            // The prompt that asks for steps has none: a template that prints them is refused by name.
             settings.remove("steps");
             Ok(Template::load(&params.steps_template, &TEMPLATES[1..], settings, &layout)?)
         };

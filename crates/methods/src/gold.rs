@@ -31,6 +31,7 @@ pub(crate) fn uses<'a>(
     let mut uses = Vec::new();
     for attribute in attributes {
         let present = known.contains(attribute.as_str());
+        // Judged all the same, a misspelt attribute would cost a run and agree with nothing.
         if !present && !no_gold && !known.is_empty() {
             return Err(unknown(attribute, &known));
         }
@@ -129,6 +130,7 @@ pub(crate) fn push_systems(samples: &[Sample], attribute: &str, scores: &[Vec<Op
         }
     }
     let mut means: Vec<(&str, f64, usize)> =
+        // An id that occurs once is the name of a text: a table of them would be the table of scores again.
         sums.into_iter().filter(|(_, (_, n))| *n >= 2).map(|(id, (sum, n))| (id, sum / n as f64, n)).collect();
     if means.len() > SYSTEMS_SHOWN {
         table.note(format!("{attribute}: {} candidate ids, not listed", means.len()));

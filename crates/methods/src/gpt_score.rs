@@ -70,6 +70,7 @@ Files: `scores.jsonl` (item, candidate, score, tokens, outcome) and `summary.jso
     const PROMPTS: &'static [Builtin] = TEMPLATES;
 
     fn run(params: &GptScoreParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
+        // No chat, whatever the model: the text has to follow the prompt directly, without a turn's marks between them.
         let layout = Layout { chat: false, answer_prefix: String::new(), guarded: "" };
         let mut templates = Vec::new();
         for words in &params.subject.words()? {

@@ -30,6 +30,7 @@ mod revise;
 mod reviseval;
 mod run;
 mod scale;
+mod stage;
 mod summary;
 mod template;
 #[cfg(test)]
@@ -42,7 +43,7 @@ pub use error::MethodError;
 pub use g_eval::{GEval, GEvalParams};
 pub use gpt_score::{GptScore, GptScoreParams, Reduce};
 pub use judge::{Judge, JudgeParams, JudgingOptions, Mode, Orders, ReferenceUse, References, VerdictMode};
-pub use method::{Configured, DynMethod, Method, ModelKind, RoleModel};
+pub use method::{Configured, DynMethod, Method, ModelKind, RoleModel, entry};
 pub use pairs::Pairs;
 pub use para_pluie::{Against, ParaPluie, ParaPluieParams};
 pub use prompt_scoring::{PromptScoring, PromptScoringParams};
@@ -52,5 +53,6 @@ pub use revise::{Aspect, Kind, OwnTemplate, Revise, ReviseParams, ReviserOptions
 pub use reviseval::{Reference, RevisEval, RevisEvalParams};
 pub use run::{Cost, MemoryOutput, Output, Run};
 pub use scale::Scale;
+pub use stage::{Artefact, GivenTable, Keep, MethodStage, RowError, StageDone, StageSpec, Staging};
 pub use summary::{Headline, Outcomes, Report, Section, Signature, Summary, TemplateMark};
 pub use template::TemplateError;

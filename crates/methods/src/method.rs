@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flags::Flags;
-use crate::{Builtin, MethodError, Report, Run, Summary};
+use crate::{Builtin, MethodError, Report, Run, StageSpec, Staging, Summary};
 
 /// A model that a method asks besides the one of its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum ModelKind {
 
 impl RoleModel {
     /// A model that the method asks itself.
-    pub(crate) fn language(role: &'static str, name: &str) -> Self {
+    pub fn language(role: &'static str, name: &str) -> Self {
         Self { role, name: name.to_owned(), kind: ModelKind::Language }
     }
 
@@ -68,6 +68,11 @@ pub trait Method {
         Vec::new()
     }
 
+    /// The stages that it does in this order; none of a method whose questions are all known beforehand.
+    fn stages(_: &Self::Params) -> Vec<StageSpec> {
+        Vec::new()
+    }
+
     /// Judges `samples`. Options and templates are checked before the model is asked anything.
     fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError>;
 }
@@ -94,6 +99,8 @@ pub trait Configured: Send + Sync {
     fn options_in_force(&self) -> Value;
     /// [`Method::models`].
     fn models(&self) -> Vec<RoleModel>;
+    /// [`Method::stages`].
+    fn stages(&self) -> Vec<StageSpec>;
     /// Runs the method. One that names other models needs a run that has them.
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
 }
@@ -111,8 +118,8 @@ struct All<P> {
 
 struct Erased<M>(PhantomData<fn() -> M>);
 
-/// A registry entry.
-pub(crate) const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
+/// The method as the registry holds it; so can one that is none of this crate's.
+pub const fn entry<M: Method + 'static>() -> &'static dyn DynMethod {
     const { &Erased::<M>(PhantomData) }
 }
 
@@ -153,13 +160,34 @@ impl<M: Method> Configured for WithOptions<M> {
         M::models(&self.0.params)
     }
 
+    fn stages(&self) -> Vec<StageSpec> {
+        M::stages(&self.0.params)
+    }
+
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
         if samples.is_empty() {
             return Err(MethodError::NoSamples);
         }
         let All { params, flags } = &self.0;
+        let stages: Vec<&'static str> = self.stages().iter().map(|stage| stage.name).collect();
+        check_staging(M::NAME, run.staging(), &stages)?;
+        run.begin(stages, samples);
         let mut report = M::run(params, samples, run)?;
-        flags.tell(samples, &mut report);
+        flags.tell(samples, run.quoted(), &mut report);
         Ok(Summary::new(M::NAME, report, run.cost()))
+    }
+}
+
+/// Whether the method has the stages that are spoken of.
+fn check_staging(method: &str, staging: &Staging, stages: &[&str]) -> Result<(), MethodError> {
+    let until = staging.until.iter().map(|stage| ("--until", stage));
+    let from = staging.tables.keys().map(|stage| ("--from", stage));
+    match until.chain(from).find(|(_, stage)| !stages.contains(&stage.as_str())) {
+        None => Ok(()),
+        Some((option, stage)) => Err(MethodError::option(
+            format!("{option} {stage}"),
+            format!("`{method}` has no such stage with these options"),
+            if stages.is_empty() { "it has none".to_owned() } else { format!("it has: {}", stages.join(", ")) },
+        )),
     }
 }

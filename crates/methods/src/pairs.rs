@@ -65,6 +65,8 @@ impl Pairs {
                 draw(unordered(), r / 2, rng).into_iter().flat_map(|(i, j)| [(i, j), (j, i)]).collect()
             }
         };
+        // Sorted, so that prompts that begin with the same text stand together and share it, and pairs can be looked
+        // up.
         chosen.sort_unstable();
         chosen
     }
@@ -126,6 +128,7 @@ fn digest(seed: u64, parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
     for part in parts {
+        // Lengths keep two parts from being read as two others.
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }

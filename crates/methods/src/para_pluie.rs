@@ -128,6 +128,7 @@ Files: `scores.jsonl` (item, candidate, score, mass, outcome) and `summary.json`
 /// log P(first) − log P(second); not a number where either is impossible.
 fn log_ratio(answer: &LabelAnswer) -> Reading {
     let score = answer.labels[0].logprob - answer.labels[1].logprob;
+    // −∞ of either answer would decide every mean that it is in.
     let score = if score.is_finite() {
         Ok(score)
     } else {

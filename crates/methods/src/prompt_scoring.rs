@@ -130,6 +130,7 @@ fn request(params: &PromptScoringParams, id: &str, prompt: Prompt, sample: usize
     if params.samples.is_none() {
         return GenerateRequest::greedy(id, prompt, max_tokens);
     }
+    // By id and number of the sample: a text stays the same when others are added or left out.
     let seed = seed_for(params.seed, &["sample", id, &sample.to_string()]);
     let sampling = Sampling::Random { temperature: TEMPERATURE, limits: SamplingLimits::default(), seed };
     GenerateRequest { sampling, ..GenerateRequest::greedy(format!("{id}#{sample}"), prompt, max_tokens) }
@@ -154,12 +155,14 @@ fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, String> {
         let Some(number) = text[start..end].parse::<u32>().ok().filter(|n| (scale.min..=scale.max).contains(n)) else {
             continue;
         };
+        // In `7/10` the 10 would be the last number, and every such answer full marks.
         if number == scale.max && names_the_scale(before) {
             continue;
         }
         last = Some((number, cut_off && after.is_empty()));
     }
     match last {
+        // Only where another digit would still lie in the scale: an 8 of ten cannot be the beginning of anything.
         Some((number, true)) if number > 0 && number.saturating_mul(10) <= scale.max => {
             Err(format!("the text ends in {number}, which the limit of tokens may have cut off"))
         }
@@ -177,6 +180,7 @@ fn stands_alone(before: &str, after: &str) -> bool {
     let word = [previous, next].into_iter().flatten().any(char::is_alphanumeric);
     let fraction = previous.is_some_and(joins) && is_digit(back.clone().next())
         || next.is_some_and(joins) && is_digit(ahead.next());
+    // A hyphen behind a letter or digit joins (`score-7`, `5-7`) and is no minus sign.
     let negative = matches!(previous, Some('-' | '−')) && !back.next().is_some_and(char::is_alphanumeric);
     !word && !fraction && !negative
 }

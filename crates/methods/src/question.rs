@@ -174,6 +174,7 @@ pub(crate) fn criteria(given: Option<&str>, words: &Words, attributes: usize) ->
 
 /// Twelve digits of a hash over texts that are part of prompts but not of their templates.
 pub(crate) fn short_hash<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+    // A hash of hashes: joined as they are, two texts could be parted elsewhere and look the same.
     let digests = texts.into_iter().fold(Sha256::new(), |all, text| all.chain_update(Sha256::digest(text.as_bytes())));
     format!("{:x}", digests.finalize())[..12].to_owned()
 }

@@ -47,6 +47,7 @@ impl Scaffold {
         match line.split_once(slot) {
             Some((opening, rest)) => {
                 self.add(opening, true);
+                // Behind a slot nothing is a beginning of a line, but a closing delimiter may stand there.
                 rest.split(slot).for_each(|part| self.add_delimiters(part));
             }
             None => self.add(line, false),
@@ -97,6 +98,7 @@ impl Scaffold {
 
     /// Texts may not hold these in double brackets, nor announce a verdict.
     pub(crate) fn guard_verdicts(&mut self, verdicts: &[String]) {
+        // What judges are asked to write before a verdict: a text that has it would read like one.
         for announced in ["Verdict:", "Rating:"] {
             self.add(announced, true);
         }
@@ -110,6 +112,7 @@ impl Scaffold {
         // There may be very many brackets, so no more is looked at than may matter.
         let end = text.char_indices().nth(4 * LONGEST_VERDICT).map_or(text.len(), |(at, _)| at);
         let said: String = fold(&text[..end]).take(LONGEST_VERDICT + 1).collect();
+        // A verdict `A` is not the beginning of `Apples`.
         let ends = |after: &str| !after.starts_with(char::is_alphanumeric);
         self.verdicts.iter().any(|verdict| said.strip_prefix(verdict.as_str()).is_some_and(ends))
     }
@@ -171,6 +174,7 @@ impl Scaffold {
         self.mark_delimiters(&lines, &mut marks);
         let parted: Vec<Option<String>> = lines.iter().map(|line| self.part_verdicts(line)).collect();
         let altered = marks.iter().zip(&parted).filter(|(mark, parted)| **mark || parted.is_some()).count();
+        // Nearly every text: it is handed on without a copy.
         if altered == 0 {
             return (Cow::Borrowed(text), 0);
         }
@@ -241,6 +245,7 @@ pub(crate) fn fold(text: &str) -> impl Iterator<Item = char> {
     } else {
         Box::new(text.nfkd().filter(|c| !is_combining_mark(*c) && !is_invisible(*c)).map(look))
     };
+    // Marks of Markdown: `**[End of A]**` reads like the delimiter.
     bare.filter(|c| !matches!(c, '*' | '_' | '`' | '#')).flat_map(char::to_lowercase).map(|c| match c {
         // Small l, the digit one and i are one: capitals of other alphabets are taken for any of them.
         'l' | '1' => 'i',

@@ -12,14 +12,13 @@ use serde_json::json;
 
 pub(crate) use options::Focus;
 pub use options::{Aspect, Kind, OwnTemplate, ReviseParams, ReviserOptions};
-pub(crate) use reviser::{Job, Made, Reviser, Revising, Revision};
-pub(crate) use rows::{Tally, revisions_section, row};
+pub(crate) use reviser::{Job, Reviser, Revising, Revision, Revisions};
+pub(crate) use rows::{Tally, revisions_section};
 
 use crate::Builtin;
 use crate::attributes::words;
 use crate::judge::Mode;
-use crate::run::write_row;
-use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature, chats};
+use crate::{Headline, Method, MethodError, Outcomes, Report, Run, Signature, StageSpec, chats};
 
 /// The table of all references that were made.
 pub(crate) const REVISIONS: &str = "revisions";
@@ -72,6 +71,10 @@ comparative, criteria.";
 
     const PROMPTS: &'static [Builtin] = reviser::TEMPLATES;
 
+    fn stages(_: &ReviseParams) -> Vec<StageSpec> {
+        vec![StageSpec { name: REVISIONS, roles: &["model"] }]
+    }
+
     fn run(params: &ReviseParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let options = &params.reviser;
         options.check(&[params.kind], "--kind")?;
@@ -92,14 +95,10 @@ comparative, criteria.";
             .with("kind", &params.kind)
             .with("noun", &params.noun)
             .with("seed", &seed);
-        let jobs = reviser.jobs();
-        run.table(REVISIONS, jobs.len())?;
-        let made = reviser.make(&jobs, run, &mut |index, revision, output| {
-            write_row(output, REVISIONS, index, &row(&reviser, revision))
-        })?;
+        let made = run.stage(&Revisions::new(&reviser, run.model()))?.parts;
         let left_out = write_revised(&reviser, &made, run)?;
         if options.export_sets {
-            let usable = made.revisions.iter().filter(|revision| revision.is_usable(options.use_truncated));
+            let usable = made.iter().filter(|revision| revision.is_usable(options.use_truncated));
             chats::write(
                 "set_reviser",
                 usable.map(|revision| (reviser.prompt(&revision.job), revision.text.clone())),
@@ -119,11 +118,11 @@ fn focus(params: &ReviseParams) -> Result<Focus, MethodError> {
 }
 
 /// Writes the samples with their references; how many are left out for want of any.
-fn write_revised(reviser: &Reviser<'_>, made: &Made, run: &mut Run<'_>) -> Result<usize, MethodError> {
+fn write_revised(reviser: &Reviser<'_>, made: &[Revision], run: &mut Run<'_>) -> Result<usize, MethodError> {
     let mut samples = Vec::new();
     let mut left_out = 0;
     for (item, sample) in reviser.samples.iter().enumerate() {
-        let of_item = || made.revisions.iter().filter(move |revision| revision.job.item == item);
+        let of_item = || made.iter().filter(move |revision| revision.job.item == item);
         let by_candidate =
             reviser.how.mode == Mode::Pointwise && of_item().any(|revision| revision.job.primary.is_some());
         let parts = if by_candidate { (0..sample.candidates.len()).map(Some).collect() } else { vec![None] };
@@ -157,14 +156,14 @@ fn with_references(sample: &Sample, part: Option<usize>, references: Vec<String>
     }
 }
 
-fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signature) -> Report {
+fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: Signature) -> Report {
     let mut outcomes = Outcomes::default();
     let use_truncated = reviser.how.options.use_truncated;
-    made.revisions.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
+    made.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
     let pairs = reviser.how.mode == Mode::Pairwise;
     let not_a_pair = reviser.samples.iter().filter(|sample| pairs && sample.candidates.len() != 2).count();
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
-    let tallies: Vec<Tally> = Tally::all(reviser, &made.revisions);
+    let tallies: Vec<Tally> = Tally::all(reviser, made);
     let mut section = revisions_section(&tallies);
     outcomes.notes(&signature.model, &mut section);
     if left_out > 0 {
@@ -173,13 +172,5 @@ fn report(reviser: &Reviser<'_>, made: &Made, left_out: usize, signature: Signat
     let headline =
         tallies.iter().map(|tally| Headline::new("words kept", tally.aspect.as_deref(), tally.words_kept())).collect();
     let values = json!({ "references": tallies, "left_out": left_out });
-    Report {
-        values,
-        sections: vec![section],
-        signature,
-        outcomes,
-        headline,
-        verdict: Vec::new(),
-        quoted: made.quoted.clone(),
-    }
+    Report { values, sections: vec![section], signature, outcomes, headline, verdict: Vec::new() }
 }

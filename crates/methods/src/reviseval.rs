@@ -20,12 +20,13 @@ pub use options::{Reference, RevisEvalParams};
 
 use crate::gold;
 use crate::judge::{Judging, Mode, Verdict};
-use crate::quote::Quoted;
-use crate::revise::{Focus, Made, REVISIONS, Reviser, Revising, Tally, revisions_section, row};
-use crate::run::write_row;
-use crate::{Conclusion, Headline, Method, MethodError, Outcomes, Report, RoleModel, Run, Section, Signature};
-use judged::{Asking, TEMPERATURES};
+use crate::revise::{Focus, REVISIONS, Reviser, Revising, Revision, Revisions, Tally, revisions_section};
+use crate::{
+    Conclusion, Headline, Method, MethodError, Outcomes, Report, RoleModel, Run, Section, Signature, StageSpec,
+};
+use judged::{Asking, TEMPERATURES, VERDICTS, Verdicts};
 use options::Chosen;
+use ratings::{RATINGS, Ratings};
 use references::{Shelf, Unit, units};
 use scored::{Ready, Scored};
 use sets::Sets;
@@ -86,6 +87,12 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         judge.chain(RoleModel::of_metrics(params.encoder.as_deref(), params.seq2seq.as_deref())).collect()
     }
 
+    fn stages(params: &RevisEvalParams) -> Vec<StageSpec> {
+        let verdicts = (!params.no_judge).then_some(StageSpec { name: VERDICTS, roles: &["judge"] });
+        let ratings = params.rate.is_some().then_some(StageSpec { name: RATINGS, roles: &["judge"] });
+        std::iter::once(StageSpec { name: REVISIONS, roles: &["model"] }).chain(verdicts).chain(ratings).collect()
+    }
+
     fn run(params: &RevisEvalParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         let chosen = params.check(samples)?;
         let attributes = &params.judging.attribute;
@@ -97,15 +104,22 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
             judges.sign(reviser.sign(Signature::new(Self::NAME, run.model()))).with_other_models(run.other_models());
         let signature = sign(params, &chosen, signature);
         let units = units(samples, params.judging.mode, attributes.len());
-        if let Some((_, judge)) = judges.cycles.first() {
-            Asking::check(judge, samples, &units, attributes, &params.reference)?;
-        }
-        let made = revise(&reviser, run)?;
-        let shelf = Shelf::new(&reviser, &made);
+        let made = run.stage(&Revisions::new(&reviser, run.model()))?;
+        let shelf = Shelf::new(&reviser, &made.parts);
         let work = Work { params, samples, units: &units, shelf: &shelf };
         let asking = Asking::new(samples, &units, attributes, work.judged(), &shelf, params.cost_match);
-        let (verdicts, mut quoted) = judges.ask(&asking, run)?;
-        quoted += made.quoted.clone();
+        let inputs = || [signature.to_string(), made.key.clone()];
+        let verdicts = if params.no_judge {
+            Vec::new()
+        } else {
+            run.stage(&Verdicts { asking: &asking, judges: &judges.cycles, inputs: inputs() })?.parts
+        };
+        let mut rated = None;
+        if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
+            let ratings = Ratings::new(judge, samples, &units, &params.reference, &shelf, inputs());
+            let verdicts = run.stage(&ratings)?.parts;
+            rated = Some((ratings.means(&verdicts), attribute));
+        }
         let mut voices = work.judge_voices(&asking, &verdicts);
         let (metrics, similarity) = (work.metric_voices(&chosen, run, &mut voices)?, work.similarity(&chosen, run)?);
         voices.sort_by_key(|voice| params.reference.iter().position(|reference| *reference == voice.reference));
@@ -117,8 +131,7 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
         told.gold(&tables, &gold);
         told.verdict = tables.conclusions(&gold, params);
         told.analyses(&work, &asking, &verdicts, &voices, &similarity);
-        if let (Some(judge), Some(attribute)) = (&judges.rating, &params.rate) {
-            let ratings = ratings::rate(judge, samples, &units, &params.reference, &shelf, run)?;
+        if let Some((ratings, attribute)) = rated {
             told.add("ratings", json!(ratings), ratings::section(&ratings, attribute));
         }
         if let (Some((_, judge)), true) = (judges.cycles.first(), params.reviser.export_sets) {
@@ -126,10 +139,10 @@ or in --mode pointwise `scores.jsonl` (item, candidate, metric, score), and `sum
             let written = sets.write(judge, &reviser, &shelf, run)?;
             told.add("sets", json!(written), sets::section(&written));
         }
-        let tallies = Tally::all(&reviser, &made.revisions);
+        let tallies = Tally::all(&reviser, &made.parts);
         told.add("references", json!(tallies), revisions_section(&tallies));
         told.values["metrics"] = json!(metrics);
-        Ok(told.report(&work, &made, &verdicts, quoted, signature))
+        Ok(told.report(&work, &made.parts, &verdicts, signature))
     }
 }
 
@@ -177,10 +190,6 @@ impl<'m> Judges<'m> {
         let parts = self.rating.iter().chain(self.cycles.first().map(|(_, judge)| judge));
         parts.fold(signature, |signature, judge| judge.sign(signature))
     }
-
-    fn ask(&self, asking: &Asking<'_>, run: &mut Run<'_>) -> Result<(Vec<Verdict>, Quoted), MethodError> {
-        if self.cycles.is_empty() { Ok((Vec::new(), Quoted::default())) } else { asking.ask(&self.cycles, run) }
-    }
 }
 
 fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>) -> Result<Reviser<'a>, MethodError> {
@@ -196,13 +205,6 @@ fn reviser<'a>(params: &'a RevisEvalParams, samples: &'a [Sample], run: &Run<'_>
     let (options, max_tokens) = (&params.reviser, params.revision_tokens);
     let how = Revising { options, mode: judging.mode, noun: &judging.noun, max_tokens, layout, seed: judging.seed };
     Reviser::new(how, &params.kinds(), &foci, samples)
-}
-
-fn revise(reviser: &Reviser<'_>, run: &mut Run<'_>) -> Result<Made, MethodError> {
-    let jobs = reviser.jobs();
-    run.table(REVISIONS, jobs.len())?;
-    reviser
-        .make(&jobs, run, &mut |index, revision, output| write_row(output, REVISIONS, index, &row(reviser, revision)))
 }
 
 /// What is judged, and what it is held against.
@@ -352,17 +354,10 @@ impl Told {
         }
     }
 
-    fn report(
-        mut self,
-        work: &Work<'_>,
-        made: &Made,
-        verdicts: &[Verdict],
-        quoted: Quoted,
-        signature: Signature,
-    ) -> Report {
+    fn report(mut self, work: &Work<'_>, made: &[Revision], verdicts: &[Verdict], signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
         let use_truncated = work.params.reviser.use_truncated;
-        made.revisions.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
+        made.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
         for verdict in verdicts {
             outcomes.add(&verdict.decided.outcome);
         }
@@ -385,7 +380,6 @@ impl Told {
             outcomes,
             headline: self.headline,
             verdict: self.verdict,
-            quoted,
         }
     }
 }

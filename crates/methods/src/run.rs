@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use probity_data::Sample;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
     Usage,
@@ -10,7 +11,9 @@ use probity_metrics::Models;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::MethodError;
+use crate::quote::Quoted;
+use crate::stage::{key, samples_key};
+use crate::{Artefact, MethodError, MethodStage, StageDone, Staging};
 
 /// Keeps the rows of a run as they are finished.
 ///
@@ -21,8 +24,22 @@ pub trait Output: Send {
     /// Announces that rows `0..rows` of `table` will come. Called once per table, before its first row.
     fn table(&mut self, table: &'static str, rows: usize) -> Result<(), SinkError>;
 
+    /// What stands at `index` of `table`: one row in most tables, and in those of a stage whose parts have any number
+    /// of rows as many as there are.
+    fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError>;
+
     /// Row `index` of `table`.
-    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError>;
+    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+        self.rows(table, index, vec![row])
+    }
+
+    /// What comes now belongs to this stage.
+    fn begin_stage(&mut self, _: &'static str) {}
+
+    /// The stage is done, with all of its rows.
+    fn end_stage(&mut self, _: &StageDone) -> Result<(), SinkError> {
+        Ok(())
+    }
 
     /// `done` of `total` questions to the model are answered.
     fn progress(&mut self, done: usize, total: usize);
@@ -31,7 +48,9 @@ pub trait Output: Send {
 /// An [`Output`] in memory, for tests and for use as a library.
 #[derive(Debug, Default)]
 pub struct MemoryOutput {
-    tables: Vec<(&'static str, Vec<Option<Value>>)>,
+    tables: Vec<(&'static str, Vec<Option<Vec<Value>>>)>,
+    /// The stages that are done.
+    pub stages: Vec<StageDone>,
     /// The last progress reported.
     pub progress: (usize, usize),
 }
@@ -40,7 +59,11 @@ impl MemoryOutput {
     /// The rows of a table in their final order. Empty for a table that was never announced; a row that never came is
     /// left out.
     pub fn rows(&self, table: &str) -> Vec<&Value> {
-        self.tables.iter().filter(|(name, _)| *name == table).flat_map(|(_, rows)| rows.iter().flatten()).collect()
+        self.tables
+            .iter()
+            .filter(|(name, _)| *name == table)
+            .flat_map(|(_, rows)| rows.iter().flatten().flatten())
+            .collect()
     }
 }
 
@@ -53,15 +76,20 @@ impl Output for MemoryOutput {
         Ok(())
     }
 
-    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+    fn rows(&mut self, table: &'static str, index: usize, new: Vec<Value>) -> Result<(), SinkError> {
         let rows = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, rows)| rows);
         let place = rows
             .and_then(|rows| rows.get_mut(index))
             .ok_or_else(|| format!("row {index} of `{table}` was not announced"))?;
-        match place.replace(row) {
+        match place.replace(new) {
             None => Ok(()),
             Some(_) => Err(format!("row {index} of `{table}` came twice").into()),
         }
+    }
+
+    fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
+        self.stages.push(stage.clone());
+        Ok(())
     }
 
     fn progress(&mut self, done: usize, total: usize) {
@@ -92,6 +120,19 @@ pub struct Cost {
 }
 
 impl Cost {
+    fn of(usage: Usage, requests: usize, took: Duration) -> Self {
+        Self {
+            requests,
+            seconds: took.as_secs_f64(),
+            tokens_unshared: usage.tokens_unshared,
+            tokens_computed: usage.tokens_computed,
+            peak_cache_bytes: usage.peak_cache_bytes,
+            tokens_generated: usage.tokens_generated,
+            tokens_drafted: usage.tokens_drafted,
+            drafts_accepted: usage.drafts_accepted,
+        }
+    }
+
     /// The share of drafted tokens that the model would have said; absent where nothing was drafted.
     pub fn acceptance(&self) -> Option<f64> {
         (self.tokens_drafted > 0).then(|| self.drafts_accepted as f64 / self.tokens_drafted as f64)
@@ -104,6 +145,14 @@ pub struct Run<'a> {
     others: &'a [&'a dyn LanguageModel],
     metric_models: Models,
     output: &'a mut dyn Output,
+    staging: Staging,
+    /// The names of the method's stages.
+    stages: Vec<&'static str>,
+    samples_key: String,
+    in_stage: bool,
+    /// A stage before was stood in for.
+    stood_in: bool,
+    quoted: Quoted,
     usage: Usage,
     requests: usize,
     started: Instant,
@@ -117,6 +166,12 @@ impl<'a> Run<'a> {
             others: &[],
             metric_models: Models::default(),
             output,
+            staging: Staging::default(),
+            stages: Vec::new(),
+            samples_key: String::new(),
+            in_stage: false,
+            stood_in: false,
+            quoted: Quoted::default(),
             usage: Usage::default(),
             requests: 0,
             started: Instant::now(),
@@ -134,6 +189,34 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn with_metric_models(self, metric_models: Models) -> Self {
         Self { metric_models, ..self }
+    }
+
+    /// The same going through its stages in this way.
+    #[must_use]
+    pub fn with_staging(self, staging: Staging) -> Self {
+        Self { staging, ..self }
+    }
+
+    /// What is known before the method begins.
+    pub(crate) fn begin(&mut self, stages: Vec<&'static str>, samples: &[Sample]) {
+        // Nobody sees the key of a stand-in, and a rehearsal of a million samples should not hash them.
+        if !stages.is_empty() && !self.staging.stands_in {
+            self.samples_key = samples_key(samples);
+        }
+        self.stages = stages;
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Remembers what of the data was quoted in prompts; each text counts once, however many show it.
+    pub(crate) fn quotes(&mut self, quoted: Quoted) {
+        self.quoted += quoted;
+    }
+
+    pub(crate) fn quoted(&self) -> &Quoted {
+        &self.quoted
     }
 
     /// The models that metrics are made with, as far as they are there.
@@ -154,20 +237,7 @@ impl<'a> Run<'a> {
 
     /// What was asked so far.
     pub fn cost(&self) -> Cost {
-        Cost {
-            requests: self.requests,
-            seconds: self.elapsed().as_secs_f64(),
-            tokens_unshared: self.usage.tokens_unshared,
-            tokens_computed: self.usage.tokens_computed,
-            peak_cache_bytes: self.usage.peak_cache_bytes,
-            tokens_generated: self.usage.tokens_generated,
-            tokens_drafted: self.usage.tokens_drafted,
-            drafts_accepted: self.usage.drafts_accepted,
-        }
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        Cost::of(self.usage, self.requests, self.started.elapsed())
     }
 
     /// Announces a table; see [`Output::table`].
@@ -224,6 +294,59 @@ impl<'a> Run<'a> {
         self.ask(requests, |requests, sink| model.generate(requests, sink), each)
     }
 
+    /// Does a stage, or takes its table from the file that was given: what its parts came to, in their order. A run
+    /// that is to end after the stage ends here.
+    pub fn stage<S: MethodStage>(&mut self, stage: &S) -> Result<Artefact<S::Part>, MethodError> {
+        let (started, usage, requests) = (Instant::now(), std::mem::take(&mut self.usage), self.requests);
+        self.output.begin_stage(S::NAME);
+        self.table(S::NAME, stage.parts())?;
+        let mut kept = Kept { stage, parts: (0..stage.parts()).map(|_| None).collect(), rows: 0 };
+        let given = self.staging.tables.remove(S::NAME);
+        match &given {
+            // Which row is whose cannot be told where what they are about was stood in for.
+            Some(_) if self.stood_in => {}
+            Some(table) => table
+                .parts(stage)?
+                .into_iter()
+                .enumerate()
+                .try_for_each(|(number, part)| kept.keep(number, part, self.output).map_err(MethodError::Output))?,
+            None => {
+                self.in_stage = true;
+                let worked = stage.work(self, &mut |number, part, output| kept.keep(number, part, output));
+                self.in_stage = false;
+                worked?;
+            }
+        }
+        let key = match &given {
+            Some(table) => key(S::NAME, [table.text().as_str()]),
+            None => key(S::NAME, [&self.samples_key].into_iter().chain(&stage.inputs()).map(String::as_str)),
+        };
+        let cost = Cost::of(self.usage, self.requests - requests, started.elapsed());
+        self.usage += usage;
+        let from = given.map(|table| table.path.display().to_string());
+        let done = StageDone { name: S::NAME, key: key.clone(), parts: stage.parts(), rows: kept.rows, from, cost };
+        self.output.end_stage(&done).map_err(MethodError::Output)?;
+        self.ends_after(S::NAME)?;
+        Ok(Artefact { parts: self.with_stand_ins(kept), key })
+    }
+
+    /// An error where the run has nothing to do after this stage.
+    fn ends_after(&self, stage: &'static str) -> Result<(), MethodError> {
+        match () {
+            () if self.staging.stands_in && self.stages.last() == Some(&stage) => Err(MethodError::Rehearsed),
+            () if self.staging.until.as_deref() == Some(stage) => Err(MethodError::Until(stage)),
+            () => Ok(()),
+        }
+    }
+
+    /// All parts of a stage; those that came of nothing, since nothing is answered, are stood in for.
+    fn with_stand_ins<S: MethodStage>(&mut self, kept: Kept<'_, S>) -> Vec<S::Part> {
+        self.stood_in |= self.staging.stands_in && kept.parts.iter().any(Option::is_none);
+        let stand_in = |number: usize| self.staging.stands_in.then(|| kept.stage.stand_in(number));
+        let parts = kept.parts.into_iter().enumerate().map(|(number, part)| part.or_else(|| stand_in(number)));
+        parts.collect::<Option<Vec<_>>>().expect("a stage hands over each of its parts")
+    }
+
     /// Hands a work list to the model, and keeps progress and tally.
     fn ask<Q, A>(
         &mut self,
@@ -235,6 +358,13 @@ impl<'a> Run<'a> {
         if total == 0 {
             return Ok(());
         }
+        if self.staging.stands_in && self.in_stage {
+            // Each model that a stage asks is rehearsed: one that is ends its list by an error of the sink.
+            return match answer(&mut requests, &mut |_, _| Ok(())) {
+                Err(LmError::Sink(_)) => Ok(()),
+                ended => Ok(self.usage += ended?),
+            };
+        }
         self.requests += total;
         let (mut done, output) = (0, &mut *self.output);
         output.progress(0, total);
@@ -243,8 +373,28 @@ impl<'a> Run<'a> {
             done += 1;
             output.progress(done, total);
             Ok(())
-        })?;
-        self.usage += usage;
+        });
+        match usage {
+            Err(LmError::Sink(_)) if self.staging.stands_in => return Err(MethodError::Rehearsed),
+            usage => self.usage += usage?,
+        }
+        Ok(())
+    }
+}
+
+/// What has come of a stage so far.
+struct Kept<'s, S: MethodStage> {
+    stage: &'s S,
+    parts: Vec<Option<S::Part>>,
+    rows: usize,
+}
+
+impl<S: MethodStage> Kept<'_, S> {
+    fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn Output) -> Result<(), SinkError> {
+        let rows = self.stage.rows(number, &part)?;
+        self.rows += rows.len();
+        output.rows(S::NAME, number, rows)?;
+        self.parts[number] = Some(part);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ impl std::str::FromStr for Scale {
     fn from_str(text: &str) -> Result<Self, String> {
         let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 1..5")?;
         let number = |part: &str| {
+            // Rust's `1..=5` is understood too.
             part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"))
         };
         let (min, max) = (number(min)?, number(max)?);
@@ -47,6 +48,7 @@ impl Scale {
     /// answer.
     pub(crate) fn labels(self) -> Result<LabelSet, MethodError> {
         let names: Vec<String> = (self.min..=self.max).map(|k| k.to_string()).collect();
+        // By the digits and not by tokens, so that a scale has the same labels for every model.
         let ambiguous =
             names.iter().any(|short| names.iter().any(|long| long != short && long.starts_with(short.as_str())));
         let label = |name: &String| Label { name: name.clone(), variants: vec![name.clone(), format!(" {name}")] };

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Conclusion;
-use crate::quote::Quoted;
 use crate::run::Cost;
 
 /// What a number depends on, carried with it wherever it goes.
@@ -39,7 +38,8 @@ pub struct TemplateMark {
 }
 
 impl Signature {
-    pub(crate) fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
+    /// Of a method that asks this model, without settings yet.
+    pub fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
         Self {
             method,
             version: env!("CARGO_PKG_VERSION"),
@@ -50,21 +50,24 @@ impl Signature {
         }
     }
 
+    /// The same with further models.
     #[must_use]
-    pub(crate) fn with_other_models(self, others: &[&dyn LanguageModel]) -> Self {
+    pub fn with_other_models(self, others: &[&dyn LanguageModel]) -> Self {
         Self { other_models: others.iter().map(|model| model.description().clone()).collect(), ..self }
     }
 
+    /// The same with a setting.
     #[must_use]
-    pub(crate) fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
+    pub fn with(mut self, name: &'static str, value: &(impl ToString + ?Sized)) -> Self {
         self.settings.insert(name, value.to_string());
         self
     }
 
     /// A template by name and by the hash of its source; each once.
     #[must_use]
-    pub(crate) fn with_template(mut self, name: &str, sha256: &str) -> Self {
+    pub fn with_template(mut self, name: &str, sha256: &str) -> Self {
         let template = TemplateMark { name: name.to_owned(), sha256: sha256.to_owned() };
+        // Attributes share templates; the signature names files, not uses.
         if !self.templates.contains(&template) {
             self.templates.push(template);
         }
@@ -108,13 +111,14 @@ impl Section {
     }
 
     /// Adds a row; it must have as many cells as there are columns.
-    pub(crate) fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    pub fn push<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.columns.len(), "table `{}`", self.title);
         self.rows.push(cells);
     }
 
-    pub(crate) fn note(&mut self, line: impl Into<String>) {
+    /// Adds a line below the table.
+    pub fn note(&mut self, line: impl Into<String>) {
         self.notes.push(line.into());
     }
 }
@@ -132,7 +136,8 @@ pub struct Headline {
 }
 
 impl Headline {
-    pub(crate) fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
+    /// A figure with what it is.
+    pub fn new(figure: impl Into<Cow<'static, str>>, attribute: Option<&str>, value: Option<f64>) -> Self {
         Self { figure: figure.into(), attribute: attribute.map(str::to_owned), value }
     }
 }
@@ -160,8 +165,6 @@ pub struct Report {
     pub headline: Vec<Headline>,
     /// What it says of each attribute and how far to trust it; nothing of a method that judges nothing.
     pub verdict: Vec<Conclusion>,
-    /// What of the data was quoted in prompts.
-    pub(crate) quoted: Quoted,
 }
 
 /// A report with the run's cost. Serialised it is `summary.json`, the same for the same questions.
@@ -190,7 +193,7 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
-        let Report { values, sections, signature, outcomes, headline, verdict, quoted: _ } = report;
+        let Report { values, sections, signature, outcomes, headline, verdict } = report;
         Self {
             method,
             verdict,
@@ -211,11 +214,13 @@ impl Summary {
 pub struct Outcomes(BTreeMap<Cow<'static, str>, usize>);
 
 impl Outcomes {
-    pub(crate) fn add(&mut self, outcome: &Outcome) {
+    /// Counts one.
+    pub fn add(&mut self, outcome: &Outcome) {
         self.add_named(outcome.name());
     }
 
-    pub(crate) fn add_named(&mut self, name: &'static str) {
+    /// Counts one that only this method knows.
+    pub fn add_named(&mut self, name: &'static str) {
         *self.0.entry(name.into()).or_default() += 1;
     }
 
@@ -224,7 +229,8 @@ impl Outcomes {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie` and `revised`.
+    /// Answers that gave neither number nor text: everything but `scored`, `low_mass`, `tie`, `revised` and
+    /// `truncated_used`.
     pub fn unscored(&self) -> usize {
         self.0
             .iter()

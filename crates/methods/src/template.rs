@@ -189,6 +189,7 @@ impl Template {
             env: environment(),
             turns: Vec::new(),
             settings,
+            // A file of the user's stands in the place of the first template and is filled as that is.
             data_slots: builtin.or(builtins.first()).map_or(&[], |builtin| builtin.data),
             used: BTreeSet::new(),
             scaffold: Scaffold::default(),
@@ -232,6 +233,7 @@ impl Template {
         let mut quoted = Quoted::default();
         let mut quote = |name: &str, text: &str| {
             let (shown, lines) = self.scaffold.quote(text);
+            // What the template does not show cannot break out of it.
             if lines > 0 && self.used.contains(name) {
                 quoted.add(text, lines);
             }
@@ -279,6 +281,7 @@ impl Template {
         let mut scaffold = Scaffold::default();
         for announced in [layout.answer_prefix.as_str(), layout.guarded] {
             scaffold.add(announced, true);
+            // As a beginning and as a whole line: which of both a prefix is depends on whether it ends in a colon.
             scaffold.add(announced, false);
         }
         for (required_only, listed) in [(false, MAX_LIST), (false, 1), (true, 0)] {
@@ -289,6 +292,7 @@ impl Template {
             };
             let slots: BTreeMap<&'static str, Value> = wanted.map(mark).collect();
             let turns = match self.fill("(check)", &slots) {
+                // A template may print an optional slot outright; samples that lack it are refused when they come.
                 Err(TemplateError::EmptySlot { .. }) if required_only => continue,
                 turns => turns?,
             };
@@ -327,7 +331,9 @@ impl Template {
 
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
+    // A slot that is absent may be asked about in an `if`, and not be printed as nothing.
     env.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    // Prompts are no HTML, whatever their file is called.
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
@@ -355,6 +361,7 @@ fn parse(source: &str) -> Result<Parsed, (usize, String)> {
 fn used(env: &Environment<'_>) -> BTreeSet<String> {
     let globals: BTreeSet<String> = env.globals().map(|(name, _)| name.to_owned()).collect();
     let slots = env.templates().flat_map(|(_, template)| template.undeclared_variables(false));
+    // Functions of the engine (`range`) are no slots.
     slots.filter(|name| !globals.contains(name)).collect()
 }
 

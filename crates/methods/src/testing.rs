@@ -9,7 +9,7 @@ use probity_options::{Given, Kind, OptionSpec};
 
 use serde_json::Value;
 
-use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, Summary, method};
+use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, Staging, Summary, method};
 
 /// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {
@@ -61,6 +61,15 @@ pub(crate) fn run_by(
     let asked = method.models().into_iter().filter(|model| model.kind == ModelKind::Language);
     assert_eq!(asked.count(), others.len());
     method.run(samples, &mut Run::new(model, output).with_other_models(others))
+}
+
+/// How a rehearsal of the same ends; what the model says is not looked at.
+pub(crate) fn rehearse(args: &str, samples: &[Sample], model: &dyn LanguageModel) -> MethodError {
+    let mut output = MemoryOutput::default();
+    let mut run = Run::new(model, &mut output);
+    run = run.with_staging(Staging { stands_in: true, ..Staging::default() });
+    let method = configured(args).expect("valid options");
+    method.run(samples, &mut run).expect_err("a rehearsal has no summary")
 }
 
 /// `compare --attribute coherence --analyses`: a method with options as they are typed.

@@ -177,6 +177,8 @@ fn log_probabilities(
     model: &dyn LanguageModel,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<Score>, MetricError> {
+    // Texts that systems share, and references of one sample, make the same pair often; a model's answer is the dear
+    // part.
     let mut index = FxHashMap::default();
     let mut distinct: Vec<(&str, &str)> = Vec::new();
     for pair in pairs {
@@ -187,6 +189,7 @@ fn log_probabilities(
     }
     let mut answers = vec![Score::Undefined("a text is empty"); distinct.len()];
     let asked: Vec<usize> = (0..distinct.len())
+        // An empty condition would be asked as a text without one, which is another question.
         .filter(|&at| !distinct[at].0.trim().is_empty() && !distinct[at].1.trim().is_empty())
         .collect();
     let mut requests = asked.iter().map(|&at| {
@@ -214,6 +217,7 @@ fn mean(result: &ScoreResult) -> Score {
             _ => "a text is empty",
         });
     };
+    // By token, as the paper: a sum would rank texts by their length.
     let mean = continuation.logprob / continuation.token_logprobs.len() as f64;
     if mean.is_finite() { Score::Value(mean) } else { Score::Undefined("the model finds the text impossible") }
 }

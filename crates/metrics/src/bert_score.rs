@@ -144,6 +144,7 @@ impl Metric for BertScore {
         let (distinct, uses) = Distinct::of(items);
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let references = uses.iter().flat_map(|uses| &uses[1..]).map(|&text| &texts[text]);
+        // References alone: bert-score makes its idf of the list of references, each as often as it is given.
         let weighting =
             if self.idf { Weighting::Idf(Frequencies::of(references)) } else { Weighting::Equal { frame: 0.0 } };
         let job =
@@ -178,6 +179,7 @@ impl BertScore {
 
 /// That of the reference that fits best.
 fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighting) -> Result<Triple, Score> {
+    // bert-score warns and says 0, which would count as the worst of all texts.
     if texts[0].from_text.is_empty() {
         return Err(EMPTY);
     }
@@ -192,6 +194,7 @@ fn best(texts: &[&Framed], states: &[&Option<HiddenStates>], weighting: &Weighti
         let (reference, reference_weights) = weighed(at)?;
         let (nearest, nearest_back) = nearest(candidate, reference);
         let triple = Triple::new(weighted(&nearest, &candidate_weights), weighted(&nearest_back, &reference_weights));
+        // bert-score takes each maximum by itself, so that the F1 may be of another reference than the precision.
         best = Some(best.map_or(triple, |best| best.highest(triple)));
     }
     best.ok_or(Score::Undefined("every reference is empty"))
@@ -238,6 +241,7 @@ fn weighted(values: &[f32], shares: &[f64]) -> f64 {
 
 /// The cosine of each token's nearest on the other side, for both sides.
 fn nearest(candidate: &HiddenStates, reference: &HiddenStates) -> (Vec<f32>, Vec<f32>) {
+    // Both directions in one pass: the cosine of a pair, the dear part, is wanted for either side.
     let mut forth = vec![f32::NEG_INFINITY; candidate.tokens];
     let mut back = vec![f32::NEG_INFINITY; reference.tokens];
     for (a, best) in candidate.values.chunks_exact(candidate.hidden_size).zip(&mut forth) {

@@ -60,6 +60,7 @@ const MOST_TOKENS: usize = 512;
 /// A sentence is cut down to so many tokens before a summary is cut.
 const SENTENCE_KEEPS: usize = 100;
 /// Tokens of masked sequences that are held at once.
+// A list of documents is masked in many ways, so its sequences are many times its text: they are asked about in blocks.
 const BLOCK_TOKENS: usize = 1 << 21;
 
 impl Definition for Blanc {
@@ -94,6 +95,7 @@ which the signature names. All items together: the mean.";
         };
         let mask = encoder.framing().mask.ok_or_else(|| unfit("has no token for masks"))?;
         let filler = encoder.tokenize(&["."]).map_err(|source| failed(Self::NAME, source))?;
+        // The filler has to be as long as the summary, token for token: else positions behind it would differ.
         let [filler] = *filler[0].as_slice() else { return Err(unfit("has no full stop of one token")) };
         Ok(Box::new(Self { encoder, options, mask, filler }))
     }
@@ -186,6 +188,7 @@ impl Blanc {
             .encoder
             .description()
             .context_length
+            // The tool cuts at 512 even where the model sees more; a longer view would give other scores.
             .map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS))
             .saturating_sub(framing.len());
         let document = self.sentences(item.source.unwrap_or_default())?;
@@ -198,6 +201,7 @@ impl Blanc {
 
     /// The tokens of each sentence.
     fn sentences(&self, text: &str) -> Result<Vec<Vec<u32>>, MetricError> {
+        // The tool normalises texts so before it looks for sentences.
         let text: String = text.nfkd().collect();
         let sentences: Vec<&str> =
             text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
@@ -257,6 +261,7 @@ impl Blanc {
             }
         }
         let share = |part: f64, whole: u32| match whole {
+            // The tool says 0 here, which is the score of a summary that helps as often as it hinders.
             0 => Score::Undefined("no token of the source was masked and not hindered"),
             whole => Score::Value(part / f64::from(whole)),
         };

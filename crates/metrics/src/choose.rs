@@ -27,6 +27,8 @@ pub fn choose(text: &str) -> Result<Vec<Choice>, MetricError> {
     let mut labels: Vec<String> = Vec::new();
     for piece in text.split(',').map(str::trim) {
         match labels.last_mut() {
+            // Commas part metrics as well as options. What has a `:` begins a metric, what has `=` alone goes on with
+            // one.
             Some(label) if piece.contains('=') && !piece.contains(':') => {
                 label.push(if label.contains(':') { ',' } else { ':' });
                 label.push_str(piece);
@@ -34,6 +36,7 @@ pub fn choose(text: &str) -> Result<Vec<Choice>, MetricError> {
             _ => labels.push(piece.to_owned()),
         }
     }
+    // Labels name columns and rows of what is written, so no two may be the same.
     if let Some(twice) = labels.iter().enumerate().find(|(index, label)| labels[..*index].contains(label)) {
         return Err(option(twice.1, "asked for twice", "name each metric once, or give it other options"));
     }
@@ -123,6 +126,7 @@ impl Choice {
             fields.push(format!("nrefs:{}", if same { count.to_string() } else { "var".to_owned() }));
         }
         fields.extend(settings.into_iter().map(|(name, value)| format!("{name}:{value}")));
+        // Last, as in sacrebleu's signatures.
         fields.push(format!("version:{}", env!("CARGO_PKG_VERSION")));
         fields.join("|")
     }

@@ -76,6 +76,7 @@ impl Metric for Chrf {
             ("nw", options.word_order.to_string()),
             ("space", yes(options.whitespace)),
         ];
+        // sacrebleu's signature has no beta; it is added only where it is not the usual one, so that others stay equal.
         if options.beta != 2 {
             settings.push(("beta", options.beta.to_string()));
         }
@@ -126,6 +127,7 @@ impl Chrf {
 
     /// From 0 to 100.
     fn value(&self, counts: &[Counts]) -> f64 {
+        // The constant of chrF++.py.
         const EPS: f64 = 1e-16;
         let factor = f64::from(self.0.beta).powi(2);
         let f = |precision: f64, recall: f64| (1.0 + factor) * precision * recall / (factor * precision + recall);
@@ -162,6 +164,8 @@ fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -
     ngrams.matches(candidate, &mut matches);
     let counts = matches.iter().zip(1..).map(|(matches, n)| {
         let reference = total(reference.len(), n) as u64;
+        // sacrebleu counts nothing of an order that the reference has none of. Summed over a corpus this changes the
+        // score.
         let candidate = if reference > 0 { total(candidate.len(), n) as u64 } else { 0 };
         Counts { candidate, reference, matches: u64::from(*matches) }
     });
@@ -172,6 +176,7 @@ fn count(ngrams: &mut Ngrams, candidate: &[u32], reference: &[u32], order: u8) -
 fn apart(word: &str) -> impl Iterator<Item = &str> {
     let is_mark = |c: char| c.is_ascii_punctuation();
     let cut = match (word.chars().next(), word.chars().next_back()) {
+        // A mark by itself is a word, and is not taken off itself.
         _ if word.chars().nth(1).is_none() => word.len(),
         (_, Some(last)) if is_mark(last) => word.len() - 1,
         (Some(first), _) if is_mark(first) => 1,

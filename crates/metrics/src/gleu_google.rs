@@ -93,6 +93,8 @@ impl GleuGoogle {
             let mut matches = vec![0; usize::from(self.0.max)];
             ngrams.matches(&candidate, &mut matches);
             let matches: u32 = matches[usize::from(self.0.min) - 1..].iter().sum();
+            // nltk divides by the larger number of n-grams: the lesser of precision and recall, since both have the
+            // same numerator.
             let counts = (u64::from(matches), totals(candidate.len()).max(totals(reference.len())));
             // Products of two counts of n-grams: no rounding in the comparison.
             if best.1 == 0 || u128::from(counts.0) * u128::from(best.1) > u128::from(best.0) * u128::from(counts.1) {

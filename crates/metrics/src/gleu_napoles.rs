@@ -102,6 +102,7 @@ impl GleuNapoles {
         for (order, row) in tally.rows() {
             let [candidate, source, references @ ..] = row else { continue };
             for (sums, reference) in signed.iter_mut().zip(references) {
+                // The revision of 2016: only n-grams that the reference has none of are held against the candidate.
                 let penalty = if *reference == 0 { candidate.min(source) } else { &0 };
                 sums[order - 1] += i64::from(*candidate.min(reference)) - i64::from(*penalty);
             }
@@ -111,6 +112,7 @@ impl GleuNapoles {
         let counts = |(sums, reference): ([i64; ORDER], &Vec<u32>)| Counts {
             candidate: length as u64,
             reference: reference.len() as u64,
+            // Taken as 0 after summing, not by n-gram: penalties of one n-gram eat the matches of others.
             orders: std::array::from_fn(|index| (sums[index].max(0) as u64, totals[index])),
         };
         signed.into_iter().zip(&texts[2..]).map(counts).collect()
@@ -118,6 +120,7 @@ impl GleuNapoles {
 
     /// The mean over draws; one draw where there is nothing to draw.
     fn corpus(&self, items: &[Vec<Counts>]) -> Score {
+        // With one reference each, all draws are the same.
         let draws = if items.iter().all(|references| references.len() == 1) { 1 } else { self.0.draws };
         let values: Vec<f64> = (0..draws).into_par_iter().map(|draw| drawn(items, draw).value()).collect();
         mean(values.into_iter())
@@ -126,9 +129,12 @@ impl GleuNapoles {
 
 /// The sum of one reference's counts of each item.
 fn drawn(items: &[Vec<Counts>], draw: u32) -> Counts {
+    // Python seeds by an array even where the seed is one number; the generator's plain seeding gives other draws.
     let mut random = Mt::new_with_key([draw * 101]);
     let mut sum = Counts::default();
     for references in items {
+        // A number is drawn for an item with one reference too: Python takes it from its generator, and all later draws
+        // follow.
         sum.add(&references[below(&mut random, references.len())]);
     }
     sum

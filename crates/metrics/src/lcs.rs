@@ -42,6 +42,8 @@ impl Lcs {
         }
         // How long the subsequence is with and without the reference's last token.
         let (mut with, mut without) = (grown(row(i), j), grown(row(i - 1), j));
+        // Which of several longest ones is found matters: rouge-lsum joins the positions of several lines, so the
+        // choice follows rouge_score's walk.
         while with > 0 {
             let common = reference[i - 1] == candidate[j - 1];
             let (drop_candidate, drop_reference) = (common || with > without, common || with == without);
@@ -71,6 +73,7 @@ impl Lcs {
             self.places[*token as usize * width + j / BITS] |= 1 << (j % BITS);
         }
         self.rows.clear();
+        // All ones: against an empty reference nothing grows.
         self.rows.resize(width, u64::MAX);
         width
     }

@@ -136,10 +136,12 @@ fn normalised((distance, longer): (usize, usize)) -> Score {
 /// Levenshtein's distance, in |a| |b| / 64 steps: the bit vectors of Myers (1999) with the carries of Hyyrö (2003), 64
 /// rows of the matrix at a time. From block to block go the differences along the lowest row.
 fn distance(a: &[u32], b: &[u32]) -> usize {
+    // What both begin and end with costs nothing, and edited texts are mostly that.
     let prefix = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[prefix..], &b[prefix..]);
     let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
     let (a, b) = (&a[..a.len() - suffix], &b[..b.len() - suffix]);
+    // Numbered anew, so that the table below is as large as the texts' alphabet and not as Unicode's.
     let mut number: HashMap<u32, usize, FxBuildHasher> = HashMap::default();
     let mut numbers = |symbols: &[u32]| -> Vec<usize> {
         let number_of = |symbol: &u32| {
@@ -158,6 +160,8 @@ fn distance(a: &[u32], b: &[u32]) -> usize {
             equal[*symbol] |= 1 << row;
         }
         columns(&equal, block.len() - 1, &b, &mut more, &mut less);
+        // Emptied symbol by symbol and used for all blocks: a table for each block is quadratic where texts have no
+        // unit in common.
         for symbol in block {
             equal[*symbol] = 0;
         }

@@ -69,6 +69,7 @@ the mean.";
     fn build(options: MoverScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
         let last = encoder.layers();
+        // From 1: the embeddings are no layer of the tool's pool, even where a model has fewer than five others.
         let layers = (1..=last).skip(last.saturating_sub(POOLED)).collect();
         Ok(Box::new(Self { encoder, options, layers }))
     }
@@ -92,6 +93,8 @@ impl Metric for MoverScore {
         let texts = distinct.read(&*self.encoder).map_err(|source| failed(Self::NAME, source))?;
         let weighting = |of: &mut dyn Iterator<Item = usize>| {
             if self.options.no_idf {
+                // The tool gives every token of its list a one, and [CLS] and [SEP] are on it; under idf their weight
+                // is 0.
                 Weighting::Equal { frame: 1.0 }
             } else {
                 Weighting::Idf(Frequencies::of(of.map(|text| &texts[text])))
@@ -110,6 +113,7 @@ impl Metric for MoverScore {
                 (_, Err(why)) => Score::Undefined(why),
             };
             let scores: Vec<Score> = (1..texts.len()).map(against).collect();
+            // A mean of nothing says only that; why the first reference has no score says more.
             let why = scores.iter().copied().find(|score| score.value().is_none());
             let mean = Score::mean(scores);
             vec![if mean.value().is_some() { mean } else { why.unwrap_or(mean) }, Score::Value(left_out as f64)]
@@ -156,6 +160,7 @@ impl MoverScore {
         // A text of fewer pieces is one gram.
         for gram in kept.windows(usize::from(self.options.n).min(kept.len()).max(1)) {
             let mass: f64 = gram.iter().map(|&at| weights[at]).sum();
+            // What every text has weighs nothing under idf; a mean by such weights would divide by 0.
             if mass == 0.0 {
                 continue;
             }

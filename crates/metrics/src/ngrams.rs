@@ -51,6 +51,7 @@ impl Ngrams {
                 }
             }
         }
+        // The same counts serve the candidate next; only the maxima are wanted of the references.
         for node in &mut self.nodes {
             *node = Node { most: node.most, ..Node::default() };
         }
@@ -64,6 +65,8 @@ impl Ngrams {
         self.begun.clear();
         self.begun.resize(candidate.len(), ROOT);
         for (n, matched) in matches.iter_mut().enumerate().take(candidate.len()) {
+            // What is lost at one order is lost at all longer ones, so candidates unlike the references cost one
+            // look-up a token.
             for (begun, token) in self.begun.iter_mut().zip(&candidate[n..]).filter(|(begun, _)| **begun != LOST) {
                 *begun = self.edges.get(*begun, *token).unwrap_or(LOST);
                 if let Some(node) = self.nodes.get_mut(*begun as usize) {
@@ -104,6 +107,7 @@ impl Edges {
     /// Empties it and makes room for that many edges.
     fn clear(&mut self, edges: usize) {
         let slots = (2 * edges).max(64).next_power_of_two();
+        // Where the number of fillings would wrap around, slots of the very first ones would seem to be taken.
         if slots > self.slots.len() || self.filling == u32::MAX {
             self.slots = vec![Slot::default(); slots.max(self.slots.len())];
             self.filling = 0;
@@ -132,6 +136,7 @@ impl Edges {
         /// 2^64 over the golden ratio (Knuth, volume 3, section 6.4): its product's upper bits are well mixed.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let mask = self.slots.len() - 1;
+        // From above: the lower bits of the product depend on the lower bits of the token alone.
         let mut place = (key.wrapping_mul(GOLDEN) >> (u64::BITS - mask.count_ones())) as usize;
         loop {
             let slot = &self.slots[place];

@@ -128,6 +128,7 @@ struct Overlap {
 
 impl Overlap {
     fn precision(&self) -> f64 {
+        // rouge_score divides by 1 where a text is empty: the score is 0 and not undefined.
         self.hits as f64 / self.candidate.max(1) as f64
     }
 
@@ -163,6 +164,7 @@ impl Rouge {
     fn lines(&self, text: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> Vec<String> {
         let lowered = text.to_lowercase();
         let mut normal = |line: &str| {
+            // After lower case, as there: a capital outside of ASCII may have a small letter in it (the Kelvin sign).
             let line = line.replace(|c: char| !c.is_ascii_alphanumeric(), " ");
             if self.options.stem { stemmed(&line, stems) } else { line }
         };
@@ -177,6 +179,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 fn stemmed(line: &str, stems: &mut HashMap<String, String, rustc_hash::FxBuildHasher>) -> String {
     let mut out = String::with_capacity(line.len());
     for word in words(line) {
+        // rouge_score's rule: `was` and `its` stay.
         if word.len() <= 3 {
             out.push_str(word);
         } else if let Some(stem) = stems.get(word) {
@@ -216,6 +219,7 @@ fn common_lines(candidate: &[Vec<u32>], reference: &[Vec<u32>], kinds: usize, lc
         }
         for (token, _) in line.iter().zip(common).filter(|(_, common)| *common) {
             let (left, wanted) = (&mut left[*token as usize], &mut wanted[*token as usize]);
+            // A word that several lines have in common is counted no more often than either text has it, as there.
             if *left > 0 && *wanted > 0 {
                 (*left, *wanted, hits) = (*left - 1, *wanted - 1, hits + 1);
             }

@@ -64,6 +64,7 @@ const STEP4: &[&str] = &[
 /// only their case changed.
 pub(crate) fn porter(word: &str) -> String {
     let lower = word.to_lowercase();
+    // Before short words are let through, as in nltk.
     if let Some((_, stem)) = IRREGULAR.iter().find(|(irregular, _)| *irregular == lower) {
         return (*stem).to_owned();
     }
@@ -88,6 +89,7 @@ struct Word(Vec<char>);
 impl Word {
     /// Step 1a.
     fn plurals(&mut self) {
+        // nltk's addition: `dies` becomes `die` and not `di`; `died` likewise below.
         if self.ends("ies") && self.0.len() == 4 {
             self.0.pop();
         } else if self.ends("sses") || self.ends("ies") {
@@ -139,6 +141,7 @@ impl Word {
     }
 
     fn step2(&mut self) {
+        // nltk's addition: -alli is cut first, and the rest goes through this step once more.
         if let Some(stem) = self.before("alli")
             && measure(&self.0[..stem]) > 0
         {

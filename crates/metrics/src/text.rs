@@ -5,6 +5,7 @@ use crate::metric::Settings;
 
 /// Python's `str.isspace` of a character: Unicode's white space and the four separators of ASCII.
 pub(crate) fn is_space(c: char) -> bool {
+    // Rust goes by Unicode's property alone, which these four lack.
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 

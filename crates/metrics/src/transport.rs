@@ -69,17 +69,22 @@ impl<'a> Network<'a> {
                 for sink in 0..self.sinks {
                     let reduced = self.cost[place * self.sinks + sink] + self.potential[place]
                         - self.potential[self.sources + sink];
+                    // Below 0 by rounding alone, and Dijkstra's algorithm must not see a cost below 0.
                     self.reach(self.sources + sink, place, reduced.max(0.0));
                 }
             } else if self.left[place] > 0.0 {
                 let end = self.reached[place].distance;
                 for (potential, reached) in self.potential.iter_mut().zip(&self.reached) {
+                    // Places farther than the end are not settled yet; the end's distance keeps their edges from
+                    // costing less than nothing.
                     *potential += reached.distance.min(end);
                 }
                 return Some(place);
             } else {
                 for source in 0..self.sources {
                     if self.flow[source * self.sinks + place - self.sources] > 0.0 {
+                        // What goes back along goods costs nothing by the potentials; computed, it would be off by
+                        // rounding.
                         self.reach(source, place, 0.0);
                     }
                 }
@@ -120,6 +125,8 @@ impl<'a> Network<'a> {
             edges.push((index, direction));
             place = from;
         }
+        // The amount is one of these numbers to the bit: subtracted, something becomes 0 exactly, and the paths come to
+        // an end.
         amount = amount.min(self.left[place]);
         for (index, direction) in edges {
             self.flow[index] += direction * amount;

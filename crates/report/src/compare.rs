@@ -44,6 +44,7 @@ fn most_different(parts: &[Part]) -> Option<Table> {
     for one in &first.attributes {
         let Some(other) = second.attributes.iter().find(|other| other.name == one.name) else { continue };
         let of = [Of::Preference, Of::Spearman, Of::Pairwise, Of::Score].into_iter().find(|of| {
+            // Scores of different methods have different units.
             let comparable = *of != Of::Score || first.run.method() == second.run.method();
             comparable && one.measures.contains_key(of) && other.measures.contains_key(of)
         });
@@ -52,6 +53,7 @@ fn most_different(parts: &[Part]) -> Option<Table> {
             None if first.run.method() == second.run.method() => score_gaps((first, one), (second, other), &shared),
             None => continue,
         };
+        // Two runs of one model differ by rounding in many samples, which is no difference to look at.
         gaps.retain(|gap| order(gap.a, gap.b).is_ne());
         gaps.sort_by(|x, y| (y.a - y.b).abs().total_cmp(&(x.a - x.b).abs()).then(x.sample.cmp(&y.sample)));
         for Gap { sample, of, a, b } in gaps.into_iter().take(DIFFERENT) {
@@ -199,6 +201,7 @@ fn shared(first: &Part, second: &Part) -> (BTreeMap<u32, u32>, usize) {
         let Some(there) = first.facts.ids.find(second.facts.ids.text(number)) else { continue };
         let digests = (first.facts.samples[there as usize].digest, second.facts.samples[number as usize].digest);
         match digests {
+            // One id over another content would pair what has nothing to do with each other.
             (Some(a), Some(b)) if a != b => other += 1,
             _ => {
                 same.insert(number, there);
@@ -220,6 +223,7 @@ fn differences(parts: &[Part], resampling: &Resampling) -> Table {
         ["attribute", "measure", "run A", "run B", "A", "B", "A − B", "p (t)", "p (randomisation)", "shared samples"];
     let mut table = Table::new("differences", "Differences between runs", columns);
     for (a, first) in parts.iter().enumerate() {
+        // Pairs grow with the square of the runs, and a table of dozens is not read.
         let to = if parts.len() <= ALL_PAIRS || a == 0 { parts.len() } else { 0 };
         for second in parts.iter().take(to).skip(a + 1) {
             pair(first, second, resampling, &mut table);
@@ -337,6 +341,7 @@ fn estimate(part: &Part, name: &str, of: Of, resampling: &Resampling) -> Option<
 }
 
 fn estimates_figure(id: String, name: &str, of: Of, estimates: &[Estimate], resampling: &Resampling) -> Figure {
+    // What guessing gives.
     let reference = if of == Of::Spearman { 0.0 } else { 0.5 };
     let caption = format!(
         "Each run over all its own samples, with {} % intervals over samples; the broken line is guessing. Whether two \

@@ -45,6 +45,7 @@ pub(crate) fn held(report: &Report) -> Vec<usize> {
 /// Writes all blocks, the index last.
 pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportError> {
     let held = held(report);
+    // Shared out beforehand: a few samples show all of their prompts, ten thousand some of them.
     let prompts = (PROMPTS / held.iter().sum::<usize>().max(1)).max(PROMPTS_AT_LEAST);
     let mut blocks = Blocks { out, texts: Vec::new(), details: Vec::new(), samples: 0, first: Vec::new() };
     let mut index = Index::default();
@@ -57,6 +58,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportEr
             blocks.push(&text, &detail)?;
         }
     }
+    // The index comes last, since only now is it known which sample begins which block.
     blocks.flush()?;
     let Blocks { out, first, .. } = blocks;
     let names: Vec<&str> = report.parts.iter().map(|part| part.run.name()).collect();
@@ -75,6 +77,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> Result<(), ReportEr
 
 /// One block. Base64 has no character that could end the element.
 fn block(out: &mut dyn Write, id: &str, json: &[u8]) -> io::Result<()> {
+    // Browsers unpack gzip themselves: the page brings no library along.
     let mut gzip = GzEncoder::new(Vec::new(), Compression::new(6));
     gzip.write_all(json)?;
     let packed = STANDARD.encode(gzip.finish()?);
@@ -210,6 +213,7 @@ impl<'a> Reader<'a> {
         let mut asked: Vec<Vec<Range<usize>>> = vec![Vec::new(); part.facts.samples.len()];
         if let Some(answers) = &answers {
             answers.requests(|position, request| {
+                // Noted as stretches: a sample's requests mostly stand together, and a run may have a million.
                 let sample = sample_of(request, |id| part.facts.ids.find(id));
                 let Some(places) = sample.map(|number| &mut asked[number as usize]) else { return };
                 match places.last_mut() {

@@ -90,6 +90,7 @@ fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
 /// formula, quoted or not.
 fn csv_text(text: &str) -> String {
     let text = visible(text);
+    // Spaces before it do not help against spreadsheets, and neither do full-width forms.
     let formula = text.trim_start_matches(' ').starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
     let text = if formula { format!("'{text}") } else { text };
     if text.contains([',', '"', '\n', '\r', '\'']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
@@ -125,6 +126,7 @@ fn latex_text(text: &str) -> String {
             '>' => safe.push_str("\\textgreater{}"),
             '|' => safe.push_str("\\textbar{}"),
             '"' => safe.push_str("\\textquotedbl{}"),
+            // Characters that our own tables write and that LaTeX's usual fonts lack.
             '−' => safe.push_str("$-$"),
             '–' => safe.push_str("--"),
             '…' => safe.push_str("\\ldots{}"),

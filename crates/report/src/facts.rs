@@ -182,6 +182,7 @@ impl Facts {
     }
 
     fn judged(&mut self, sample: u32, outcome: &str, mass: Option<f64>) {
+        // The last bit stands for all beyond, so that a strange table with many outcomes does not overflow.
         let bit = self.outcomes.number(outcome).min(31);
         if let Some(count) = self.outcome_counts.get_mut(outcome) {
             *count += 1;
@@ -218,6 +219,7 @@ impl Facts {
             let cell = pairs.cells.entry(cell).or_default();
             *cell = (cell.0 + value, cell.1 + 1);
         }
+        // A sample's comparisons stand together in the table: what waits is let go with it, and memory does not grow.
         if waiting.at != Some((sample, attribute, template)) {
             *waiting = Waiting { at: Some((sample, attribute, template)), p: HashMap::new() };
         }
@@ -239,6 +241,7 @@ impl Facts {
         let sample = self.note(&row.item, stretch);
         let attribute = self.attribute(sample, &row.attribute);
         let candidate = self.candidates.number(&row.candidate);
+        // Counted once: of scores made of comparisons the comparisons are the judgements.
         if !compared && row.answers.is_empty() {
             self.judged(sample, &row.outcome, row.mass);
         } else if !compared {

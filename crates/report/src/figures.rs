@@ -175,6 +175,7 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
         return Err(NoMatrix::TooFew { systems });
     }
     let samples = facts.samples.iter().filter(|sample| sample.gaps > 0 || sample.judgements > 0).count();
+    // A cell of one or two comparisons shows a place or a single text. A sample by itself has no more than two anyway.
     if samples > 1 && f64::from(met) / (cells as f64) < 3.0 {
         let occurrences: BTreeSet<(u32, u32)> =
             facts.scores.iter().map(|score| (score.candidate, score.sample)).collect();
@@ -187,6 +188,7 @@ fn matrix(id: String, attribute: &str, facts: &Facts, pairs: &Pairs) -> Result<F
         });
     }
     let mut order: Vec<(u32, f64)> = means.into_iter().map(|(system, (sum, n))| (system, sum / f64::from(n))).collect();
+    // By name where means are equal, so that the same run gives the same bytes.
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| facts.candidates.text(a.0).cmp(facts.candidates.text(b.0))));
     let left_out = order.len().saturating_sub(MATRIX_LIMIT);
     order.truncate(MATRIX_LIMIT);

@@ -22,6 +22,7 @@ impl Histogram {
     /// finite values.
     pub(crate) fn of(values: &[f64], bins: usize) -> Option<Self> {
         let (low, high) = range(values)?;
+        // Values that are all the same would make bins without width.
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
         let mut histogram = Self::new(low, high, bins);
         values.iter().filter(|v| v.is_finite()).for_each(|v| histogram.add(*v));

@@ -129,6 +129,7 @@ pub(crate) fn attributes(facts: &Facts, resampling: &Resampling) -> Vec<Attribut
 
 impl Attribute {
     fn new(facts: &Facts, number: u32, mut scores: Vec<Scored>, resampling: &Resampling) -> Self {
+        // A run that was interrupted may have scores out of order; groups are made of neighbours.
         scores.sort_by_key(|score| score.sample);
         let groups: Vec<&[Scored]> = scores.chunk_by(|a, b| a.sample == b.sample).collect();
         let measure = |unit: &dyn Fn(&[Scored]) -> (f64, f64)| {
@@ -264,6 +265,7 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
         let total = kept.fold([0.0; 5], |total, one| std::array::from_fn(|k| total[k] + one[k]));
         let [n, x, y, xx, xy] = total;
         let spread = n * xx - x * x;
+        // Gold that rounding alone tells apart has no line.
         (spread > 1e-9 * n * xx).then(|| {
             let slope = (n * xy - x * y) / spread;
             ((y - slope * x) / n, slope)
@@ -279,6 +281,7 @@ pub(crate) fn line(groups: &[Vec<(f64, f64)>], low: f64, high: f64, resampling: 
             .map(|found| (low + along, found.low, found.high))
             .ok()
     };
+    // All of the band or none: with a gap in it, a part would look surer than the rest.
     let band: Option<Vec<_>> = if groups.len() > 2 { (0..=BAND_STEPS).map(at_step).collect() } else { None };
     let band = band.unwrap_or_default();
     Some(Line { intercept: at_low - slope * low, slope, band })

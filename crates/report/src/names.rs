@@ -6,6 +6,7 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     texts: Vec<String>,
+    // Looked up alone, so its order does not matter.
     numbers: HashMap<String, u32>,
 }
 

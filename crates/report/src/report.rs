@@ -43,9 +43,9 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub struct Report {
     pub(crate) parts: Vec<Part>,
-    /// About several runs.
     /// What the one run says.
     verdict: Option<Table>,
+    /// About several runs.
     pub(crate) across: Vec<Table>,
     pub(crate) across_figures: Vec<Figure>,
     pub(crate) options: Options,
@@ -66,6 +66,7 @@ impl Report {
             if same > 0 {
                 run.rename(format!("{} ({})", run.name, same + 1));
             }
+            // By number, since a run's name may hold anything: ids of files and anchors begin with it.
             let prefix = format!("run{}", parts.len() + 1);
             parts.push(Part::new(&prefix, run, &options.resampling)?);
         }

@@ -64,6 +64,7 @@ impl Run {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Value::Null,
             Err(e) => return Err(ReportError::read(&path.join(SUMMARY))(e)),
         };
+        // Asked of the system, since a path such as `.` has no name of its own.
         let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name =
             folder.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
@@ -105,6 +106,7 @@ impl Run {
     fn find_tables(&self) -> Result<Vec<TableFile>, ReportError> {
         let mut tables = Vec::new();
         for name in self.manifest["files"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            // The manifest may be a stranger's, and could list any file of the machine.
             let plain = !name.contains(['/', '\\']) && !name.starts_with('.');
             let path = self.path.join(name);
             if !plain || name == SAMPLES || !path.is_file() || path.extension().is_none_or(|e| e != "jsonl") {

@@ -86,6 +86,7 @@ impl From<String> for Cell {
         if matches!(trimmed, "–" | "-" | "") {
             return Self::Missing;
         }
+        // Rust also reads `inf`, `nan` and `1e5` as numbers; those are names here.
         let plain = trimmed.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
         match trimmed.parse::<f64>() {
             Ok(value) if plain => {
@@ -138,6 +139,7 @@ impl Serialize for Table {
 /// With so many decimals, a true minus sign, and no minus before zeros.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
+    // Rounded to zero, a number that was negative would keep its sign.
     let zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
     if zero { text.trim_start_matches('-').to_owned() } else { text.replace('-', "−") }
 }

@@ -61,6 +61,7 @@ fn machine(machine: &Value) -> Option<String> {
 }
 
 fn cost(run: &Run) -> Option<String> {
+    // Runs of the first versions have it in summary.json.
     let cost = Some(&run.manifest["cost"]).filter(|cost| !cost.is_null()).or_else(|| run.summary.get("cost"))?;
     let whole = |name: &str| cost[name].as_u64().map(thousands);
     let seconds = cost["seconds"].as_f64().map_or_else(String::new, |s| format!(" in {} s", fixed(s, 1)));
@@ -75,6 +76,7 @@ pub(crate) fn outcomes(prefix: &str, run: &Run, facts: &Facts) -> Table {
     let counted = run.summary["outcomes"].as_object().filter(|counts| !counts.is_empty());
     let counts: Vec<(String, u64)> = match counted {
         Some(counts) => counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect(),
+        // A run that was interrupted has no summary; its tables are counted.
         None => facts.outcome_counts.iter().map(|(name, count)| (name.clone(), *count)).collect(),
     };
     let all: u64 = counts.iter().map(|(_, count)| count).sum();
@@ -174,6 +176,7 @@ pub(crate) fn sections(prefix: &str, run: &Run) -> Vec<Table> {
         let width = table.columns.len();
         for row in section["rows"].as_array().into_iter().flatten() {
             let mut cells: Vec<Cell> = texts(row).into_iter().map(Cell::from).collect();
+            // A summary may be of another version, or changed: a row with too few cells must not move the others.
             cells.resize(width, Cell::Missing);
             table.rows.push(cells);
         }

@@ -168,10 +168,13 @@ impl ChatTemplate {
         let given: usize = messages.iter().map(|message| message.content.len()).sum();
         let fuel = MAX_FUEL.min(FUEL + MESSAGE_FUEL * messages.len() as u64);
         let memory = MAX_HELD + MAX_HELD_PER_BYTE * given;
+        // Without such limits a template that nests a list in loops overflowed the stack, and one that writes without
+        // end took all memory. Both ended the process.
         let limits = Limits { memory, time: MAX_TIME, stack: fuel as usize * STACK_LEVEL };
         let parts = Arc::clone(&self.parts);
         let fail = |why: String| Err(ChatError::Failed(why).of(&self.parts.path));
         let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        // The lock is not held while a chat is laid out: others go on meanwhile.
         if spent().over {
             return fail("it took far longer than laying out chats takes, and is not asked again".to_owned());
         }
@@ -181,6 +184,7 @@ impl ChatTemplate {
         let mut spent = spent();
         spent.chats += 1;
         spent.time += begun.elapsed();
+        // A template that compares two lists of 2⁶⁰ items meets its limit at every chat, and there are many chats.
         spent.over =
             matches!(rendered, Err(NotContained::Time(_))) || spent.time > TIME_OF_ALL + TIME_OF_EACH * spent.chats;
         rendered.map_or_else(|limit| fail(limit.to_string()), |done| done.map_err(|error| error.of(&self.parts.path)))
@@ -201,6 +205,7 @@ impl Parts {
         let given = [
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", Value::from(add_generation_prompt)),
+            // As transformers has them where none are given: defined, so that templates can ask.
             ("tools", Value::from(())),
             ("documents", Value::from(())),
         ];
@@ -260,6 +265,7 @@ fn compile(source: &str) -> Result<Environment<'static>, ChatError> {
     let mut environment = Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
+    // As in transformers: what is not defined is empty text, and templates rely on that.
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_recursion_limit(64);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -337,6 +343,7 @@ fn without_generation_marks(source: &str) -> String {
         let word = tag.trim_start_matches(['{', '%', '-', '+']).trim_end_matches(['}', '%', '-', '+']).trim();
         text.push_str(&rest[..start]);
         match word {
+            // A block in place of a block: trimmed white space and nesting stay as they are.
             "generation" => text.push_str(&tag.replacen("generation", "if true", 1)),
             "endgeneration" => text.push_str(&tag.replacen("endgeneration", "endif", 1)),
             _ => text.push_str(tag),
@@ -356,6 +363,7 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     options.assert_all_used()?;
     let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
     let mut text = String::new();
+    // A template may ask for any width: with the depth, this bounds what a line takes.
     write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text)?;
     Ok(Value::from_safe_string(text))
 }

@@ -221,6 +221,7 @@ impl Checkpoint {
             };
         let config_path = if located.format == Format::Gguf { path.to_owned() } else { path.join("config.json") };
         let config = read_config(&config_json).map_err(|source| LoadError::Config { path: config_path, source })?;
+        // Fewer tokens than rows are fine: embeddings are padded to round numbers.
         if tokenizer.vocab_size() > config.vocab_size() {
             return Err(LoadError::Vocabulary {
                 path: path.to_owned(),
@@ -230,6 +231,7 @@ impl Checkpoint {
         }
         if let Some(folder) = &located.adapter {
             let adapter = Adapter::open(folder)?;
+            // Part of the fingerprint: with an adapter a model is another one.
             files.extend(adapter.files());
             // In llama.cpp's order the elements that are rotated together lie side by side.
             let pairs = match &config {
@@ -295,6 +297,8 @@ impl Checkpoint {
     }
 
     fn load_checked<T>(&self, load: impl FnOnce(&dyn WeightSource) -> Result<T, LoadError>) -> Result<T, LoadError> {
+        // What an architecture takes is told by watching it load: a list of its tensors' names would have to be kept
+        // beside it.
         let checked = Checked { source: &*self.source, taken: RefCell::default() };
         let model = load(&checked)?;
         let taken = checked.taken.into_inner();
@@ -313,12 +317,14 @@ impl Checkpoint {
         let tensor = |name: &str| {
             self.source.names().iter().any(|other| other == name).then(|| self.source.tensor(name)).transpose()
         };
+        // Only where the configuration has it tied: else the architecture has taken it.
         if !self.config.is_spare(HEAD) {
             return Ok(());
         }
         let Some(head) = tensor(HEAD)? else { return Ok(()) };
         for name in EMBEDDINGS {
             if let Some(embedding) = tensor(name)?
+                // Bytes of two types cannot be compared as they are.
                 && embedding.weight_type == head.weight_type
                 && *embedding.bytes != *head.bytes
             {

@@ -72,6 +72,7 @@ impl Mask {
     }
 
     fn has(&self, token: u32) -> bool {
+        // The output head may have more rows than the vocabulary has tokens.
         (token as usize) < self.0.len() && self.0.is_allowed(token)
     }
 
@@ -134,8 +135,10 @@ impl Grammars {
     pub(crate) fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
         let ends = tokenizer.ends();
         let words: Vec<Vec<u8>> = (0..tokenizer.vocab_size() as u32)
+            // An end token writes nothing: the library knows it by its id alone.
             .map(|id| if ends.contains(&id) { Vec::new() } else { tokenizer.token_bytes(id).unwrap_or_default() })
             .collect();
+        // Found out by decoding one word: what becomes of the first space is the decoder's to say.
         let first_word = words.iter().position(|word| word.len() > 1 && word[0] == b' ');
         let decoded =
             first_word.map(|id| tokenizer.decode(&[id as u32])).transpose().map_err(ConstraintError::library)?;
@@ -157,6 +160,7 @@ impl Grammars {
     pub(crate) fn start(&self, constraint: &Constraint) -> Result<Constrained, ConstraintError> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let at = compiled.iter().position(|known| known.constraint == *constraint);
+        // Taken out and put back behind the others, so that what was not asked for longest goes first.
         let known = at.map(|at| compiled.remove(at));
         let mut known = known.map_or_else(|| self.compile(constraint), Ok)?;
         if known.begun == SHARED {
@@ -186,6 +190,7 @@ impl Grammars {
         if let Some(error) = matcher.get_error() {
             return Err(refusal(what, &error));
         }
+        // What the library only warns of, it would not keep: a text outside of the constraint could come out.
         if let [warning, ..] = &matcher.grammar_warnings()[..] {
             return Err(refusal(what, warning));
         }
@@ -196,6 +201,7 @@ impl Grammars {
 
     /// The grammar of texts that a regular expression matches as a whole.
     fn text(&self, regex: &str) -> String {
+        // In a group, so that alternatives stay together whatever is put before them.
         let regex = regex_to_lark(&format!("(?:{regex})"), "");
         if self.drops_space {
             // The first space of what tokens say is not in the text.
@@ -260,6 +266,8 @@ impl Constrained {
 
     /// The tokens that may come next where this one may not.
     pub(crate) fn instead_of(&mut self, token: u32) -> Result<Option<&Mask>, ConstraintError> {
+        // Most often a model keeps to its constraint of itself. So masks are rare, and a text under a schema was
+        // measured to cost 1 to 2 % more.
         if self.allows(token)? { Ok(None) } else { self.allowed().map(Some) }
     }
 

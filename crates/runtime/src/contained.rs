@@ -71,6 +71,7 @@ pub(crate) fn within<T: Send + 'static>(
 ) -> Result<T, NotContained> {
     let limits = if cfg!(fuzzing) { limits.narrowed() } else { limits };
     let meter = Arc::new(Meter { limit: limits.memory, stopped: AtomicBool::new(false) });
+    // Room for the one answer: handing it over never waits for anyone.
     let (sender, receiver) = sync_channel(1);
     let inside = Arc::clone(&meter);
     let contained = move || {
@@ -87,6 +88,7 @@ pub(crate) fn within<T: Send + 'static>(
     loop {
         match receiver.recv_timeout(LOOK) {
             Ok(done) => return done.ok_or(NotContained::Panicked),
+            // It went without an answer, past `quietly` too.
             Err(RecvTimeoutError::Disconnected) => return Err(NotContained::Panicked),
             Err(RecvTimeoutError::Timeout) if meter.stopped.load(Ordering::Acquire) => {
                 return Err(NotContained::Memory(limits.memory));
@@ -154,6 +156,8 @@ fn charge(bytes: usize) {
     let held = HELD.get().saturating_add(bytes as isize);
     HELD.set(held);
     if held > meter.limit as isize || meter.stopped.load(Ordering::Relaxed) {
+        // An allocator must not unwind, and without memory the caller would abort the process: so it never returns.
+        // Whatever allocates from here on must not come back here.
         METER.set(ptr::null());
         meter.stopped.store(true, Ordering::Release);
         loop {

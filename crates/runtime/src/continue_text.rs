@@ -91,6 +91,8 @@ impl Model {
     /// A generation request in tokens, with its outcome where there is nothing to generate.
     fn prompt(&self, request: &GenerateRequest) -> Result<(TokenPrompt, Option<Outcome>), LmError> {
         let wrong = |why| request_error(&request.id, why);
+        // Before anything runs: a constraint that cannot be kept is an error of the request, not of one text among
+        // many.
         if let Some(constraint) = &request.constraint {
             self.constrain(constraint).map_err(|why| request_error(&request.id, why))?;
         }
@@ -110,6 +112,7 @@ impl Model {
         let EncodedContinuation { prefix: tokens, source, .. } = encoded;
         let before = tokens.len() - source;
         let context = self.description().context_length.unwrap_or(usize::MAX);
+        // The decoder's own context: an encoder's source does not take from it.
         let max_tokens = request.max_tokens.min(context.saturating_sub(before));
         // Where the context ends a text may be cut, where the memory ends it may not: its length must not depend on the
         // machine.

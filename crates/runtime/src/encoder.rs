@@ -197,7 +197,9 @@ impl Encoder {
             return Ok((prefix, source, sequences));
         };
         let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("{spaces}{suffix}")).collect();
+        // As one string each: a label tokenized by itself may be a token that the model would never write here.
         let encoded = self.tokenizer.encode_joint(&text, &suffixes)?;
+        // Over all variants and the prompt alone, so that all labels are conditioned on the same tokens.
         let common =
             encoded.with_suffix.iter().map(|joint| common_len(&encoded.own, joint)).min().unwrap_or(encoded.own.len());
         prefix.extend(encoded.shared);
@@ -216,6 +218,7 @@ impl Encoder {
             Prompt::Pair { .. } => Err(EncodeError::NoSource),
             Prompt::Text(text) => {
                 let (body, spaces) = split_trailing_spaces(text);
+                // Only here: a chat's template writes the token itself.
                 let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
                 let before = bos.into_iter().collect();
                 Ok(Open { before, source: 0, text: Some(Marked::ordinary(body)), spaces: spaces.to_owned() })
@@ -226,6 +229,7 @@ impl Encoder {
                 let texts =
                     messages.iter().map(|m| m.content.as_str()).chain([answer_prefix.as_str(), template.source()]);
                 let texts = texts.chain(suffixes.iter().map(String::as_str));
+                // A character that none of all these has: it is taken out of the whole text later, wherever it stands.
                 let sentinel = Tokenizer::sentinel(&texts)?;
                 let contents = messages.iter().map(|m| self.tokenizer.protect(&m.content, sentinel)).collect::<Result<
                     Vec<_>,
@@ -273,6 +277,7 @@ impl Encoder {
         let template = self.chat()?;
         let rendered =
             template.render_contents([("user", "question"), ("assistant", ANSWER)].into_iter(), false).ok()?;
+        // From the end: a template may well say `answer` in what it puts before the messages.
         let after = &rendered[rendered.rfind(ANSWER)? + ANSWER.len()..];
         let ids = self.tokenizer.encode_trusted(after).ok()?;
         ids.into_iter().find(|&id| self.tokenizer.is_special(id))
@@ -280,6 +285,7 @@ impl Encoder {
 }
 
 fn split_trailing_spaces(text: &str) -> (&str, &str) {
+    // Vocabularies write a space together with the word behind it: alone at a prompt's end it is another token.
     text.split_at(text.trim_end_matches(' ').len())
 }
 

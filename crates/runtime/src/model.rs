@@ -98,6 +98,8 @@ impl Default for LoadOptions {
             cache_budget: None,
             drafting: Drafting::default(),
             side_by_side: 128,
+            // An article with its 240 comparisons has some 150,000 tokens: a window holds a dozen of such groups and
+            // more.
             window_tokens: 2 << 20,
         }
     }
@@ -224,6 +226,7 @@ impl Model {
             options,
             grammars: OnceLock::new(),
         };
+        // What is in force takes the place of what was asked for: records say how it was computed.
         model.set_options(LoadOptions { isa: Some(isa), precision: options.precision_in_force(), ..options });
         Ok(model)
     }
@@ -232,6 +235,7 @@ impl Model {
     /// instruction set, stays as it is.
     pub fn run_with(&mut self, options: LoadOptions) -> Result<(), LoadError> {
         self.decoder.threads = Threads::new(options.threads)?;
+        // Weights were packed for these three when they were loaded.
         let LoadOptions { precision, device, isa, .. } = self.options;
         self.set_options(LoadOptions { precision, device, isa, ..options });
         Ok(())
@@ -244,9 +248,11 @@ impl Model {
         let (token_budget, side_by_side) = (options.token_budget.max(1), options.side_by_side.max(1));
         self.options = LoadOptions { threads, token_budget, side_by_side, cache_budget: Some(cache), ..options };
         // The most tokens whose keys and values fit.
+        // A model with an encoder has its context twice: for the source, and for the answer.
         let sides = if self.encoder.has_source() { 2 } else { 1 };
         let (mut fits, mut beyond) =
             (0, self.description.context_length.map_or(MOST_TOKENS, |context| sides * context) + 1);
+        // Searched, not divided: spans are padded to whole blocks of keys, so bytes do not grow evenly with tokens.
         while fits + 1 < beyond {
             let middle = fits.midpoint(beyond);
             if self.decoder.cache_bytes(middle) as u64 <= cache { fits = middle } else { beyond = middle }
@@ -292,6 +298,7 @@ impl Model {
 
     /// Why a prompt of which an encoder reads so many tokens, and of so many others with its answer, cannot be asked.
     pub(crate) fn too_long(&self, source: usize, others: usize) -> Option<Outcome> {
+        // The context is looked at first: where it is too short, no memory helps.
         let refused =
             |tokens_needed, limit| (tokens_needed > limit).then_some(Outcome::TooLong { tokens_needed, limit });
         let seen = self.description.context_length.and_then(|context| refused(source.max(others), context));

@@ -15,12 +15,11 @@ use crate::engine::generate::plan_texts;
 use crate::engine::token_scores::plan_scores;
 use crate::score::queries_of;
 use crate::threads::computing_error;
+use crate::tokenizer::TokenizerError;
 
 /// What the questions so far would cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Work lists that were asked one after another; all but the first may depend on answers.
-    pub lists: usize,
     /// Questions.
     pub questions: u64,
     /// Questions that do not fit; they cost nothing.
@@ -29,8 +28,6 @@ pub struct Plan {
     pub usage: Usage,
     /// How many of the tokens computed are generated.
     pub generated: u64,
-    /// Whether generated texts have a verdict, whose probabilities are asked for afterwards.
-    pub has_verdicts: bool,
     /// Rows of the output head that score tokens.
     rows: u64,
     /// The longest prompt, and the most texts in one list.
@@ -77,14 +74,32 @@ impl<'a> Planner<'a> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self) {
-        self.plan().lists += 1;
+    /// Tokens of the labels that are asked for behind a generated text.
+    fn verdict_tokens(&self, request: &GenerateRequest) -> Result<u64, LmError> {
+        let Some((marker, labels)) = &request.verdict else { return Ok(0) };
+        let tokenizer = self.model.encoder().tokenizer();
+        let variants = labels.labels().iter().flat_map(|label| &label.variants);
+        // With the marker: where its end and a label are one token, both are asked for.
+        let tokens = |variant: &String| Ok(tokenizer.encode_text(&format!("{marker}{variant}"))?.len() as u64);
+        variants.map(tokens).sum::<Result<u64, TokenizerError>>().map_err(|error| LmError::Model(Box::new(error)))
     }
 
     fn count(&self, outcome: &Outcome) {
         let mut plan = self.plan();
         plan.questions += 1;
         plan.too_long += u64::from(matches!(outcome, Outcome::TooLong { .. }));
+    }
+}
+
+impl std::ops::AddAssign for Plan {
+    fn add_assign(&mut self, other: Self) {
+        self.questions += other.questions;
+        self.too_long += other.too_long;
+        self.usage += other.usage;
+        self.generated += other.generated;
+        self.rows += other.rows;
+        self.texts = self.texts.max(other.texts);
+        self.keep_longest(&other.longest);
     }
 }
 
@@ -106,7 +121,6 @@ impl LanguageModel for Planner<'_> {
         requests: &mut Requests<'_, ScoreRequest>,
         sink: &mut Sink<'_, ScoreResult>,
     ) -> Result<Usage, LmError> {
-        self.begin();
         let mut answer = |index, result: ScoreResult| {
             self.count(&result.outcome);
             sink(index, result)
@@ -124,6 +138,7 @@ impl LanguageModel for Planner<'_> {
                 for query in queries {
                     plan.keep_longest(&query.seen);
                 }
+                // `answer` counts what it is given, and takes this lock for it.
                 drop(plan);
                 for asked in window {
                     let result =
@@ -140,7 +155,6 @@ impl LanguageModel for Planner<'_> {
         requests: &mut Requests<'_, GenerateRequest>,
         sink: &mut Sink<'_, GenerateResult>,
     ) -> Result<Usage, LmError> {
-        self.begin();
         let mut answer = |index, result: GenerateResult| {
             self.count(&result.outcome);
             sink(index, result)
@@ -150,18 +164,22 @@ impl LanguageModel for Planner<'_> {
             &mut answer,
             &|index, request| self.model.begin(index, request),
             &mut |window, answer| {
-                let verdicts = window.iter().any(|begun| begun.request.verdict.is_some());
+                // A text's labels are asked for behind it, each token of theirs once more at most.
+                let behind = window.iter().map(|begun| self.verdict_tokens(&begun.request)).sum::<Result<u64, _>>()?;
                 let (places, prompts): (Vec<usize>, Vec<_>) =
                     window.into_iter().map(|begun| (begun.index, begun.prompt)).unzip();
                 let cost = plan_texts(self.model.decoder(), &prompts, self.model.schedule());
                 let mut plan = self.plan();
                 plan.usage += cost;
-                plan.has_verdicts |= verdicts;
+                plan.usage.tokens_unshared += behind;
+                plan.usage.tokens_computed += behind;
+                plan.rows += behind;
                 plan.generated += prompts.iter().map(|prompt| prompt.max_tokens as u64).sum::<u64>();
                 plan.texts = plan.texts.max(prompts.len());
                 for prompt in &prompts {
                     plan.keep_longest(&prompt.tokens);
                 }
+                // As in `score`.
                 drop(plan);
                 for (place, prompt) in places.into_iter().zip(prompts) {
                     answer(place, GenerateResult::without_text(Outcome::Empty, prompt.tokens.len()))
@@ -237,6 +255,7 @@ impl Model {
         estimate.seconds = prompts as f64 / estimate.tokens_per_second + plan.rows as f64 * seconds / rows as f64;
         if plan.generated > 0 {
             let texts = plan.texts.min(self.options().side_by_side);
+            // All texts go on from one path: how long a step takes depends on how much is read, not on whose it is.
             let step = vec![PackedSegment { past: path, tokens: vec![tokens[0]], wanted: vec![0] }; texts];
             let (seconds, _) = faster(&|| head(&model.forward(&step)?.hidden, texts))?;
             let rate = texts as f64 / seconds;

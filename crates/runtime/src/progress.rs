@@ -16,6 +16,7 @@ pub struct Progress {
 impl Progress {
     /// Tokens that went through the model.
     pub fn computed(&self) -> u64 {
+        // No order between these counts is kept: they are for whoever waits, and no result rests on them.
         self.computed.load(Ordering::Relaxed)
     }
 

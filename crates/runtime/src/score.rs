@@ -83,6 +83,7 @@ impl Model {
             if scores[range.clone()].iter().any(Option::is_none) {
                 return Ok(());
             }
+            // Taken, not copied: a window holds as many scores as it has queries.
             let complete: Vec<Vec<TokenScore>> = scores[range.clone()].iter_mut().filter_map(Option::take).collect();
             sink(asked.index, self.answer(asked, &complete, &queries[range]))
         };
@@ -128,6 +129,7 @@ impl Model {
         for (label, sequences) in labels.into_iter().enumerate() {
             for asked in sequences {
                 let before_last = asked.get(..asked.len().saturating_sub(1)).unwrap_or_default();
+                // A label of one token is asked behind the prompt itself: all such share its tokens.
                 let seen = if before_last.is_empty() { prefix.clone() } else { [&prefix, before_last].concat().into() };
                 queries.push(TokenQuery { seen, source, asked, request: 0 });
                 variants.push(label);
@@ -206,6 +208,8 @@ fn sequences(encoder: &Encoder, request: &ScoreRequest) -> Result<Sequences, LmE
             Sequences { prefix, source, labels: vec![vec![continuation]] }
         }
     };
+    // An empty prompt is an outcome. One that vanished into its labels is a mistake in the request, and is told as
+    // such.
     if sequences.prefix.is_empty() && !encoder.encode_prompt(&request.prompt).map_err(fail)?.is_empty() {
         return Err(request_error(&request.id, NoCondition));
     }

@@ -19,6 +19,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it has {} MiB; {} are allowed", bytes >> 20, MAX_BYTES >> 20)));
     }
     let mut content = Vec::with_capacity(bytes as usize);
+    // It may have grown since its length was asked for.
     file.take(MAX_BYTES).read_to_end(&mut content)?;
     Ok(content)
 }

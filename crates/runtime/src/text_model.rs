@@ -53,6 +53,7 @@ impl TextFiles {
         };
         let tokenizer = checkpoint.encoder.into_tokenizer();
         let [before, after] = tokenizer.frame().clone();
+        // A piece of that name that is no special token is a word like any other.
         let mask = MASKS.iter().find_map(|mask| tokenizer.token_id(mask).filter(|&id| tokenizer.is_special(id)));
         Ok(Self {
             tokenizer,

@@ -37,6 +37,7 @@ impl<'de> Visitor<'de> for Walk {
                 return Err(A::Error::custom(format!("key `{}` is there twice", key.escape_debug())));
             }
             seen.insert(key);
+            // Values are walked, not kept: JSON of millions of entries takes the keys of one object at a time.
             map.next_value::<UniqueKeys>()?;
         }
         Ok(UniqueKeys)

@@ -19,6 +19,8 @@ pub(crate) fn verdict_request(
     let end = generated.text.rfind(marker.as_str())? + marker.len();
     let text_before = |count: usize| decode(&generated.token_ids[..count]);
     // The most tokens whose text lies before the end of the marker.
+    // Downwards: where a token ends inside a character, the text so far ends in a replacement and begins no text at
+    // all.
     let count =
         (0..=generated.token_ids.len()).rev().find(|&count| generated.text[..end].starts_with(&text_before(count)))?;
     let rest = &generated.text[text_before(count).len()..end];

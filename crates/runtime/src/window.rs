@@ -82,6 +82,7 @@ impl Model {
                 for (index, request) in requests.by_ref() {
                     match hold(index, request)? {
                         Ok(held) => return Ok(Some(held)),
+                        // Told at once: there is nothing to compute, so it would hold a place in a window for nothing.
                         Err(result) => {
                             self.progress().pass();
                             sink(index, result).map_err(LmError::Sink)?;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use probity_data::Sample;
 use probity_lm::{LanguageModel, LmError, ModelDescription};
-use probity_methods::{MethodError, ModelKind, RoleModel, Run};
+use probity_methods::{MethodError, ModelKind, RoleModel, Run, Staging};
 use probity_metrics::Models;
 use probity_runtime::hub::Located;
 use probity_runtime::weights::fingerprint;
-use probity_runtime::{LoadOptions, Rehearsal, Rehearsed, TextFiles};
+use probity_runtime::{LoadOptions, Rehearsal, TextFiles};
 use probity_store::{Manifest, RunFolder, RunInfo, Status, StoreError};
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ use crate::options::{DataOptions, ModelOptions};
 use crate::pooled::{PooledEncoder, PooledModel};
 use crate::problems::Problems;
 use crate::stage::{GivenSamples, Stage};
+use crate::stage_tables::{described, staging};
 use crate::{Checked, ModelPool, SessionError};
 
 /// A stage that can run, as far as can be told.
@@ -33,6 +34,8 @@ pub struct Ready<'a> {
     pub(crate) others: Vec<Other>,
     /// Models of its metrics.
     pub(crate) for_metrics: Vec<MetricModel>,
+    /// How its method goes through its stages.
+    pub(crate) staging: Staging,
     /// Its folder holds the finished run of this very stage, which may stay as it is.
     pub(crate) finished: bool,
 }
@@ -68,6 +71,13 @@ pub(crate) enum MetricFiles {
     Encoder(Arc<TextFiles>),
     /// Of one that tells how probable texts are.
     Seq2Seq(ModelDescription),
+}
+
+impl Other {
+    /// What its files say of it; they were not hashed.
+    pub(crate) fn description(&self) -> &ModelDescription {
+        self.files.rehearsal.description()
+    }
 }
 
 impl Ready<'_> {
@@ -109,7 +119,10 @@ impl Ready<'_> {
     ) -> RunInfo {
         let stage = self.stage;
         let params = stage.configured.options_in_force();
-        let info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
+        let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
+        if let tables @ Value::Object(_) = described(&stage.run.ask) {
+            info.arguments_in_force["stages"] = tables;
+        }
         RunInfo { recipe: stage.origin.as_ref().map(|origin| origin.mark.clone()), ..info }
     }
 }
@@ -133,11 +146,13 @@ impl<'a> Checker<'a> {
         let others = self.others(stage, &roles, problems);
         let for_metrics = for_metrics(stage, &roles, problems);
         let earlier = self.folder(stage, problems);
+        let staging = staging(&stage.run.ask).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
         let ((samples, data), model, others, for_metrics) = (data?, model?, others?, for_metrics?);
-        let rehearsed = rehearse(stage, &samples, &model.rehearsal, &others);
+        let staging = staging?;
+        let rehearsed = rehearse(stage, &samples, &model.rehearsal, &others, &staging);
         let rehearsed = rehearsed.map_err(|error| refuse(problems, stage, option_of(&error).as_deref(), &error));
         let (Ok(()), Ok(earlier)) = (rehearsed, earlier) else { return None };
-        let mut ready = Ready { stage, samples, data, others, for_metrics, finished: false };
+        let mut ready = Ready { stage, samples, data, others, for_metrics, staging, finished: false };
         match self.finished(&ready, earlier.as_ref(), &model) {
             Ok(finished) => ready.finished = finished,
             Err(error) => {
@@ -286,12 +301,21 @@ fn describe(options: &ModelOptions, files: &Files) -> Result<ModelDescription, S
     Ok(checkpoint.describe(&files.located, options.computing.load_options(), hash))
 }
 
-/// Runs the method up to its first question.
-fn rehearse(stage: &Stage, samples: &[Sample], model: &dyn LanguageModel, others: &[Other]) -> Result<(), MethodError> {
+/// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
+fn rehearse(
+    stage: &Stage,
+    samples: &[Sample],
+    model: &dyn LanguageModel,
+    others: &[Other],
+    staging: &Staging,
+) -> Result<(), MethodError> {
     let others: Vec<&dyn LanguageModel> =
         others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
-    match stage.configured.run(samples, &mut Run::new(model, &mut Nowhere).with_other_models(&others)) {
-        Err(MethodError::Output(reached)) if reached.is::<Rehearsed>() => Ok(()),
+    let staging = Staging { stands_in: true, ..staging.clone() };
+    let mut nowhere = Nowhere;
+    let mut run = Run::new(model, &mut nowhere).with_other_models(&others).with_staging(staging);
+    match stage.configured.run(samples, &mut run) {
+        Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
         ended => ended.map(drop),
     }
 }
@@ -305,6 +329,7 @@ fn option_of(error: &MethodError) -> Option<String> {
         MethodError::Template(_) => Some("template".to_owned()),
         MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => Some("label-words".to_owned()),
         MethodError::NoGold { .. } => Some("attribute".to_owned()),
+        MethodError::Table { .. } => Some("from".to_owned()),
         MethodError::NoSamples => Some("data".to_owned()),
         _ => None,
     }

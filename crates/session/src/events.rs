@@ -76,6 +76,15 @@ pub enum Report<'a> {
 /// What a run would cost on this machine.
 #[derive(Debug, Clone)]
 pub struct DryRun {
+    /// By stage and model, in the order in which they are asked; at least one.
+    pub parts: Vec<PlannedPart>,
+}
+
+/// What one model would be asked in one stage of a method. Of stages behind others it is the most that it can be.
+#[derive(Debug, Clone)]
+pub struct PlannedPart {
+    /// The stage's name; absent where the method has none.
+    pub stage: Option<&'static str>,
     /// The model's name.
     pub model: String,
     /// Bytes of its weights.
@@ -86,8 +95,6 @@ pub struct DryRun {
     pub plan: Plan,
     /// How long that would take.
     pub estimate: Estimate,
-    /// Further models, whose questions are counted as if this one were asked.
-    pub others: usize,
 }
 
 /// Tells nobody.

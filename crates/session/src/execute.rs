@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use probity_data::{Sample, write_samples};
+use probity_data::write_samples;
 use probity_lm::{LanguageModel, ModelDescription, SinkError};
-use probity_methods::{Configured, Output, Run, Summary};
+use probity_methods::{Configured, MethodError, Output, Run, StageDone, Summary};
 use probity_metrics::Models;
 use probity_runtime::LoadOptions;
 use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
 use serde_json::{Value, json};
 
+use crate::check::Ready;
 use crate::context::Context;
 use crate::options::computing_in_force;
 use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
@@ -53,23 +54,24 @@ pub(crate) struct RunModels<'a> {
 /// Runs the method; its rows are in the folder when this returns, also after an error.
 pub(crate) fn execute(
     (name, configured): (&'static str, &dyn Configured),
-    samples: &[Sample],
+    ready: &Ready<'_>,
     models: RunModels<'_>,
     folder: &mut RunFolder,
     context: &Context,
 ) -> Result<Summary, SessionError> {
-    folder.write_file(SAMPLES, |writer| write_samples(writer, samples).map_err(SessionError::from))?;
+    folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
     let Context { events, interrupt, .. } = context;
     let mut output = FolderOutput { folder, tables: Vec::new(), events, interrupt, name };
     let RunModels { model, others, for_metrics } = models;
     let mut run = Run::new(model, &mut output).with_other_models(others).with_metric_models(for_metrics);
-    let result = configured.run(samples, &mut run);
+    run = run.with_staging(ready.staging.clone());
+    let result = configured.run(&ready.samples, &mut run);
     events.notice(Notice::StepEnded);
     let tables = std::mem::take(&mut output.tables);
-    let summary = result?;
-    for (_, table) in tables {
-        table.finish()?;
+    if matches!(result, Ok(_) | Err(MethodError::Until(_))) {
+        tables.into_iter().try_for_each(|(_, table)| table.finish().map(drop))?;
     }
+    let summary = result?;
     folder.write_summary(&summary)?;
     folder.set_cost(&summary.cost)?;
     Ok(summary)
@@ -101,10 +103,10 @@ impl Output for FolderOutput<'_> {
         Ok(())
     }
 
-    fn row(&mut self, table: &'static str, index: usize, row: Value) -> Result<(), SinkError> {
+    fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
         let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
-        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put(index, &row)?;
-        if let Some(outcome) = row["outcome"].as_str() {
+        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put_all(index, &rows)?;
+        for outcome in rows.iter().filter_map(|row| row["outcome"].as_str()) {
             self.events.notice(Notice::Outcome(outcome));
         }
         // After the row is in: what was finished is kept.
@@ -114,5 +116,14 @@ impl Output for FolderOutput<'_> {
     fn progress(&mut self, done: usize, total: usize) {
         let (what, work) = (self.name, Work::Questions);
         self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
+    }
+
+    fn begin_stage(&mut self, stage: &'static str) {
+        self.events.notice(Notice::StepEnded);
+        self.name = stage;
+    }
+
+    fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
+        Ok(self.folder.stage_done(stage)?)
     }
 }

@@ -20,19 +20,20 @@ mod plan;
 mod pooled;
 mod problems;
 mod stage;
+mod stage_tables;
 mod verify;
 
 pub use answers::{answer_settings, shared_answers};
 pub use check::Ready;
 pub use context::Context;
 pub use error::{SessionError, message};
-pub use events::{DryRun, Events, Notice, Report, Silent, Work};
+pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
 pub use execute::{close, probity_version, run_info};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::{Loaded, ModelPool};
 pub use options::{
     AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, ReadOptions,
-    RunOptions, computing_in_force, public_set,
+    RunOptions, StageTable, computing_in_force, public_set,
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};

@@ -4,21 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use probity_lm::LanguageModel;
-use probity_methods::{Conclusion, Headline, Outcomes, Run, Summary};
+use probity_methods::{Conclusion, Headline, MethodError, Outcomes, Summary};
 use probity_report::text::thousands;
-use probity_runtime::Planner;
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{answer_settings, shared_answers};
 use crate::check::{Checker, Ready};
 use crate::context::Context;
-use crate::dry_run::Nowhere;
+use crate::dry_run::dry_run;
 use crate::execute::{RunModels, close, execute};
 use crate::pooled::PooledModel;
 use crate::problems::Problems;
 use crate::stage::Stage;
-use crate::{DryRun, Events, Notice, Report, SessionError, message};
+use crate::{Events, Notice, Report, SessionError, message};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
@@ -39,6 +38,8 @@ pub enum Ended {
     Finished(InShort),
     /// It had been finished before, just so.
     Before(InShort),
+    /// It ended after a stage of its method, as it was to.
+    Until(&'static str),
     /// Only planned.
     Planned,
     /// It failed, as was told.
@@ -84,7 +85,7 @@ impl StageEnd<'_> {
     pub fn in_short(&self) -> Option<&InShort> {
         match &self.ended {
             Ended::Finished(found) | Ended::Before(found) => Some(found),
-            Ended::Planned | Ended::Failed => None,
+            Ended::Until(_) | Ended::Planned | Ended::Failed => None,
         }
     }
 }
@@ -142,7 +143,15 @@ impl Plan {
             events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
             return Ok(Ended::Planned);
         };
-        let summary = self.judge(ready, out, context)?;
+        let summary = match self.judge(ready, out, context) {
+            Err(SessionError::Method(MethodError::Until(stage))) => {
+                let told =
+                    format!("the run in {} ends after the stage {stage}; with --resume it goes on", out.display());
+                events.notice(Notice::Message(&told));
+                return Ok(Ended::Until(stage));
+            }
+            summary => summary?,
+        };
         events.report(Report::Summary(&summary)).map_err(SessionError::Events)?;
         let Summary { outcomes, headline, verdict, .. } = summary;
         events.notice(Notice::Message(&format!("results are in {}", out.display())));
@@ -193,27 +202,21 @@ impl Plan {
             }
             let models = RunModels { model: &recorded, others: &others, for_metrics };
             let method = (method.name(), configured.as_ref());
-            let summary = execute(method, &ready.samples, models, &mut folder, context)?;
-            recorded.finish()?;
-            tell_answers(&recorded, context.events.as_ref());
-            Ok(summary)
+            let summary = execute(method, ready, models, &mut folder, context);
+            if matches!(summary, Ok(_) | Err(SessionError::Method(MethodError::Until(_)))) {
+                recorded.finish()?;
+                tell_answers(&recorded, context.events.as_ref());
+            }
+            summary
         };
         let result = judge();
-        close(folder, result.as_ref().map(drop).map_err(|error: &SessionError| error as _))?;
+        if let Err(SessionError::Method(MethodError::Until(stage))) = result {
+            folder.stop(stage)?;
+        } else {
+            close(folder, result.as_ref().map(drop).map_err(|error: &SessionError| error as _))?;
+        }
         result
     }
-}
-
-/// What a stage would cost, by asking a model that plans instead of answering.
-fn dry_run(ready: &Ready<'_>, context: &Context) -> Result<DryRun, SessionError> {
-    let model = context.models.language(&ready.stage.model)?;
-    let planner = Planner::new(&model);
-    let others: Vec<&dyn LanguageModel> = ready.others.iter().map(|_| -> &dyn LanguageModel { &planner }).collect();
-    let for_metrics = ready.metric_models(&context.models);
-    let mut nowhere = Nowhere;
-    let mut run = Run::new(&planner, &mut nowhere).with_other_models(&others).with_metric_models(for_metrics);
-    ready.stage.configured.run(&ready.samples, &mut run)?;
-    Ok(DryRun { others: others.len(), ..DryRun::of(&model, planner.into_plan(), context.events.as_ref())? })
 }
 
 /// Whether an error ends the whole plan: nobody wants to be told of more.

@@ -53,6 +53,8 @@ pub(crate) fn per_context_values<'a>(
         match of.coefficient(predicted, gold).ok_or_else(|| Undefined::why(predicted, gold)) {
             Ok(coefficient) => values.push(coefficient),
             Err(Undefined::ConstantPredictions) => {
+                // Left out, a judge that gives all texts one score would be measured by the few contexts in which it
+                // does not.
                 result.constant_predictions += 1;
                 values.push(0.0);
             }
@@ -121,11 +123,13 @@ pub fn system_estimate(
 const SYSTEM_COVERAGE: f64 = 0.5;
 
 /// Over fewer contexts a correlation of systems' means has no interval.
+// Nothing that was tried covers below: docs/intervals.md has the simulation.
 pub(crate) const LEAST_CONTEXTS: usize = 10;
 
 /// The coverage of these contexts that [`Figures`](crate::Figures) uses: half of them, and two at least.
 pub(crate) fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
+    // Two at least: an id that stands in one context alone names a text and no system.
     SYSTEM_COVERAGE.max(2.0 / with_scores.max(1) as f64)
 }
 
@@ -146,6 +150,7 @@ impl Systems {
         sums.iter().flat_map(BTreeMap::keys).for_each(|system| *seen.entry(system).or_default() += 1);
         let all = seen.len();
         seen.retain(|_, contexts| *contexts as f64 >= coverage * with_scores as f64);
+        // Numbered by name, so that sums over systems have one order whatever order the contexts come in.
         let numbers: BTreeMap<&str, usize> =
             seen.into_keys().enumerate().map(|(number, system)| (system, number)).collect();
         let numbered = |context: BTreeMap<&str, (f64, f64, usize)>| {

@@ -24,6 +24,7 @@ pub enum Level {
 /// where all of them are the same value, and where a rating is not finite.
 pub fn krippendorff_alpha(units: &[Vec<f64>], level: Level) -> Option<f64> {
     let pairable: Vec<&Vec<f64>> = units.iter().filter(|unit| unit.len() > 1).collect();
+    // Adding zero makes -0.0 equal to 0.0 in the total order.
     let mut values: Vec<f64> = pairable.iter().flat_map(|unit| unit.iter().map(|v| v + 0.0)).collect();
     if units.iter().flatten().any(|v| !v.is_finite()) {
         return None;
@@ -68,6 +69,7 @@ impl Distances {
             _ if i == j => 0.0,
             Level::Nominal => 1.0,
             Level::Ordinal | Level::Interval => (a - b) * (a - b),
+            // Two zeros do not differ, and the formula divides nothing by nothing.
             Level::Ratio if a + b == 0.0 => 0.0,
             Level::Ratio => ((a - b) / (a + b)).powi(2),
         }

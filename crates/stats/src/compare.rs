@@ -138,6 +138,7 @@ impl<'a> Duel<'a> {
     fn correlation_parts(&self, of: Correlation) -> Vec<Part> {
         self.parts(|_, scores, gold| match of.coefficient(scores, gold) {
             Some(coefficient) => Some((coefficient, 1.0)),
+            // As in the mean over contexts, so that differences are of the figures that are shown.
             None => (Undefined::why(scores, gold) == Undefined::ConstantPredictions).then_some((0.0, 1.0)),
         })
     }
@@ -196,6 +197,7 @@ impl<'a> Duel<'a> {
         let everything: Vec<usize> = (0..self.contexts.len()).collect();
         let [first, second] = SIDES.map(|side| of_side(&everything, side));
         let [a, b] = SIDES.map(|side| all(&everything, side).0);
+        // Both tests take the coefficient again for every resample; with very many scores that is minutes.
         let few = a.len() <= POOLED_LIMIT;
         let scaled = Scaled::new(self.contexts);
         let difference = |kept: &[usize]| Some(of_side(kept, Side::First)? - of_side(kept, Side::Second)?);
@@ -304,6 +306,7 @@ impl Scale {
         let n = values.clone().count().max(1) as f64;
         let mean = values.clone().sum::<f64>() / n;
         let deviation = (values.map(|v| (v - mean) * (v - mean)).sum::<f64>() / n).sqrt();
+        // A constant metric stays constant; divided by 0 it would be no number.
         Self { mean, deviation: if deviation > 0.0 { deviation } else { 1.0 } }
     }
 

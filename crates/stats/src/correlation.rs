@@ -100,6 +100,7 @@ impl Correlation {
         let pairs = || Pairs::count(predicted, gold).map(|pairs| (pairs.tau_b(), Some(pairs.p())));
         let tested = match self {
             Self::Pearson => {
+                // Two points always lie on a line. Without a degree of freedom there is no t, and scipy says 1.
                 pearson(predicted, gold).map(|r| (r, if n == 2 { Some(1.0) } else { correlation_p(r, n) }))
             }
             Self::Spearman => spearman(predicted, gold).map(|r| (r, correlation_p(r, n))),
@@ -122,6 +123,7 @@ impl Undefined {
             Self::TooFew
         } else if predicted.iter().chain(gold).any(|v| !v.is_finite()) {
             Self::NotFinite
+        // Gold comes first: where both are constant nothing could have been right, whatever the metric says.
         } else if is_constant(gold) {
             Self::ConstantGold
         } else {

@@ -85,6 +85,7 @@ impl Debias {
         // 1 / (1 + odds against): each step is monotone in floating point, which the form of eq. 9 is not.
         let against = ((1.0 - p) * self.tau) / (p * (1.0 - self.tau));
         let weighted = 1.0 / (1.0 + against);
+        // A p next to τ can come out as 0.5, which would be decided as a tie.
         if p > self.tau { weighted.max(0.5_f64.next_up()) } else { weighted.min(0.5_f64.next_down()) }
     }
 }

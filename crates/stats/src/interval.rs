@@ -129,6 +129,8 @@ impl Jackknifed {
         if units < 2 {
             return Err(NoInterval::TooFew);
         }
+        // On Fisher's scale before anything is left out: the jackknife's error is of z, whose distribution is nearly
+        // normal.
         let mut over = |units: &[usize]| statistic(units).filter(|value| value.is_finite()).map(|v| range.on_scale(v));
         let all: Vec<usize> = (0..units).collect();
         let value = over(&all).ok_or(NoInterval::Undefined)?;
@@ -150,6 +152,7 @@ impl Jackknifed {
             pseudo.iter().map(|(share, difference)| ((share - 1.0) * difference - bias).powi(2) / (share - 1.0));
         let error = (squares.sum::<f64>() / groups as f64).sqrt();
         let largest = pseudo.iter().fold(value.abs(), |most, (_, difference)| most.max(difference.abs()));
+        // Rounding makes small differences of none; an interval of their width would look like certainty.
         if error <= 1e-10 * largest {
             return Err(NoInterval::AllAlike);
         }
@@ -191,6 +194,7 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     if units.is_empty() {
         return Err(NoInterval::TooFew);
     }
+    // Before the jackknife, which has no error where all verdicts are the same and so no interval.
     if let Some((low, high)) = range.ends()
         && let Some(points) = verdicts(units, low, high)
     {
@@ -227,6 +231,7 @@ pub fn mean_interval(values: &[f64], confidence: f64, range: Range) -> Result<In
 pub(crate) fn proportion(hits: f64, n: usize, confidence: f64) -> Interval {
     let (misses, tail) = (n as f64 - hits, (1.0 - confidence) / 2.0);
     Interval {
+        // Without a hit, or without a miss, there is no such beta distribution: the interval ends where the range does.
         low: if hits > 0.0 { beta_quantile(tail, hits, misses + 1.0) } else { 0.0 },
         high: if misses > 0.0 { 1.0 - beta_quantile(tail, misses, hits + 1.0) } else { 1.0 },
     }

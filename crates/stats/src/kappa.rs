@@ -47,6 +47,7 @@ pub fn cohen_kappa<T: PartialOrd>(first: &[T], second: &[T], weights: KappaWeigh
             expected += weight * rows[i] * columns[j] / n;
         }
     }
+    // No disagreement by chance: both raters have one category, and 0 / 0 says nothing.
     (expected > 0.0).then(|| 1.0 - observed / expected)
 }
 
@@ -85,6 +86,7 @@ pub fn association<T: PartialOrd, U: PartialOrd>(first: &[T], second: &[U]) -> O
     let unbiased = (phi2 - (r - 1.0) * (k - 1.0) / (n - 1.0)).max(0.0);
     let room = less(r).min(less(k)) - 1.0;
     Some(Association {
+        // Above 1 by rounding alone.
         cramers_v: (phi2 / (fewer as f64 - 1.0)).sqrt().min(1.0),
         corrected: (room > 0.0).then(|| (unbiased / room).sqrt()),
         n: first.len(),
@@ -121,6 +123,7 @@ pub fn fleiss_kappa<T: PartialOrd>(subjects: &[Vec<T>]) -> Option<f64> {
 /// The values that occur, ascending, each once; `None` where two cannot be ordered.
 fn categories<'a, T: PartialOrd + 'a>(values: impl IntoIterator<Item = &'a T>) -> Option<Vec<&'a T>> {
     let mut all: Vec<&T> = values.into_iter().collect();
+    // What cannot be ordered even against itself (NaN) would make sorting panic below.
     if all.iter().any(|value| value.partial_cmp(value).is_none()) {
         return None;
     }

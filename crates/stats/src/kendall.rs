@@ -53,6 +53,7 @@ impl Pairs {
         let tied_both = Ties::of(pairs.chunk_by(|a, b| a == b)).pairs;
         let mut ys: Vec<f64> = pairs.into_iter().map(|(_, y)| y).collect();
         let discordant = sort_counting_swaps(&mut ys);
+        // Counting has sorted them, which is what makes equal ones neighbours.
         let y_ties = Ties::of(ys.chunk_by(|a, b| a == b));
         let all = pairs_of(x.len());
         let defined = x_ties.pairs < all && y_ties.pairs < all;
@@ -61,6 +62,7 @@ impl Pairs {
 
     /// Concordant less discordant pairs.
     fn excess(&self) -> f64 {
+        // In floats from the beginning: ties of both lists together can be more than all pairs.
         self.all as f64 - self.x.pairs as f64 - self.y.pairs as f64 + self.tied_both as f64
             - 2.0 * self.discordant as f64
     }
@@ -120,6 +122,7 @@ fn sort_counting_swaps(values: &mut [f64]) -> u64 {
     let mut merged = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);
     while l < left.len() && r < right.len() {
+        // Strictly less: equal values are no pair in the wrong order.
         if right[r] < left[l] {
             swaps += (left.len() - l) as u64;
             merged.push(right[r]);

@@ -54,6 +54,7 @@ pub fn pairwise_accuracy<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a 
     let mut result = PairwiseAccuracy::default();
     for (predicted, gold) in contexts {
         assert_eq!(predicted.len(), gold.len(), "each candidate has a prediction and a gold score");
+        // By context: what counts as rounding depends on the magnitude of the values that are compared.
         let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {

@@ -66,6 +66,7 @@ impl Resampling {
     /// units as they are count as one of them (Riezler and Maxwell 2005).
     pub fn randomisation(&self, units: usize, mut difference: impl FnMut(&[bool]) -> Option<f64>) -> Option<f64> {
         let mut swapped = vec![false; units];
+        // Swaps that give the same difference by sums in another order must count as being as far.
         let observed = difference(&swapped)?.abs() - 1e-12;
         let is_far = |value: &f64| value.abs() >= observed;
         let all = u32::try_from(units)
@@ -86,6 +87,7 @@ impl Resampling {
             }
         } else {
             add(difference(&swapped));
+            // A new generator each time: tests of the same units see the same swaps, whatever was tested before.
             let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
             for _ in 0..self.rounds {
                 swapped.fill_with(|| rng.next_u32() >> 31 == 1);

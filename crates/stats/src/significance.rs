@@ -12,12 +12,14 @@ use serde::Serialize;
 /// which is the exact distribution of Pearson's r of normal values and the usual approximation for Spearman's ρ. `None`
 /// below three pairs.
 pub(crate) fn correlation_p(r: f64, n: usize) -> Option<f64> {
+    // (1 − r)(1 + r) and not 1 − r²: near ±1 the square has lost the digits that the p-value is made of.
     (n > 2).then(|| incomplete_beta((n - 2) as f64 / 2.0, (1.0 - r) * (1.0 + r), r * r))
 }
 
 /// The two-sided p-value of a Student's t.
 pub(crate) fn two_sided_t(t: f64, degrees: f64) -> f64 {
     let square = t * t;
+    // Infinity over infinity would be no number.
     if square.is_infinite() {
         0.0
     } else {
@@ -58,6 +60,7 @@ pub(crate) fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
 /// interval need no more of.
 fn beta_share(a: f64, b: f64, x: f64) -> f64 {
     let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
+    // The fraction converges fast on this side of the mean alone; on the other the other tail is taken.
     if x < (a + 1.0) / (a + b + 2.0) {
         front / a * fraction(a, b, x)
     } else {
@@ -76,6 +79,7 @@ pub fn sign_test(wins: usize, losses: usize) -> Option<f64> {
 
 /// The z that a standard normal value exceeds on neither side with probability `confidence`, in (0, 1).
 pub(crate) fn normal_bound(confidence: f64) -> f64 {
+    // Beyond 40 the p-value is 0 in f64.
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
@@ -90,6 +94,7 @@ pub fn mean_p(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let spread = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+    // Equal values can have a spread by rounding, over which any mean would be significant.
     if crate::correlation::is_constant(values) || spread == 0.0 {
         return None;
     }
@@ -120,6 +125,7 @@ pub fn williams(first: f64, second: f64, between: f64, n: usize) -> Option<Willi
     let count = n as f64;
     let determinant = 1.0 - first * first - second * second - between * between + 2.0 * first * second * between;
     let mean = f64::midpoint(first, second);
+    // Below 0 by rounding alone.
     let spread = 2.0 * determinant.max(0.0) * (count - 1.0) / (count - 3.0) + mean * mean * (1.0 - between).powi(3);
     let t = (first - second) * ((count - 1.0) * (1.0 + between) / spread).sqrt();
     t.is_finite().then(|| Williams { t, degrees: n - 3, p: two_sided_t(t, count - 3.0) })
@@ -131,6 +137,7 @@ fn incomplete_beta(a: f64, x: f64, y: f64) -> f64 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
     // x^a √y / B(a, ½)
+    // With the smaller of x and y: the logarithm of 1 − y keeps the digits of a small y.
     let power = a * if y < 0.5 { (-y).ln_1p() } else { x.ln() };
     let front = power.exp() * (y / PI).sqrt() * half_step(a);
     if x < (a + 1.0) / (a + 2.5) { front / a * fraction(a, 0.5, x) } else { 1.0 - 2.0 * front * fraction(0.5, a, y) }

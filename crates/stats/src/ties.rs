@@ -118,6 +118,7 @@ fn pairs<'a>(contexts: impl IntoIterator<Item = (&'a [f64], &'a [f64])>) -> Opti
         if pairs.len() + more > PAIR_LIMIT || predicted.iter().chain(gold).any(|v| !v.is_finite()) {
             return None;
         }
+        // What rounding alone tells apart is a tie at ε = 0 too: no ε is to be found that only mends rounding.
         let (predicted, gold) = (equalised(predicted), equalised(gold));
         for i in 0..gold.len() {
             for j in 0..i {

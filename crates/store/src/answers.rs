@@ -22,6 +22,7 @@ use crate::access::{Access, create_folders, create_new};
 pub const ANSWERS: &str = "answers.sqlite";
 
 /// The version of the tables and of what goes into a key.
+// Raised with every change of the tables or the keys: a database of another version is refused, not read wrong.
 const FORMAT: i64 = 2;
 
 /// How long a process waits for another that writes to the same database.
@@ -357,6 +358,8 @@ impl Answers {
         let connection = self.connection.lock();
         let get = || -> rusqlite::Result<Option<Option<String>>> {
             let find = format!(
+                // The question is compared as a text too: what is found is then the answer to it, whatever the key
+                // says.
                 "SELECT CASE WHEN a.seal = {ANSWER_SEAL} AND a.question = ?2 THEN a.answer END FROM answers a WHERE \
                  key = ?1 AND outcome <> 'too_long'"
             );
@@ -381,6 +384,7 @@ impl Answers {
         let text =
             serde_json::to_string(answer).map_err(|source| StoreError::Json { path: self.path.clone(), source })?;
         let put = || -> rusqlite::Result<()> {
+            // Both rows or neither: a request whose answer is not found counts as having lost it.
             let together = connection.unchecked_transaction()?;
             let insert = "INSERT OR REPLACE INTO answers (key, model, kind, question, outcome, answer, seal)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, seal('answer', ?1, ?2, ?3, ?4, ?5, ?6))";
@@ -517,6 +521,7 @@ impl Answers {
                 requests += 1;
                 for column in 0..2 {
                     let seal: Option<Vec<u8>> = row.get(column)?;
+                    // An answer that is gone has an empty seal here, so that the sum is another.
                     let seal = seal.unwrap_or_default();
                     hasher.update((seal.len() as u64).to_le_bytes());
                     hasher.update(seal);
@@ -548,6 +553,7 @@ impl Answers {
 /// at each cell before it reads it, and can seal.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(PATIENCE)?;
+    // Functions of ours could else be called from a view or an index in a stranger's file.
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     learn_to_seal(connection)
@@ -566,6 +572,7 @@ fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
                 ValueRef::Text(text) => (3, text.to_vec()),
                 ValueRef::Blob(bytes) => (4, bytes.to_vec()),
             };
+            // With kind and length, or two rows that part the same bytes otherwise would have one seal.
             hasher.update([kind]);
             hasher.update((bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
@@ -580,6 +587,7 @@ fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T
     let begun = Instant::now();
     loop {
         match attempt() {
+            // Several runs that begin together on one cache meet here.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && begun.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -603,6 +611,7 @@ pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlit
 
 /// Tables, indexes, views and triggers of a database: what kind, what name, and how it was made.
 fn objects(connection: &Connection, database: &str) -> rusqlite::Result<Vec<[String; 3]>> {
+    // Indexes that SQLite makes for a primary key have no text.
     let mut find = connection
         .prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
     find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
@@ -614,6 +623,7 @@ pub(crate) fn uri(path: &Path, option: &str) -> Option<String> {
     let escaped: String = path
         .to_str()?
         .chars()
+        // These three end a path in a URI, or begin an escape.
         .map(|c| if matches!(c, '%' | '?' | '#') { format!("%{:02x}", c as u32) } else { c.into() })
         .collect();
     Some(format!("file:{escaped}?{option}"))

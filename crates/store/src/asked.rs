@@ -25,6 +25,7 @@ pub struct Asked {
 
 /// The sample that a request is about: what `find` knows by the longest id that the request's begins with.
 pub fn sample_of<T>(request: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    // From the right: ids of samples may have slashes of their own.
     request.rmatch_indices('/').find_map(|(at, _)| find(&request[..at]))
 }
 
@@ -175,6 +176,7 @@ impl Answers {
                 let [there, kind_here, kind_there] = [row.get::<_, String>(2)?, row.get(3)?, row.get(4)?];
                 match (AnyAnswer::read(&kind_here, &here), AnyAnswer::read(&kind_there, &there)) {
                     (Ok(here), Ok(there)) => each(Difference { request: row.get(0)?, here, there }),
+                    // Told at the end: to leave in the middle would leave the other database attached.
                     (Err(source), _) | (_, Err(source)) => wrong = Some(source),
                 }
             }
@@ -186,6 +188,7 @@ impl Answers {
             Ok(())
         };
         let compared = compare();
+        // Whatever came of it: the connection goes on being used.
         let _ = connection.execute("DETACH other", []);
         compared.map_err(StoreError::database("read", &self.path))?;
         if let Some(error) = refused {
@@ -224,6 +227,7 @@ fn asked(row: &Row<'_>) -> rusqlite::Result<Result<Asked, serde_json::Error>> {
     let read = || {
         let answer = AnyAnswer::read(&kind, &answer)?;
         if kind == GenerateRequest::KIND {
+            // Only the prompt is read of it, so that a field that is added behind it does not matter here.
             let content: Vec<serde_json::Value> = serde_json::from_str(&question)?;
             let prompt: Prompt = serde_json::from_value(content.into_iter().next().unwrap_or_default())?;
             return Ok(Asked { position: position as usize, request, prompt, ask: None, answer });

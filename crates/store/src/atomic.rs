@@ -31,6 +31,7 @@ pub(crate) fn write_whole_as<E: From<StoreError>>(
         writer.flush().map_err(cannot())?;
         Ok(())
     };
+    // A device or a pipe is not replaced: renaming would put a file in its place.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return fill(&fs::OpenOptions::new().write(true).open(path).map_err(cannot())?);
     }
@@ -39,6 +40,7 @@ pub(crate) fn write_whole_as<E: From<StoreError>>(
     let remove =
         fs::remove_file(&beside).or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
     let file = remove.and_then(|()| create_new(&beside, access)).map_err(cannot())?;
+    // In this order: a name that reached the disk before its content would be an empty file after a power cut.
     let finish = || file.sync_all().and_then(|()| fs::rename(&beside, path)).map_err(cannot());
     let written = fill(&file).and_then(|()| Ok(finish()?));
     if written.is_err() {

@@ -89,6 +89,7 @@ impl Encodings {
     }
 
     fn put(&self, key: &[u8; 32], value: &[u8]) -> Result<(), StoreError> {
+        // Beyond the limit nothing is kept and nothing is refused: the run needs the states, not their copies.
         if self.bytes.fetch_add(value.len() as u64, Ordering::Relaxed) > MOST_BYTES {
             return Ok(());
         }
@@ -166,6 +167,7 @@ impl RecordedEncoder {
     ) -> Result<Vec<(usize, [u8; 32])>, EncoderError> {
         let mut rest = Vec::new();
         for (index, key) in keys.into_iter().enumerate() {
+            // A value of another length than was asked for counts as not found.
             let found = self.places.iter().find_map(|place| place.get(&key)).and_then(|bytes| read(index, &bytes));
             match found {
                 Some(value) => {

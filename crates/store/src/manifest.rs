@@ -52,6 +52,7 @@ pub struct RecipeMark {
 }
 
 /// Settings that change no result.
+// Results are the same bits whatever these are, so a run may be gone on with on a machine with less memory.
 const FREE: [&str; 7] =
     ["threads", "share_prefixes", "token_budget", "cache_budget", "drafting", "side_by_side", "isa"];
 
@@ -90,6 +91,7 @@ impl RunInfo {
         self.differences(other)
             .into_iter()
             .map(|found| found.setting)
+            // An answer is found by what was asked, so data that were added or changed only make new questions.
             .find(|setting| !setting.starts_with("arguments.data."))
     }
 }
@@ -126,6 +128,9 @@ pub struct Manifest {
     /// What it cost since it began or was resumed; null before its end.
     #[serde(default)]
     pub cost: Value,
+    /// The stages of the method that were done, with their keys and what each cost; none of a method without stages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Value>,
     /// What was run.
     #[serde(flatten)]
     pub info: RunInfo,
@@ -182,6 +187,7 @@ impl Content {
                     bytes += read as u64;
                     rows += buffer[..read].split(|&byte| byte == b'\n').count() as u64 - 1;
                 }
+                // A signal that came in between is no failure of the file.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -195,6 +201,7 @@ impl Content {
     pub fn difference(&self, path: &Path) -> Option<String> {
         match Self::of(path) {
             Ok(found) if found == *self => None,
+            // Length before content: a file that was cut off is the commonest damage, and this says so.
             Ok(found) if found.bytes != self.bytes => {
                 Some(format!("it has {} bytes, and had {}", found.bytes, self.bytes))
             }
@@ -221,6 +228,11 @@ pub enum Status {
     Finished,
     /// Its user, or the system, ended it. Its tables hold what was finished.
     Interrupted,
+    /// It ended after a stage of its method, as it was to. With `--resume` it goes on.
+    Stopped {
+        /// The stage.
+        after: String,
+    },
     /// It ended early, by an error. Its tables hold what was finished.
     Failed {
         /// Why.
@@ -235,6 +247,7 @@ impl Status {
             Self::Running => "running",
             Self::Finished => "finished",
             Self::Interrupted => "interrupted",
+            Self::Stopped { .. } => "stopped",
             Self::Failed { .. } => "failed",
         }
     }
@@ -269,6 +282,7 @@ impl Manifest {
             resumed: Vec::new(),
             finished: None,
             cost: Value::Null,
+            stages: Vec::new(),
             info,
             machine: Machine::here(),
             files: Vec::new(),
@@ -286,7 +300,9 @@ impl Manifest {
             Layout::Compact => serde_json::to_string(&unsealed),
         };
         let text = text.map_err(|source| StoreError::Json { path: MANIFEST.into(), source })? + "\n";
+        // Over the file's bytes and not its values, so that a changed space is seen too.
         let seal = format!("{:x}", Sha256::digest(&text));
+        // The last: text of the user's may hold so many zeros as well.
         Ok(replace_last(&text, UNSEALED, &seal).into_bytes())
     }
 
@@ -333,6 +349,7 @@ impl Manifest {
         if !path.exists() {
             return Err(StoreError::Incomplete { path, why: "it is missing".to_owned() });
         }
+        // Counted and not gone through: each row is held against its seal where it is read.
         let requests = Answers::open_read_only(&path)?.count_requests()?;
         if requests == answers.requests {
             return Ok(());

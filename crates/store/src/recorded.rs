@@ -112,17 +112,20 @@ impl<'a> Recorded<'a> {
                 Found::Answer(answer) => Some(answer),
                 Found::Nothing => None,
                 Found::Damaged => {
+                    // Told and not refused: the answer is asked again and takes the damaged one's place.
                     self.tally.damaged.lock().push(format!("`{}` in {}", open.id, place.answers.path().display()));
                     None
                 }
             })
         };
+        // The run's own first: a run that is resumed has the answers that its tables were made of.
         let mut answer = get(&self.own)?;
         if let (Some(_), Some(own)) = (&answer, &self.own) {
             own.answers.name(self.named(open), entry)?;
         } else {
             answer = get(&self.shared)?;
             if let (Some(answer), Some(own)) = (&answer, &self.own) {
+                // A run keeps copies of what it found elsewhere, so that its folder is whole without the shared one.
                 own.answers.put::<Q>(&own.model, entry, answer, Some(self.named(open)))?;
             }
         }
@@ -133,6 +136,7 @@ impl<'a> Recorded<'a> {
     fn keep<Q: Question>(&self, open: &Open, answer: &Q::Answer) -> Result<(), StoreError> {
         let Some(entry) = &open.entry else { return Ok(()) };
         let put = |place: &Place, named| place.answers.put::<Q>(&place.model, entry, answer, named);
+        // The run's own first: if the second write fails, the run has what it paid for.
         self.own.as_ref().map_or(Ok(()), |own| put(own, Some(self.named(open))))?;
         self.shared.as_ref().map_or(Ok(()), |shared| put(shared, None))
     }
@@ -167,6 +171,8 @@ impl<'a> Recorded<'a> {
             Ok(None)
         };
         let mut missing = std::iter::from_fn(|| {
+            // An iterator cannot hand an error on: the list ends here, and the error is given when the model has come
+            // back.
             if refused.lock().is_some() {
                 return None;
             }
@@ -177,9 +183,11 @@ impl<'a> Recorded<'a> {
         });
         let usage = answer(&mut missing, &mut |index, answer| {
             let open = waiting.lock().remove(&index).ok_or("an answer came twice")?;
+            // Kept before anyone sees it: whatever follows from an answer, the answer is there after a kill.
             self.keep::<Q>(&open, &answer)?;
             sink.lock()(open.position, answer)
         });
+        // After the list: positions within it count from where it began.
         self.tally.asked.fetch_add(taken, Ordering::Relaxed);
         match refused.into_inner() {
             Some(error) => Err(LmError::Sink(error)),

@@ -102,6 +102,7 @@ impl RunFolder {
         }
         // The ancestors of a relative path end in nothing, which is the folder that we are in.
         let there = there.filter(|part| !part.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Permissions alone do not tell (a medium may be mounted for reading), so it is tried.
         let trial = there.join(format!(".probity-{}", std::process::id()));
         fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)).map_err(StoreError::io("created", path))?;
         if there != path {
@@ -188,10 +189,24 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Says in the manifest that a stage of the run's method is done, and what it was.
+    pub fn stage_done(&mut self, stage: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.path.join(MANIFEST);
+        let stage = serde_json::to_value(stage).map_err(|source| StoreError::Json { path, source })?;
+        self.manifest.stages.push(stage);
+        self.write_manifest()
+    }
+
+    /// Says in the manifest that the run ended after this stage, as it was to. Finish the tables first.
+    pub fn stop(self, after: &str) -> Result<(), StoreError> {
+        self.end_early(Status::Stopped { after: after.to_owned() })
+    }
+
     /// Says in the manifest that the run came to its end. Finish the tables first.
     pub fn finish(mut self) -> Result<(), StoreError> {
         for name in self.manifest.files.iter().filter(|name| is_plain(name) && !is_database(name)) {
             let path = self.path.join(name);
+            // Read back from the disk, so that what the manifest says is what lies there.
             let content = Content::of(&path).map_err(StoreError::io("read", &path))?;
             self.manifest.contents.insert(name.clone(), content);
         }
@@ -292,6 +307,7 @@ fn unless_refused(path: &Path, existing: Existing, old: Option<Manifest>) -> Res
 
 /// Whether a run failed and nothing of it would be lost. One that says `running` may still be at work.
 fn failed_without_a_row(path: &Path, run: &Manifest) -> bool {
+    // Samples are written before anything is asked, and can be had again from the data.
     let empty = |name: &String| {
         let path = path.join(name);
         let has_answers =

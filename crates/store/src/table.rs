@@ -157,6 +157,7 @@ impl TableWriter {
         if index < self.next || self.waiting.contains_key(&index) {
             return Err(StoreError::Twice { path: self.path.clone(), index });
         }
+        // Made apart from the buffer: a row that has no JSON form half-way leaves the table as it was.
         let mut lines = Vec::new();
         for row in rows {
             serde_json::to_writer(&mut lines, &row)
@@ -183,12 +184,14 @@ impl TableWriter {
                 Ok(())
             }
             Err(e) => {
+                // No more rows after a failed write: one that succeeded later would leave a hole before it.
                 self.broken = true;
                 let whole = self.buffer[..done].iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
                 self.written += whole as u64;
                 // The reason that is reported is the failed write; a device that cannot be cut keeps what it took.
                 let _ = self.output.cut(self.written);
                 self.buffer.clear();
+                // What has been lost before them cannot be written any more, so neither can these.
                 self.waiting.clear();
                 Err(StoreError::io("written", &self.path)(e))
             }
@@ -201,6 +204,7 @@ impl TableWriter {
         if self.broken {
             return Err(StoreError::Broken { path: self.path.clone() });
         }
+        // Looked at before writing out, which empties it; what came is written all the same.
         let missing = (!self.waiting.is_empty()).then_some(self.next);
         self.write_out()?;
         self.output.sync().map_err(StoreError::io("written", &self.path))?;

@@ -33,6 +33,7 @@ pub(super) fn run_task<S: Simd>(task: &Task<'_>, scratch: &mut Scratch, out: &Re
     let mut first = 0;
     while first < count {
         let tile = Tile { task, first, stride };
+        // The conditions are known when this is compiled: no code is made for tiles that the registers do not hold.
         first += match S::ROWS[Form::Float as usize].min(count - first) {
             QUERIES.. if S::ROWS[Form::Float as usize] >= QUERIES => tile.run::<S, QUERIES>(scratch, out),
             8.. if S::ROWS[Form::Float as usize] >= 8 => tile.run::<S, 8>(scratch, out),
@@ -92,6 +93,8 @@ impl Tile<'_> {
             // Two blocks at a time.
             for (index, blocks) in keys.chunks(2 * LANES * dim).enumerate() {
                 let at = position + index * 2 * LANES;
+                // Blocks are computed whole, whatever is seen of them: a query's weights are made of its own positions
+                // alone.
                 if at + 2 * LANES <= seen.start || at >= seen.end {
                     continue;
                 }

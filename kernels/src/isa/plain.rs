@@ -51,6 +51,7 @@ impl Simd for Plain {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
+    // Small tiles, and no weights where they lie: half of the crate's time to compile had gone into this twin's.
     const ROWS: [usize; Form::ALL.len()] = [4; 4];
     const IN_PLACE: bool = false;
 
@@ -71,6 +72,7 @@ impl Simd for Plain {
         sub = |a, b| a - b;
         mul = |a, b| a * b;
         div = |a, b| a / b;
+        // With NaN the second operand, as the instructions of x86 give it.
         max = |a, b| if a > b { a } else { b };
         min = |a, b| if a < b { a } else { b };
     }

@@ -91,6 +91,7 @@ impl AttentionPlan {
             let (start, len) = (segment.start(), segment.tokens.len());
             let block = |first: usize| {
                 let last = (first + BLOCK_ROWS).min(len);
+                // A window narrows what is read, not only what is masked.
                 Block { rows: row + first..row + last, seen: (start + first + 1).saturating_sub(window)..start + last }
             };
             let blocks: Vec<Block> = (0..len).step_by(BLOCK_ROWS).map(block).collect();
@@ -138,6 +139,7 @@ impl AttentionPlan {
         let queries =
             queries.narrow(1, block.rows.start, rows)?.reshape((self.num_kv_heads, groups * rows, self.head_dim))?;
         let scores = queries.matmul(&see(&all.keys)?.t()?)?.to_dtype(DType::F32)?; // (kv_heads, groups · rows, seen)
+        // After they were widened: in bf16 the factor would round once more.
         let scores = (scores * self.scale)?;
         let scores = match self.masks.get(&(rows, seen)) {
             Some(mask) => scores.reshape((self.num_heads, rows, seen))?.broadcast_add(mask)?,

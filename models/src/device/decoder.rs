@@ -39,6 +39,7 @@ impl DeviceDecoder {
     ) -> std::result::Result<Self, LoadError> {
         let dtype = match arithmetic {
             Arithmetic::Exact => DType::F32,
+            // Neither exists here: both stand for `fast`, which is one of them on the machine's own processor.
             Arithmetic::Dots | Arithmetic::Tiles => DType::BF16,
         };
         let loader = Loader { weights: linear::Loader::new(source, "", arithmetic.into()), device: &device, dtype };
@@ -87,6 +88,8 @@ fn normalisers(logits: &Tensor) -> Result<Vec<f64>> {
 /// The largest element's index in each row of `(rows, width)`, the lowest among equals; any index where there is none.
 fn greedy(logits: &Tensor) -> Result<Vec<u32>> {
     let width = logits.dim(1)? as u32;
+    // By comparison and minimum: which of several largest elements an arg-max gives is not promised. A row without a
+    // largest one still names a token of the vocabulary.
     let is_largest = logits.broadcast_eq(&logits.max_keepdim(1)?)?;
     let ids = Tensor::arange(0, width, logits.device())?.broadcast_as(logits.shape())?.contiguous()?;
     is_largest.where_cond(&ids, &Tensor::full(width - 1, logits.shape(), logits.device())?)?.min(1)?.to_vec1()
@@ -100,6 +103,7 @@ fn pick(logits: &Tensor, asked: &[Vec<u32>]) -> Result<Vec<f32>> {
         if let Some(id) = ids.iter().find(|id| **id as usize >= width) {
             bail!("token {id} is outside the vocabulary of {width}");
         }
+        // At most `HEAD_ROWS` rows: places among the logits fit 32 bits.
         places.extend(ids.iter().map(|id| (row * width) as u32 + id));
     }
     if places.is_empty() {

@@ -57,6 +57,7 @@ impl FlashPlan {
             self.most_queries,
             self.most_keys,
             self.scale,
+            // The kernel counts positions before the row's own; ours counts that one too. None are seen behind it.
             self.window.map(|window| window - 1),
             Some(0),
         )?;

@@ -35,6 +35,7 @@ impl Loader<'_> {
     /// The tensor of that name, dequantised.
     pub(super) fn tensor(&self, name: &str, shape: &[usize]) -> std::result::Result<Tensor, LoadError> {
         let values = self.weights.floats(name, shape)?;
+        // Rounded before it goes over: there is never an f32 copy on the device.
         Ok(Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(self.device)?)
     }
 }
@@ -67,6 +68,7 @@ pub(super) struct Linear {
 
 impl Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // For one row candle takes another way than for many, and the bits differ: nothing here can promise them.
         let y = x.matmul(&self.weight.t()?)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
     }
@@ -134,6 +136,7 @@ struct Rotation {
 impl Rotation {
     fn new(segments: &[PackedSegment], (frequencies, layout): (&[f32], RopeLayout), device: &Device) -> Result<Self> {
         let positions = segments.iter().flat_map(|s| s.start()..s.start() + s.tokens.len());
+        // As `RopeTable` has them: both executors rotate by the same angles.
         let angles = positions
             .flat_map(|position| frequencies.iter().map(move |frequency| f64::from(position as f32 * frequency)));
         let (sin, cos): (Vec<f32>, Vec<f32>) =
@@ -181,6 +184,7 @@ impl FeedForward<Linear, Norm> {
         let activated = match self.activation {
             Activation::Silu => gate.silu()?,
             Activation::GeluErf => gate.gelu_erf()?,
+            // What candle calls `gelu` is the approximation; in configurations that name means the other one.
             Activation::GeluTanh => gate.gelu()?,
             Activation::Relu => gate.relu()?,
         };

@@ -115,6 +115,7 @@ impl DeviceChoice {
     fn open(self) -> Result<Device, DeviceError> {
         let opened = match self {
             Self::Cpu | Self::CandleCpu => Ok(Device::Cpu),
+            // Asked before candle is: it would say that a device is missing where it is the build that lacks support.
             Self::Cuda(_) if !cfg!(feature = "cuda") => {
                 return Err(DeviceError::NotBuilt { device: self, feature: "cuda" });
             }

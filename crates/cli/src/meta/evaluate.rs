@@ -157,6 +157,7 @@ fn attributes<'g>(aligned: &Aligned<'_>, gold: &'g Gold) -> Vec<&'g String> {
 fn averaged(metric: &str, all: &[Evaluated]) -> Option<Averaged> {
     let of_metric: Vec<&Evaluated> = all.iter().filter(|one| one.metric == metric).collect();
     let mean = |value: &dyn Fn(&Figures) -> Option<f64>| {
+        // All or none: a mean over fewer attributes would not compare with the other metrics'.
         let values: Option<Vec<f64>> = of_metric.iter().map(|one| value(&one.figures)).collect();
         values.map(|values| values.iter().sum::<f64>() / values.len() as f64)
     };

@@ -99,6 +99,7 @@ impl Gold {
         let place = *self.places.get(item)?;
         let candidates = &self.items[place].candidates;
         let named = candidates.iter().position(|known| known.id.as_deref() == candidate);
+        // Where there are several, which of them a row without a name means would be a guess.
         let only = candidates.len() == 1 && (candidate.is_none() || candidates[0].id.is_none());
         named.or(only.then_some(0)).map(|candidate| (place, candidate))
     }

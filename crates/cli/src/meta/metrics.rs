@@ -60,6 +60,8 @@ impl Metrics {
                      method that scores"
                 );
             }
+            // A table of a finished run that was changed since gives figures of no run. A table by itself has nothing
+            // to be held against.
             if let Ok(run) = Manifest::read(path) {
                 run.check_files(path)?;
             }

@@ -77,6 +77,7 @@ fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, 
     };
     let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let at_best: Vec<usize> =
+        // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
         (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
     let best = if let [only] = at_best[..] { Some(only) } else { None };
     let hit = match preferred {

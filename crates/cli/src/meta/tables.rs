@@ -71,6 +71,7 @@ fn number(value: Option<f64>) -> String {
 fn p_value(p: Option<f64>) -> String {
     match p {
         None => "–".to_owned(),
+        // `0.0e0` says no more.
         Some(p) if p >= 0.001 || p == 0.0 => format!("{p:.3}"),
         Some(p) => format!("{p:.1e}"),
     }

@@ -58,6 +58,7 @@ impl MaterialArgs {
         let hashes = paths
             .map(|path| Ok(json!({"path": path, "sha256": sha256_file(path)?})))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        // All files have as many lines: what the first line lacks they all lack.
         if let Some(error) = samples.first().and_then(|sample| lacking(choices, sample).into_iter().next()) {
             anyhow::bail!(
                 "{}",
@@ -109,6 +110,7 @@ impl MaterialArgs {
             "{} is empty\n\nhint: each line is one candidate",
             self.hypotheses[0].display()
         );
+        // Candidates are called by their files, so that all samples are wrong as the first one is.
         if let Some(wrong) = samples[0].check().first() {
             anyhow::bail!("--hypotheses: {wrong}\n\nhint: give each file once");
         }
@@ -175,6 +177,7 @@ fn item<'a>(sample: &'a Sample, candidate: &'a str) -> Item<'a> {
     Item {
         candidate,
         references: sample.references.iter().map(String::as_str).collect(),
+        // Every sample has a context: an empty one is how it has no source.
         source: Some(sample.context.as_str()).filter(|context| !context.is_empty()),
     }
 }

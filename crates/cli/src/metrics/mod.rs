@@ -113,6 +113,7 @@ impl MetricsArgs {
         let summary = match &self.out {
             None => score(&ready, &material, &context, &mut |_, _, _| Ok(()))?,
             Some(out) => {
+                // Only now goes an earlier run in that folder: metrics, data and models have been found.
                 let mut folder = RunFolder::create(
                     out,
                     existing,
@@ -199,6 +200,7 @@ fn into_folder(
                 written += 1;
             }
         }
+        // An interrupted run keeps the metrics that it finished.
         table.flush()?;
         Ok(())
     })?;
@@ -278,6 +280,7 @@ fn of_systems(
             return anyhow::Ok(Scores::with_means(rows).corpus);
         }
         let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
+        // An interrupt ends it; progress is not told, since all candidates have been counted.
         Ok(metric.score(&own, &|_| Ok(interrupt.check()?))?.corpus)
     };
     systems.iter().map(|(name, positions)| Ok((name.clone(), of(positions)?))).collect()

@@ -47,6 +47,7 @@ pub(super) fn read(asked: &Asked<'_>) -> anyhow::Result<Content> {
         };
         anyhow::Error::from(error).context(format!("{file} could not be read{hint}"))
     })?;
+    // It goes on after an error: all of them are told at once.
     let (table, errors) = DeTable::parse_recoverable(&text);
     let mut problems = Problems::default();
     for error in errors {
@@ -188,6 +189,7 @@ impl Reader<'_> {
                 ),
             }
         }
+        // Entries are sorted by key, and runs are done in the order of the file.
         tables.sort_by_key(|table| table.line);
         tables
     }
@@ -263,6 +265,8 @@ impl Reader<'_> {
             .filter(|(key, _)| !matches!(**key, "model" | "data"))
             .map(|(key, entry)| (*key, *entry))
             .collect();
+        // Read for what is wrong alone: a run that --only leaves out, or whose model is missing, becomes no stage, and
+        // its values would never be looked at.
         self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
         let models = self.choices("model", given("model"), &common.models, run);
@@ -281,6 +285,7 @@ impl Reader<'_> {
                         choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind),
                     );
                 }
+                // A default may be an option of another method. What the run itself has too much has been told.
                 entries.retain(|key, _| keys::find(&options, key).is_some());
                 let several = [(&models, model), (&data, of)].into_iter().filter(|(all, _)| all.len() > 1);
                 let name = several.fold(run.name.to_owned(), |name, (_, choice)| format!("{name}/{}", choice.name));
@@ -351,6 +356,8 @@ impl Reader<'_> {
                 continue;
             };
             let table = tables.iter().find(|table| table.name == name);
+            // A name without a table may be a model of the hub: only what is nearly a table's name is taken for a
+            // mistake.
             if table.is_none()
                 && !self.stands_for_itself(name)
                 && let Some(near) = nearest(name, tables.iter().map(|table| table.name))
@@ -440,10 +447,12 @@ const ENDS: [&str; 8] = [".gguf", ".jsonl", ".json", ".csv", ".tsv", ".parquet",
 /// A name as a part of a path: of a file the last part of its path without its end.
 fn plain(name: &str) -> String {
     let (mut stem, mut is_path) = (name, name.starts_with(['/', '.']));
+    // `news.jsonl.gz` has two ends.
     while let Some(shorter) = ENDS.iter().find_map(|end| stem.strip_suffix(end)) {
         (stem, is_path) = (shorter, true);
     }
     let last = if is_path { stem.trim_end_matches('/').rsplit('/').next().unwrap_or(stem) } else { stem };
+    // Neither a separator nor `..` is left: a name cannot lead an `out` out of its folder.
     last.replace(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_')), "-")
         .trim_matches(['-', '.'])
         .to_owned()

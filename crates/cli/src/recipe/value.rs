@@ -65,6 +65,7 @@ fn scalar(value: &DeValue<'_>) -> Result<String, String> {
                 .map(|number| number.to_string())
                 .map_err(|error| error.to_string())
         }
+        // As it is written: a recipe and its command are the same run, whose option reads the same digits.
         DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
         other => Err(format!("expected a text or a number, found {}", kind(other))),
     }
@@ -88,6 +89,7 @@ fn located(option: &OptionSpec, text: String, folder: &Path) -> String {
     let looks_like_path =
         |ends: &[&str]| text.starts_with("./") || text.starts_with("../") || ends.iter().any(|end| text.ends_with(end));
     match form(option).as_str() {
+        // `-` is standard input.
         "FILE" | "DIR" if text != "-" => within(&text),
         "TEXT|@FILE" => text.strip_prefix('@').map(|path| format!("@{}", within(path))).unwrap_or(text),
         // A hub's name has a slash too.

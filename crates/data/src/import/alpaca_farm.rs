@@ -50,6 +50,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
             };
             samples.push((sample, 0.0));
         }
+        // Votes of 1, 1.5 and 2 make exact sums, so that equal votes are 0 to the bit.
         samples[position].1 += row.preference - 1.5;
     }
     let preferred = |(sample, balance): (Sample, f64)| {

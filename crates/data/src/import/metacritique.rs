@@ -60,6 +60,7 @@ fn sample(place: usize, row: Row) -> Result<Sample, Malformed> {
             references.push((name.to_owned(), critique));
             continue;
         }
+        // A file may hold two critiques by one model; the second goes by its key.
         let taken = |id: &str| candidates.iter().any(|known| known.id == id);
         let id = critique
             .model

@@ -80,6 +80,7 @@ impl Importer {
 
     /// As [`Importer::import`], from memory; `file` is the file's name in messages.
     pub fn import_bytes(&self, bytes: &[u8], file: &str) -> Result<Vec<Sample>, DataError> {
+        // Only asked where the file was refused: it runs every other importer over the whole file.
         let fits = || {
             let reads = |other: &&Importer| {
                 other.name != self.name && (other.convert)(bytes).is_ok_and(|samples| !samples.is_empty())
@@ -115,6 +116,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Malformed> {
             why: shown(&in_words(&without_place(e.into_inner().to_string()))),
         }
     })?;
+    // Text behind the document means a file of JSON lines or two files in one: rows would be lost.
     deserializer.end().map_err(|e| Malformed { path: String::new(), why: e.to_string() })?;
     Ok(value)
 }

@@ -35,6 +35,7 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
     let mut samples: Vec<Sample> = Vec::new();
     let mut positions = BTreeMap::new();
     for row in parse::<Vec<Row>>(bytes)? {
+        // By fact as well: the same dialogue with another fact is another task.
         let position = *positions.entry((row.source.clone(), row.context.clone())).or_insert(samples.len());
         if position == samples.len() {
             samples.push(Sample {

@@ -63,6 +63,8 @@ fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
         let systems = &mut segments[position].1;
         let at = systems.iter().position(|(name, _)| name == system).unwrap_or(systems.len());
         if at == systems.len() {
+            // Each row marks its own error in the text. Without the marks all rows have one text, so the first one's is
+            // kept.
             systems.push((system.to_owned(), Rated { text: unmarked(target), ..Rated::default() }));
         }
         let penalty = penalty(category, severity).ok_or_else(|| {
@@ -106,6 +108,7 @@ fn unmarked(text: &str) -> String {
 fn penalty(category: &str, severity: &str) -> Option<f64> {
     let (category, severity) = (category.to_ascii_lowercase(), severity.to_ascii_lowercase());
     Some(match severity.as_str() {
+        // Before the plain major errors, of which it would be one.
         "major" | "critical" if category.starts_with("non-translation") => 25.0,
         "major" | "critical" => 5.0,
         "minor" if category.starts_with("fluency/punctuation") => 0.1,

@@ -168,6 +168,7 @@ impl Of<'_> {
     fn consistency(&self) -> Vec<Consistency> {
         let most = self.cell.items.iter().map(Comparisons::candidates).max().unwrap_or(0);
         let mut sizes: Vec<usize> = CANDIDATES.into_iter().filter(|n| *n < most).collect();
+        // All candidates as the last point: there the order has to agree with itself.
         sizes.extend((most >= 2).then_some(most));
         sizes.into_iter().map(|n| self.consistency_of(n)).collect()
     }
@@ -177,6 +178,7 @@ impl Of<'_> {
         let (mut against_all, mut against_gold) = (PairwiseAccuracy::default(), PairwiseAccuracy::default());
         for ((item, sample), golds) in self.cell.items.iter().zip(self.samples).zip(&self.golds) {
             let all = item.win_ratio(threshold);
+            // There is one way of choosing all.
             let draws = if n >= item.candidates() { 1 } else { self.params.analysis_runs };
             for draw in (0..draws).filter(|_| n <= item.candidates()) {
                 let mut rng = rng_for(self.params.seed, &["fewer", &n.to_string(), &draw.to_string(), &sample.id]);

@@ -282,6 +282,7 @@ impl Cell {
 pub(super) fn agreements(item: &Comparisons, threshold: f64) -> Vec<bool> {
     let find = |i: usize, j: usize| item.judged().iter().find(|c| (c.i, c.j) == (i, j)).map(|c| c.p);
     let both = item.judged().iter().filter(|c| c.i < c.j).filter_map(|c| Some((c.p, find(c.j, c.i)?)));
+    // The other order's p is of the other candidate, so its comparison with the threshold is turned round.
     both.map(|(p, turned)| p.partial_cmp(&threshold) == threshold.partial_cmp(&turned)).collect()
 }
 
@@ -295,6 +296,7 @@ pub(super) fn mean_scores(cells: &[Cell], attribute: usize) -> Vec<Vec<Option<f6
         scores.and_then(mean)
     };
     let averages = |(item, scores): (usize, &Vec<Option<f64>>)| {
+        // Means over templates are rounded again, so equal ones are made equal again.
         let rank = cells[0].rank;
         equal_scores(rank, (0..scores.len()).map(|candidate| average(item, candidate)).collect())
     };
@@ -396,6 +398,7 @@ fn reason(sample: &Sample, position: usize, score: Option<f64>, comparisons: usi
 
 /// The rank of each score, 1 for the highest; none for none.
 fn ranks(scores: &[Option<f64>]) -> Vec<Option<f64>> {
+    // Ranks count from the lowest, and 1 is to be the best.
     let lowered: Vec<f64> = scores.iter().flatten().map(|score| -score).collect();
     let mut ranks = average_ranks(&lowered).expect("scores are numbers").into_iter();
     scores.iter().map(|score| score.and_then(|_| ranks.next())).collect()

@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::options::{ComparativeParams, Decide};
 use crate::pairs::{rng_for, seed_for};
 use crate::question::material;
-use crate::quote::Quoted;
 use crate::run::write_row;
 use crate::template::{Layout, Rendered, Template, TemplateError};
 use crate::{MethodError, Output, Run};
@@ -130,8 +129,6 @@ pub(super) struct Judge<'a> {
 pub(super) struct Judged {
     pub(super) comparisons: Vec<Comparison>,
     pub(super) verdicts: Vec<Verdict>,
-    /// What of the data was quoted, over all prompts.
-    pub(super) quoted: Quoted,
 }
 
 impl Judge<'_> {
@@ -144,6 +141,7 @@ impl Judge<'_> {
             let pairs = self
                 .params
                 .pairs
+                // Drawn by the sample's id and not by its place: samples that are added change no other sample's pairs.
                 .select(sample.candidates.len(), &mut rng_for(self.params.seed, &["pairs", &sample.id]));
             for (attribute, template) in (0..attributes).flat_map(|a| (0..templates).map(move |t| (a, t))) {
                 all.extend(pairs.iter().map(|&(i, j)| Comparison { item, attribute, template, i, j }));
@@ -155,7 +153,6 @@ impl Judge<'_> {
     /// Asks the model about each comparison. Its row is written as soon as it is answered.
     pub(super) fn judge(&self, run: &mut Run<'_>) -> Result<Judged, MethodError> {
         let comparisons = self.comparisons();
-        let mut quoted = Quoted::default();
         let mut asked: Vec<usize> = Vec::new();
         let mut verdicts: Vec<Option<Verdict>> = vec![None; comparisons.len()];
         for (index, comparison) in comparisons.iter().enumerate() {
@@ -163,7 +160,7 @@ impl Judge<'_> {
                 verdicts[index] = Some(Verdict::none(Outcome::Empty));
             } else {
                 // Prompts are made when the model takes them; that all of them can be is found out first.
-                quoted += self.render(comparison)?.quoted;
+                run.quotes(self.render(comparison)?.quoted);
                 asked.push(index);
             }
         }
@@ -183,7 +180,7 @@ impl Judge<'_> {
             Decide::Samples(k) => self.ask_samples(&asked, k, &comparisons, run, &mut keep)?,
         }
         let verdicts = verdicts.into_iter().map(|v| v.expect("each comparison is answered")).collect();
-        Ok(Judged { comparisons, verdicts, quoted })
+        Ok(Judged { comparisons, verdicts })
     }
 
     fn has_empty_candidate(&self, comparison: &Comparison) -> bool {
@@ -230,6 +227,7 @@ impl Judge<'_> {
         keep: &mut Keep<'_>,
     ) -> Result<(), MethodError> {
         let requests =
+            // The samples of one prompt stand together, so that it is computed once.
             (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
         let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
         run.generate(requests, |request, result, output| {
@@ -265,6 +263,7 @@ impl Judge<'_> {
                     None => tally.unparsed += 1,
                 }
             }
+            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
             outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => *failed = Some(outcome.clone()),
         }
     }

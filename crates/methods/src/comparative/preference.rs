@@ -54,6 +54,7 @@ pub(super) fn headline(figures: &[PreferenceFigures]) -> impl Iterator<Item = He
     let in_force = |index: usize, one: &PreferenceFigures| {
         figures.get(index + 1).is_none_or(|next| (&next.attribute, &next.template) != (&one.attribute, &one.template))
     };
+    // Each cell's debiased entry follows its plain one, and is the one in force.
     let last = figures.iter().enumerate().filter(move |(index, one)| in_force(*index, one));
     last.map(|(_, one)| Headline::new("accuracy", Some(&one.attribute), one.both_orders.accuracy))
 }

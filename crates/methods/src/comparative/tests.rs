@@ -617,7 +617,7 @@ impl Output for Full {
         Ok(())
     }
 
-    fn row(&mut self, _: &'static str, index: usize, _: Value) -> Result<(), SinkError> {
+    fn rows(&mut self, _: &'static str, index: usize, _: Vec<Value>) -> Result<(), SinkError> {
         if self.kept.len() == self.room {
             return Err("no space left on device".into());
         }

@@ -3,8 +3,9 @@
 use probity_data::Sample;
 use probity_lm::{
     Ask, GenerateRequest, GenerateResult, LabelSet, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits,
-    ScoreRequest, SinkError,
+    ScoreRequest,
 };
+use serde_json::Value;
 
 use super::options::{JudgingOptions, Mode, VerdictMode};
 use super::verdict::{MARKER, Offered, Verdict};
@@ -12,9 +13,9 @@ use crate::attributes::Words;
 use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::pairs::seed_for;
 use crate::question::{MATERIAL, capitalised, criteria, material, short_hash, text_or_file, word_settings};
-use crate::quote::Quoted;
+use crate::stage::{Keep, RowError};
 use crate::template::{Layout, Rendered, Template};
-use crate::{MethodError, Output, Run, Signature};
+use crate::{MethodError, Run, Signature};
 
 /// The judge's prompts, by mode.
 pub(crate) const TEMPLATES: &[Builtin] = &[
@@ -48,18 +49,6 @@ pub(crate) struct Question<'a> {
     /// Tells the question from others about the same texts; seeds of sampled answers depend on it.
     pub(crate) tag: String,
 }
-
-/// What a work list came to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judged {
-    /// In the order of the questions.
-    pub(crate) verdicts: Vec<Verdict>,
-    /// Lines of the data that were altered because they read like the prompt's own, or like a verdict.
-    pub(crate) quoted: Quoted,
-}
-
-/// Takes each verdict as it is had, by the position of its question, with the output to write its row to.
-pub(crate) type Keep<'k> = dyn FnMut(usize, &Verdict, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 /// One model as a judge.
 pub(crate) struct Judging<'m> {
@@ -174,60 +163,48 @@ impl<'m> Judging<'m> {
             .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()))
     }
 
-    /// Asks all questions and gives the verdicts in their order; `keep` gets each as it is had. A question with an
+    /// Asks all questions; `keep` gets each verdict as it is had, by the position of its question. A question with an
     /// empty text in it is not asked. That each prompt can be made is found out before the first question is asked.
     pub(crate) fn ask(
         &self,
         run: &mut Run<'_>,
         questions: &[Question<'_>],
-        keep: &mut Keep<'_>,
-    ) -> Result<Judged, MethodError> {
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; questions.len()];
-        let mut quoted = Quoted::default();
+        keep: &mut Keep<'_, Verdict>,
+    ) -> Result<(), MethodError> {
         let mut asked = Vec::with_capacity(questions.len());
         for (index, question) in questions.iter().enumerate() {
             if question.shown.iter().any(|shown| shown.text.trim().is_empty()) {
-                let verdict = verdicts[index].insert(Verdict::none(Outcome::Empty));
-                keep(index, verdict, run.output()).map_err(MethodError::Output)?;
+                keep(index, Verdict::none(Outcome::Empty), run.output()).map_err(MethodError::Output)?;
             } else {
-                quoted += self.render(question)?.quoted;
+                run.quotes(self.render(question)?.quoted);
                 asked.push(index);
             }
         }
-        let mut keep = |position: usize, verdict: Verdict, output: &mut dyn Output| {
-            let index = asked[position];
-            keep(index, verdicts[index].insert(verdict), output)
-        };
         if self.options.verdict == VerdictMode::Label {
             let requests = asked.iter().map(|index| self.label_request(&questions[*index]));
-            run.score_by(self.model, requests, |at, result, output| {
-                keep(at, Verdict::from_labels(&result, self.offered), output)
-            })?;
-        } else {
-            let cycles = usize::from(self.options.cycles);
-            let requests =
-                (0..asked.len() * cycles).map(|at| self.text_request(&questions[asked[at / cycles]], at % cycles));
-            let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; cycles]; asked.len()];
-            run.generate_by(self.model, requests, |at, result, output| {
-                let of_question = &mut open[at / cycles];
-                of_question[at % cycles] = Some(result);
-                if of_question.iter().any(Option::is_none) {
-                    return Ok(());
-                }
-                let results: Vec<GenerateResult> = std::mem::take(of_question).into_iter().flatten().collect();
-                keep(
-                    at / cycles,
-                    Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels()),
-                    output,
-                )
-            })?;
+            return run.score_by(self.model, requests, |at, result, output| {
+                keep(asked[at], Verdict::from_labels(&result, self.offered), output)
+            });
         }
-        Ok(Judged { verdicts: verdicts.into_iter().map(|v| v.expect("each question is answered")).collect(), quoted })
+        let cycles = usize::from(self.options.cycles);
+        let requests =
+            (0..asked.len() * cycles).map(|at| self.text_request(&questions[asked[at / cycles]], at % cycles));
+        let mut open: Vec<Vec<Option<GenerateResult>>> = vec![vec![None; cycles]; asked.len()];
+        run.generate_by(self.model, requests, |at, result, output| {
+            let of_question = &mut open[at / cycles];
+            of_question[at % cycles] = Some(result);
+            if of_question.iter().any(Option::is_none) {
+                return Ok(());
+            }
+            let results: Vec<GenerateResult> = std::mem::take(of_question).into_iter().flatten().collect();
+            let verdict = Verdict::from_texts(&results, self.offered, self.options.verdict.has_labels());
+            keep(asked[at / cycles], verdict, output)
+        })
     }
 
-    /// Whether the question's prompt can be made.
-    pub(crate) fn check(&self, question: &Question<'_>) -> Result<(), MethodError> {
-        self.render(question).map(drop)
+    /// The verdict that a row of this judge's answers says.
+    pub(crate) fn read(&self, row: &Value) -> Result<Verdict, RowError> {
+        Verdict::read(row, self.offered, self.options.verdict.has_labels())
     }
 
     fn render(&self, question: &Question<'_>) -> Result<Rendered, MethodError> {

@@ -1,23 +1,22 @@
 //! The method `judge`: pairs or single candidates, put to one judge or a panel.
 
 use probity_data::Sample;
-use probity_lm::LanguageModel;
+use probity_lm::{LanguageModel, Outcome};
 use probity_options::name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use smart_default::SmartDefault;
 
-use super::judging::{Judging, TEMPLATES};
+use super::judging::{Judging, Question, TEMPLATES};
 use super::options::{JudgingOptions, Mode};
 use super::plan::{Plan, Settled, one_of};
-use super::report::{Told, Verdicts};
-use super::rows;
-use super::verdict::Decided;
+use super::report::{Judged, Told};
+use super::rows::{self, VERDICTS};
+use super::verdict::{Decided, Verdict};
 use crate::builtin::Builtin;
 use crate::gold;
-use crate::quote::Quoted;
-use crate::run::write_row;
-use crate::{Method, MethodError, Report, RoleModel, Run, Signature};
+use crate::{Keep, Method, MethodError, MethodStage, Report, RoleModel, RowError, Run, Signature, StageSpec};
 
 /// In which order the candidates of a pair are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -131,6 +130,10 @@ ties or min, max.";
         params.panel.iter().map(|name| RoleModel::language("panel", name)).collect()
     }
 
+    fn stages(_: &JudgeParams) -> Vec<StageSpec> {
+        vec![StageSpec { name: VERDICTS, roles: &["model", "panel"] }]
+    }
+
     fn run(params: &JudgeParams, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError> {
         check(params, samples)?;
         let gold = gold::uses(samples, &params.judging.attribute, params.no_gold)?;
@@ -141,27 +144,39 @@ ties or min, max.";
             let judge = Judging::new(&params.judging, *model)?;
             judges.push(if number == 0 { judge } else { judge.called(format!("@{}", number + 1)) });
         }
-        let plan = Plan::new(params, samples);
-        let mut verdicts = Verdicts {
-            params,
-            samples,
-            plan,
-            names: names(&models),
-            settled: Vec::new(),
-            panel: Vec::new(),
-            told: Vec::new(),
-        };
-        let quoted = ask(&judges, &mut verdicts, run)?;
-        verdicts.panel = (0..verdicts.plan.units.len()).map(|unit| panel(&verdicts.settled, unit)).collect();
-        rows::write_pairs(&verdicts, run)?;
-        rows::write_scores(&verdicts, run)?;
         let signature = Signature::new(Self::NAME, run.model()).with_other_models(run.other_models());
         let mut signature =
             judges[0].sign(signature).with("reference", &name(&params.reference)).with("orders", &name(&params.orders));
         if params.reference == ReferenceUse::Given {
             signature = signature.with("references", &name(&params.references));
         }
-        Ok(verdicts.report(&gold, quoted, signature))
+        let (plan, names) = (Plan::new(params, samples), names(&models));
+        let questions = plan.questions(params, samples);
+        let asking = Verdicts {
+            params,
+            samples,
+            plan: &plan,
+            names: &names,
+            judges: &judges,
+            questions: &questions,
+            signature: &signature,
+        };
+        let verdicts = run.stage(&asking)?.parts;
+        let by_judge = || verdicts.chunks_exact(questions.len().max(1));
+        let labels = params.judging.verdict.has_labels();
+        let settled: Vec<Vec<Settled>> = by_judge().map(|verdicts| plan.settle(verdicts, labels)).collect();
+        let verdicts = Judged {
+            params,
+            samples,
+            panel: (0..plan.units.len()).map(|unit| panel(&settled, unit)).collect(),
+            told: by_judge().map(|verdicts| verdicts.iter().map(Told::of).collect()).collect(),
+            plan,
+            names,
+            settled,
+        };
+        rows::write_pairs(&verdicts, run)?;
+        rows::write_scores(&verdicts, run)?;
+        Ok(verdicts.report(&gold, signature))
     }
 }
 
@@ -196,22 +211,54 @@ fn names(models: &[&dyn LanguageModel]) -> Vec<String> {
     names
 }
 
-/// Puts all questions to each judge, one judge after another, and writes the verdicts.
-fn ask(judges: &[Judging<'_>], verdicts: &mut Verdicts<'_>, run: &mut Run<'_>) -> Result<Quoted, MethodError> {
-    let questions = verdicts.plan.questions(verdicts.params, verdicts.samples);
-    run.table(rows::VERDICTS, questions.len() * judges.len())?;
-    let mut quoted = Quoted::default();
-    for (number, judge) in judges.iter().enumerate() {
-        let place = number * questions.len();
-        let precision = judge.model().description().precision;
-        let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
-            write_row(output, rows::VERDICTS, place + index, &rows::row(verdicts, number, index, verdict, precision))
-        })?;
-        quoted += judged.quoted;
-        verdicts.settled.push(verdicts.plan.settle(&judged.verdicts, verdicts.params.judging.verdict.has_labels()));
-        verdicts.told.push(judged.verdicts.iter().map(Told::of).collect());
+/// The stage in which every judge is asked, one after another: a part, and a row, for each question to each.
+pub(super) struct Verdicts<'s> {
+    pub(super) params: &'s JudgeParams,
+    pub(super) samples: &'s [Sample],
+    pub(super) plan: &'s Plan,
+    /// The judges' names.
+    pub(super) names: &'s [String],
+    judges: &'s [Judging<'s>],
+    questions: &'s [Question<'s>],
+    signature: &'s Signature,
+}
+
+impl MethodStage for Verdicts<'_> {
+    type Part = Verdict;
+    const NAME: &'static str = VERDICTS;
+
+    fn parts(&self) -> usize {
+        self.questions.len() * self.judges.len()
     }
-    Ok(quoted)
+
+    fn inputs(&self) -> Vec<String> {
+        vec![self.signature.to_string()]
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
+        self.judges.iter().enumerate().try_for_each(|(number, judge)| {
+            let before = number * self.questions.len();
+            judge.ask(run, self.questions, &mut |index, verdict, output| keep(before + index, verdict, output))
+        })
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        json!(rows::VerdictOf::new(self, number / self.questions.len(), number % self.questions.len()))
+    }
+
+    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
+        let (judge, index) = (number / self.questions.len(), number % self.questions.len());
+        let precision = self.judges[judge].model().description().precision;
+        Ok(vec![serde_json::to_value(rows::row(self, judge, index, verdict, precision))?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+        self.judges[0].read(&rows[0])
+    }
+
+    fn stand_in(&self, _: usize) -> Verdict {
+        Verdict::none(Outcome::Empty)
+    }
 }
 
 /// The panel's verdict on a unit; of a single judge its own.

@@ -15,7 +15,6 @@ use super::plan::{Plan, Settled};
 use super::verdict::{Choice, Decided, Verdict};
 use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
-use crate::quote::Quoted;
 use crate::summary::{Mass, mean, number};
 use crate::{Headline, Outcomes, Report, Section, Signature};
 
@@ -39,7 +38,7 @@ impl Told {
 }
 
 /// All verdicts, and what they come to.
-pub(super) struct Verdicts<'s> {
+pub(super) struct Judged<'s> {
     pub(super) params: &'s JudgeParams,
     pub(super) samples: &'s [Sample],
     pub(super) plan: Plan,
@@ -170,7 +169,7 @@ pub(crate) fn percent(interval: Option<Interval>) -> String {
     interval.map_or_else(|| "–".to_owned(), |i| format!("{:.3} … {:.3}", i.low, i.high))
 }
 
-impl<'s> Verdicts<'s> {
+impl<'s> Judged<'s> {
     /// Scores by one judge; see [`Plan::scores`].
     pub(super) fn scores(&self, judge: usize, attribute: usize) -> Vec<Vec<Option<f64>>> {
         self.plan.scores(self.samples, attribute, self.settled[judge].iter().map(|settled| Some(&settled.decided)))
@@ -259,7 +258,7 @@ impl<'s> Verdicts<'s> {
     }
 
     /// What the method concludes.
-    pub(super) fn report(&self, gold: &[GoldUse<'_>], quoted: Quoted, signature: Signature) -> Report {
+    pub(super) fn report(&self, gold: &[GoldUse<'_>], signature: Signature) -> Report {
         let judges: Vec<Option<usize>> = match self.names.len() {
             1 => vec![Some(0)],
             several => (0..several).map(Some).chain([None]).collect(),
@@ -325,7 +324,7 @@ impl<'s> Verdicts<'s> {
             .collect();
         let mut sections = vec![table, preference_section(&figures), agreement_table, systems, gold_table];
         sections.retain(|section| !section.rows.is_empty());
-        Report { values, sections, signature, outcomes, headline, verdict, quoted }
+        Report { values, sections, signature, outcomes, headline, verdict }
     }
 
     /// Of all questions to all judges.

@@ -3,9 +3,10 @@
 use probity_lm::{Outcome, Precision};
 use serde::Serialize;
 
+use super::method::Verdicts;
 use super::options::Mode;
 use super::plan::Unit;
-use super::report::Verdicts;
+use super::report::Judged;
 use super::verdict::{Answer, Choice, Decided, Verdict};
 use crate::{MethodError, Run};
 
@@ -16,6 +17,48 @@ const PAIRS: &str = "pairs";
 /// The table of what they come to for each candidate.
 const SCORES: &str = "scores";
 
+/// Which verdict a row is.
+#[derive(Serialize)]
+pub(super) struct VerdictOf<'a> {
+    item: &'a str,
+    attribute: &'a str,
+    judge: &'a str,
+    template: &'a str,
+    #[serde(flatten)]
+    shown: Shown<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<usize>,
+}
+
+/// What was shown.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown<'a> {
+    Pair { i: usize, j: usize, candidate_i: &'a str, candidate_j: &'a str },
+    Single { index: usize, candidate: &'a str },
+}
+
+impl<'a> VerdictOf<'a> {
+    pub(super) fn new(asking: &'a Verdicts<'_>, judge: usize, index: usize) -> Self {
+        let asked = asking.plan.asked[index];
+        let Unit { item, attribute, .. } = asking.plan.units[asked.unit];
+        let sample = &asking.samples[item];
+        let id = |k: usize| sample.candidates[k].id.as_str();
+        let shown = match asking.plan.shown(asked) {
+            (i, Some(j)) => Shown::Pair { i, j, candidate_i: id(i), candidate_j: id(j) },
+            (index, None) => Shown::Single { index, candidate: id(index) },
+        };
+        Self {
+            item: &sample.id,
+            attribute: &asking.params.judging.attribute[attribute],
+            judge: &asking.names[judge],
+            template: asking.params.judging.template(),
+            shown,
+            reference: asked.reference,
+        }
+    }
+}
+
 /// One verdict of one judge.
 #[derive(Serialize)]
 pub(super) struct Row<'a> {
@@ -24,7 +67,9 @@ pub(super) struct Row<'a> {
     judge: &'a str,
     template: &'a str,
     #[serde(flatten)]
-    shown: ShownRow<'a>,
+    shown: Shown<'a>,
+    #[serde(flatten)]
+    said: Said,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
     mass: Option<f64>,
@@ -35,51 +80,41 @@ pub(super) struct Row<'a> {
     precision: Precision,
 }
 
-/// What was shown, and what was said of it.
+/// What was said of it.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ShownRow<'a> {
+enum Said {
     Pair {
-        i: usize,
-        j: usize,
-        candidate_i: &'a str,
-        candidate_j: &'a str,
         choice: Option<Choice>,
         /// How much speaks for the one shown first.
         p: Option<f64>,
     },
     Single {
-        index: usize,
-        candidate: &'a str,
         rating: Option<f64>,
     },
 }
 
 pub(super) fn row<'a>(
-    verdicts: &'a Verdicts<'_>,
+    asking: &'a Verdicts<'_>,
     judge: usize,
     index: usize,
     verdict: &'a Verdict,
     precision: Precision,
 ) -> Row<'a> {
-    let asked = verdicts.plan.asked[index];
-    let Unit { item, attribute, .. } = verdicts.plan.units[asked.unit];
-    let sample = &verdicts.samples[item];
+    let VerdictOf { item, attribute, judge, template, shown, reference } = VerdictOf::new(asking, judge, index);
     let decided = &verdict.decided;
-    let id = |k: usize| sample.candidates[k].id.as_str();
-    let shown = match verdicts.plan.shown(asked) {
-        (i, Some(j)) => {
-            ShownRow::Pair { i, j, candidate_i: id(i), candidate_j: id(j), choice: decided.choice(), p: decided.p() }
-        }
-        (index, None) => ShownRow::Single { index, candidate: id(index), rating: decided.rating() },
+    let said = match shown {
+        Shown::Pair { .. } => Said::Pair { choice: decided.choice(), p: decided.p() },
+        Shown::Single { .. } => Said::Single { rating: decided.rating() },
     };
     Row {
-        item: &sample.id,
-        attribute: &verdicts.params.judging.attribute[attribute],
-        judge: &verdicts.names[judge],
-        template: verdicts.params.judging.template(),
+        item,
+        attribute,
+        judge,
+        template,
         shown,
-        reference: asked.reference,
+        said,
+        reference,
         mass: verdict.mass(),
         outcome: &decided.outcome,
         answers: &verdict.answers,
@@ -132,7 +167,7 @@ impl<'a> Voice<'a> {
     }
 }
 
-pub(super) fn write_pairs(verdicts: &Verdicts<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+pub(super) fn write_pairs(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
     if verdicts.params.judging.mode != Mode::Pairwise {
         return Ok(());
     }
@@ -182,8 +217,8 @@ struct JudgeScore<'a> {
     score: Option<f64>,
 }
 
-pub(super) fn write_scores(verdicts: &Verdicts<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
-    let Verdicts { params, samples, .. } = verdicts;
+pub(super) fn write_scores(verdicts: &Judged<'_>, run: &mut Run<'_>) -> Result<(), MethodError> {
+    let Judged { params, samples, .. } = verdicts;
     let attributes = &params.judging.attribute;
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     run.table(SCORES, candidates * attributes.len())?;

@@ -5,8 +5,8 @@ use probity_lm::{Ask, GenerateRequest, LanguageModel, Outcome, Prompt, Sampling,
 use probity_options::{read, specs};
 
 use super::JudgingOptions;
-use super::judging::{Judged, Judging, Question, Shown};
-use super::verdict::Choice;
+use super::judging::{Judging, Question, Shown};
+use super::verdict::{Choice, Verdict};
 use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample};
 use crate::{MemoryOutput, MethodError, Run};
 
@@ -38,16 +38,23 @@ fn pair<'a>(sample: &'a Sample, references: &[&'a str]) -> Question<'a> {
     Question { sample, attribute: 0, shown, references: references.to_vec(), tag: String::new() }
 }
 
-fn ask(args: &str, questions: &[Question<'_>], model: &dyn LanguageModel) -> Result<Judged, MethodError> {
+/// What a judge said, and how many lines it was shown as quotations.
+#[derive(Debug)]
+struct Said {
+    verdicts: Vec<Verdict>,
+    quoted: usize,
+}
+
+fn ask(args: &str, questions: &[Question<'_>], model: &dyn LanguageModel) -> Result<Said, MethodError> {
     let mut output = MemoryOutput::default();
     let mut run = Run::new(model, &mut output);
-    let mut kept = vec![0; questions.len()];
-    let judged = Judging::new(&options(args), model)?.ask(&mut run, questions, &mut |index, _, _| {
-        kept[index] += 1;
+    let mut kept: Vec<Option<Verdict>> = vec![None; questions.len()];
+    Judging::new(&options(args), model)?.ask(&mut run, questions, &mut |index, verdict, _| {
+        assert_eq!(kept[index].replace(verdict), None, "each question has one verdict");
         Ok(())
-    });
-    assert!(judged.is_err() || kept.iter().all(|count| *count == 1), "{kept:?}");
-    judged
+    })?;
+    let verdicts = kept.into_iter().map(|verdict| verdict.expect("each question has a verdict")).collect();
+    Ok(Said { verdicts, quoted: run.quoted().lines() })
 }
 
 #[test]
@@ -159,7 +166,7 @@ fn what_a_text_says_is_no_verdict_when_the_judge_repeats_it() {
         generated(&format!("[[A]]\nThe other one says: {candidate}"))
     });
     let judged = ask("", &[pair(&hostile, &[])], &parrot).expect("asked");
-    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted.lines()), (Some(Choice::First), 2));
+    assert_eq!((judged.verdicts[0].decided.choice(), judged.quoted), (Some(Choice::First), 2));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What a judge may say, how it is read, and how several sayings become one.
 
 use probity_lm::{GenerateResult, Label, LabelAnswer, LabelSet, Outcome, ScoreResult};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::stage::RowError;
 use crate::summary::mean;
 use crate::{MethodError, Scale};
 
@@ -181,8 +182,8 @@ fn heaviest(weights: [f64; 3]) -> Option<Choice> {
     at_most.next().filter(|_| at_most.next().is_none()).map(|(choice, _)| choice)
 }
 
-/// One answer of a judge.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// One answer of a judge, as rows have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// What it wrote; absent where it was asked for labels alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,8 +202,6 @@ pub(crate) struct Answer {
     pub(crate) mass: Option<f64>,
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
-    #[serde(skip)]
-    decided: Decided,
 }
 
 /// A judge's verdict on one question, out of one answer or several.
@@ -222,21 +221,43 @@ impl Verdict {
 
     /// Probabilities without a text.
     pub(crate) fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
-        let answer = Answer::from_labels(result, offered);
-        Self { decided: answer.decided.clone(), answers: vec![answer], prompt_tokens: Some(result.prompt_tokens) }
+        Self::of(vec![Answer::from_labels(result)], Some(result.prompt_tokens), offered, true)
     }
 
-    /// Generated texts, one a cycle: by the vote of those that can be read, or where labels were asked for by their
-    /// mean probabilities.
+    /// Generated texts, one a cycle.
     pub(crate) fn from_texts(results: &[GenerateResult], offered: Offered, labels: bool) -> Self {
         let read = |result: &GenerateResult| {
             if labels { Answer::at_marker(result, offered) } else { Answer::written(result, offered) }
         };
-        let answers: Vec<Answer> = results.iter().map(read).collect();
-        let each: Vec<Decided> = answers.iter().map(|answer| answer.decided.clone()).collect();
-        let decided = if labels { Decided::mean(&each) } else { Decided::vote(&each) };
-        // A vote keeps how it went: its weights are the shares of the cycles.
-        Self { decided, answers, prompt_tokens: results.first().map(|result| result.prompt_tokens) }
+        let prompt_tokens = results.first().map(|result| result.prompt_tokens);
+        Self::of(results.iter().map(read).collect(), prompt_tokens, offered, labels)
+    }
+
+    /// What a row of answers says.
+    pub(crate) fn read(row: &Value, offered: Offered, labels: bool) -> Result<Self, RowError> {
+        let given = GivenVerdict::deserialize(row)?;
+        for answer in &given.answers {
+            answer.check(offered)?;
+        }
+        if given.answers.is_empty() {
+            return Ok(Self::none(Outcome::deserialize(row)?));
+        }
+        Ok(Self::of(given.answers, given.prompt_tokens, offered, labels))
+    }
+
+    /// By the vote of the answers that can be read, or where labels were asked for by their mean probabilities. A vote
+    /// keeps how it went: its weights are the shares of the cycles.
+    fn of(mut answers: Vec<Answer>, prompt_tokens: Option<usize>, offered: Offered, labels: bool) -> Self {
+        let each: Vec<Decided> = answers.iter().map(|answer| answer.decided(offered)).collect();
+        // What an answer says decides its outcome too: of two labels with the same probability a pair makes a tie, and
+        // ratings make a mean.
+        answers.iter_mut().zip(&each).for_each(|(answer, decided)| answer.outcome.clone_from(&decided.outcome));
+        let decided = match each.as_slice() {
+            [one] => one.clone(),
+            _ if labels => Decided::mean(&each),
+            _ => Decided::vote(&each),
+        };
+        Self { decided, answers, prompt_tokens }
     }
 
     /// The mean label mass over cycles, where labels were asked for.
@@ -255,24 +276,46 @@ impl Verdict {
     }
 }
 
+/// A verdict in a row that was written before.
+#[derive(Deserialize)]
+struct GivenVerdict {
+    answers: Vec<Answer>,
+    prompt_tokens: Option<usize>,
+}
+
 impl Answer {
-    fn new(decided: Decided) -> Self {
-        Self {
-            text: None,
-            tokens: None,
-            written: None,
-            probabilities: None,
-            mass: None,
-            outcome: decided.outcome.clone(),
-            decided,
-        }
+    fn none(outcome: Outcome) -> Self {
+        Self { text: None, tokens: None, written: None, probabilities: None, mass: None, outcome }
     }
 
-    fn from_labels(result: &ScoreResult, offered: Offered) -> Self {
-        let Some(labels) = result.labels() else { return Self::new(Decided::none(result.outcome.clone())) };
-        let weights: Vec<f64> = labels.labels.iter().map(|label| label.prob).collect();
-        let decided = Decided::of(offered.says(&weights), result.outcome == Outcome::LowMass);
-        Self { probabilities: Some(probabilities(labels)), mass: Some(labels.mass), ..Self::new(decided) }
+    /// What it says.
+    fn decided(&self, offered: Offered) -> Decided {
+        let names = offered.names();
+        let weights: Vec<f64> = match (&self.probabilities, &self.written) {
+            _ if !self.outcome.has_answer() => return Decided::none(self.outcome.clone()),
+            (Some(probabilities), _) => names.iter().filter_map(|name| probabilities.get(name)?.as_f64()).collect(),
+            (None, Some(written)) => names.iter().map(|name| f64::from(u8::from(name == written))).collect(),
+            (None, None) => return Decided::none(self.outcome.clone()),
+        };
+        Decided::of(offered.says(&weights), self.outcome == Outcome::LowMass)
+    }
+
+    /// Whether an answer that was given says something of what was offered, if it says anything.
+    fn check(&self, offered: Offered) -> Result<(), RowError> {
+        let names = offered.names();
+        let is_number =
+            |name: &String| self.probabilities.as_ref().is_none_or(|all| all.get(name).is_some_and(Value::is_number));
+        let is_said = self.probabilities.is_some() || self.written.as_ref().is_none_or(|said| names.contains(said));
+        if is_said && names.iter().all(is_number) {
+            return Ok(());
+        }
+        Err(format!("an answer has no verdict out of {}", names.join(", ")).into())
+    }
+
+    fn from_labels(result: &ScoreResult) -> Self {
+        let Some(labels) = result.labels() else { return Self::none(result.outcome.clone()) };
+        let outcome = result.outcome.clone();
+        Self { probabilities: Some(probabilities(labels)), mass: Some(labels.mass), ..Self::none(outcome) }
     }
 
     /// The label probabilities behind the last marker of a text.
@@ -281,33 +324,22 @@ impl Answer {
         if !is_text(&result.outcome) {
             return written;
         }
-        let answer = result.verdict.as_ref().map_or_else(
-            || {
-                Self::new(Decided::none(unparsed(format!(
-                    "the text has no `{MARKER}`, behind which the verdict would stand"
-                ))))
-            },
-            |verdict| Self::from_labels(verdict, offered),
-        );
+        let no_marker = || unparsed(format!("the text has no `{MARKER}`, behind which the verdict would stand"));
+        let answer = result.verdict.as_ref().map_or_else(|| Self::none(no_marker()), Self::from_labels);
         Self { text: written.text, tokens: written.tokens, written: written.written, ..answer }
     }
 
     /// The verdict that a text ends in.
     fn written(result: &GenerateResult, offered: Offered) -> Self {
         if !is_text(&result.outcome) {
-            return Self::new(Decided::none(result.outcome.clone()));
+            return Self::none(result.outcome.clone());
         }
         let names = offered.names();
-        let read = last_verdict(&result.text, &names);
-        let written = read.as_ref().ok().map(|position| names[*position].clone());
-        let decided = match read {
-            Ok(said) => {
-                let weights: Vec<f64> = (0..names.len()).map(|k| f64::from(u8::from(k == said))).collect();
-                Decided::of(offered.says(&weights), false)
-            }
-            Err(why) => Decided::none(unparsed(why)),
+        let (written, outcome) = match last_verdict(&result.text, &names) {
+            Ok(said) => (Some(names[said].clone()), Outcome::Scored),
+            Err(why) => (None, unparsed(why)),
         };
-        Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::new(decided) }
+        Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::none(outcome) }
     }
 }
 

@@ -162,6 +162,8 @@ impl Pointwise<'_> {
                 run.score(requests, |index, result, output| keep(index, Reply::from_labels(&result, *read), output))
             }
             Asking::Candidate { read } => {
+                // One space before it, which tokenizers take into the first word: without it that would be another
+                // token.
                 let continuation = |place: Place| Ask::Continuation(format!(" {}", self.candidate(place).text.trim()));
                 let requests = questions.iter().map(|asked| request(asked, continuation(asked.0)));
                 run.score(requests, |index, result, output| {

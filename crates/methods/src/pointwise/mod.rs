@@ -9,7 +9,6 @@ use probity_data::{Candidate, Sample};
 pub(crate) use asking::{Asking, Reading};
 
 use crate::gold;
-use crate::quote::Quoted;
 use crate::run::write_row;
 use crate::template::{Layout, Template};
 use crate::{MethodError, Report, Run, Signature};
@@ -65,19 +64,19 @@ impl<'a> Pointwise<'a> {
         let without = self.without_other()?;
         let precision = run.model().description().precision;
         let places = self.places();
-        let mut quoted = Quoted::default();
         let mut questions = Vec::new();
         let mut answers: Vec<Vec<Option<Answer>>> = vec![Vec::new(); places.len()];
         for (row, place) in places.iter().enumerate() {
             for question in self.questions(row, *place) {
                 answers[row].push(None);
                 // Prompts are made when the model takes them; that all of them can be is found out first.
-                quoted += self.render(*place, question)?.quoted;
+                run.quotes(self.render(*place, question)?.quoted);
                 questions.push(question);
             }
         }
         run.table(SCORES, places.len())?;
         let mut rows: Vec<Option<Row<'a>>> = vec![None; places.len()];
+        // Written first: no answer will come that would bring these rows about.
         for (index, place) in places.iter().enumerate().filter(|(index, _)| answers[*index].is_empty()) {
             let row = self.row(*place, Vec::new(), precision);
             run.row(SCORES, index, &row)?;
@@ -98,7 +97,7 @@ impl<'a> Pointwise<'a> {
             Ok(())
         })?;
         let rows: Vec<Row<'a>> = rows.into_iter().map(|row| row.expect("each question is answered")).collect();
-        let mut report = self.report(&places, &rows, &gold, quoted, signature);
+        let mut report = self.report(&places, &rows, &gold, signature);
         if let (Some(other), Some(section), 1..) = (self.other, report.sections.first_mut(), without) {
             let what = if other == Other::Context { "context" } else { "reference" };
             section.note(format!(

@@ -9,7 +9,6 @@ use super::rows::Row;
 use super::{Place, Pointwise};
 use crate::conclusion::Case;
 use crate::gold::{self, GoldUse};
-use crate::quote::Quoted;
 use crate::summary::{Mass, mean, number};
 use crate::{Conclusion, Headline, Outcomes, Report, Section, Signature};
 
@@ -106,7 +105,6 @@ impl Pointwise<'_> {
         places: &[Place],
         rows: &[Row<'_>],
         gold: &[GoldUse<'_>],
-        quoted: Quoted,
         mut signature: Signature,
     ) -> Report {
         let mut outcomes = Outcomes::default();
@@ -146,7 +144,7 @@ impl Pointwise<'_> {
         let sections = [tables.scores, tables.systems, tables.gold];
         let sections = sections.into_iter().filter(|section| !section.rows.is_empty()).collect();
         let headline = if tables.agreement.is_empty() { tables.means } else { tables.agreement };
-        Report { values, sections, signature, outcomes, headline, verdict: tables.verdict, quoted }
+        Report { values, sections, signature, outcomes, headline, verdict: tables.verdict }
     }
 }
 

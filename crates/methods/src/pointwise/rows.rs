@@ -49,6 +49,7 @@ impl<'a> Pointwise<'a> {
         let mut best: Vec<&Reply> = Vec::new();
         for template in &self.templates[place.group] {
             let of_template = answers.iter().filter(|a| a.template == template.name());
+            // A reference that could not be asked about counts only where none could.
             let score = |told: &Reply| told.score.unwrap_or(f64::NEG_INFINITY);
             best.extend(of_template.map(|a| &a.reply).max_by(|a, b| score(a).total_cmp(&score(b))));
         }

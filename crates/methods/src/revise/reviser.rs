@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 
 use probity_data::Sample;
-use probity_lm::{Finish, GenerateRequest, GenerateResult, Outcome, Prompt, Sampling, SamplingLimits, SinkError};
+use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Outcome, Prompt, Sampling, SamplingLimits};
 use rand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use super::REVISIONS;
 use super::options::{Focus, Kind, ReviserOptions};
+use super::rows::{RevisionOf, row};
 use super::similarity::{Measures, Similarity};
 use crate::builtin::{Builtin, DataSlot};
 use crate::judge::Mode;
 use crate::pairs::{rng_for, seed_for};
 use crate::question::{MATERIAL, material, short_hash};
-use crate::quote::Quoted;
+use crate::stage::{Keep, MethodStage, RowError};
 use crate::template::{Layout, Rendered, Template, TemplateError};
-use crate::{MethodError, Output, Run, Signature};
+use crate::{MethodError, Run, Signature};
 
 /// Of paraphrases.
 const TEMPERATURE: f64 = 1.0;
@@ -56,7 +59,7 @@ pub(crate) struct Job {
 }
 
 /// How a reference ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum Ended {
     /// There it is, whole.
@@ -108,6 +111,19 @@ pub(crate) struct Revision {
 }
 
 impl Revision {
+    /// Of a job whose prompt would have nothing to show.
+    fn without_text(job: Job) -> Self {
+        Self {
+            job,
+            text: String::new(),
+            ended: Ended::Empty,
+            finish: None,
+            prompt_tokens: None,
+            tokens: 0,
+            similarity: Vec::new(),
+        }
+    }
+
     /// How it ended, as outcomes count it: a text that was cut off and serves all the same leaves nothing open.
     pub(crate) fn outcome(&self, use_truncated: bool) -> &'static str {
         if use_truncated && self.ended == Ended::Truncated { "truncated_used" } else { self.ended.name() }
@@ -130,9 +146,6 @@ pub(crate) struct Revising<'a> {
     pub(crate) layout: Layout,
     pub(crate) seed: u64,
 }
-
-/// Takes each reference as it is there, by the position of its job, with the output to write its row to.
-pub(crate) type Keep<'k> = dyn FnMut(usize, &Revision, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
 
 /// Makes references.
 pub(crate) struct Reviser<'a> {
@@ -219,32 +232,23 @@ impl<'a> Reviser<'a> {
         rng_for(self.how.seed, &parts).random()
     }
 
-    /// Makes the references; `each` gets every one as it is there, by its position among `jobs`.
-    pub(crate) fn make(&self, jobs: &[Job], run: &mut Run<'_>, each: &mut Keep<'_>) -> Result<Made, MethodError> {
-        let mut quoted = Quoted::default();
-        let mut asked = Vec::new();
-        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| self.can_be_asked(job)) {
+    /// Makes the references of these jobs.
+    fn make(&self, jobs: &[Job], run: &mut Run<'_>, keep: &mut Keep<'_, Revision>) -> Result<(), MethodError> {
+        let (asked, empty): (Vec<usize>, Vec<usize>) =
+            (0..jobs.len()).partition(|index| self.can_be_asked(&jobs[*index]));
+        for index in &asked {
             // Prompts are made when the model takes them; that all of them can be is found out first.
-            quoted += self.render(job)?.quoted;
-            asked.push(index);
+            run.quotes(self.render(&jobs[*index])?.quoted);
         }
         let measures = Measures::new();
-        let mut revisions: Vec<Option<Revision>> = jobs.iter().map(|_| None).collect();
         run.generate(asked.iter().map(|index| self.request(&jobs[*index])), |position, result, output| {
             let index = asked[position];
-            let revision = self.revision(jobs[index], &result, &measures);
-            each(index, &revision, output)?;
-            revisions[index] = Some(revision);
-            Ok(())
+            keep(index, self.revision(jobs[index], &result, &measures), output)
         })?;
-        let nothing = |job: &Job| self.revision(*job, &GenerateResult::without_text(Outcome::Empty, 0), &measures);
-        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| !self.can_be_asked(job)) {
-            let revision = Revision { prompt_tokens: None, ..nothing(job) };
-            each(index, &revision, run.output()).map_err(MethodError::Output)?;
-            revisions[index] = Some(revision);
+        for index in empty {
+            keep(index, Revision::without_text(jobs[index]), run.output()).map_err(MethodError::Output)?;
         }
-        let revisions = revisions.into_iter().map(|revision| revision.expect("each is asked for or empty")).collect();
-        Ok(Made { revisions, quoted })
+        Ok(())
     }
 
     /// Whether there is something to show: every text that the prompt is about.
@@ -273,7 +277,7 @@ impl<'a> Reviser<'a> {
         self.sets[job.set].template.render(&self.samples[job.item].id, &self.shown(job))
     }
 
-    /// What the model is shown; the prompt can be made, as [`Self::make`] has found out.
+    /// What the model is shown; the prompt can be made, as [`Revisions`] has found out.
     pub(crate) fn prompt(&self, job: &Job) -> Prompt {
         self.render(job).expect("it could be rendered before").prompt(&self.how.layout)
     }
@@ -307,6 +311,19 @@ impl<'a> Reviser<'a> {
 
     fn revision(&self, job: Job, result: &GenerateResult, measures: &Measures) -> Revision {
         let text = result.text.trim().to_owned();
+        Revision {
+            similarity: self.similarity(job, &text, measures),
+            text,
+            ended: Ended::of(result),
+            finish: result.finish,
+            prompt_tokens: Some(result.prompt_tokens),
+            tokens: result.token_ids.len(),
+            job,
+        }
+    }
+
+    /// How like a text is to the candidates that were shown, or to all where none was.
+    fn similarity(&self, job: Job, text: &str, measures: &Measures) -> Vec<(usize, Similarity)> {
         let sample = &self.samples[job.item];
         let compared: Vec<usize> = match job.primary {
             _ if text.is_empty() => Vec::new(),
@@ -314,26 +331,87 @@ impl<'a> Reviser<'a> {
             None => (0..sample.candidates.len()).collect(),
         };
         let others: Vec<&str> = compared.iter().map(|candidate| sample.candidates[*candidate].text.as_str()).collect();
-        let similarity = compared.iter().copied().zip(measures.of(&text, &others)).collect();
-        let (ended, tokens) = (Ended::of(result), result.token_ids.len());
-        Revision {
-            job,
-            text,
-            ended,
-            finish: result.finish,
-            prompt_tokens: Some(result.prompt_tokens),
-            tokens,
-            similarity,
-        }
+        compared.iter().copied().zip(measures.of(text, &others)).collect()
     }
 }
 
-/// What [`Reviser::make`] made.
-pub(crate) struct Made {
-    /// In the order of the jobs.
-    pub(crate) revisions: Vec<Revision>,
-    /// What of the data was quoted in prompts.
-    pub(crate) quoted: Quoted,
+/// The stage in which references are made: one part, and one row, for each.
+pub(crate) struct Revisions<'r, 'a> {
+    reviser: &'r Reviser<'a>,
+    jobs: Vec<Job>,
+    measures: Measures,
+    /// Settings and model.
+    depends: String,
+}
+
+impl<'r, 'a> Revisions<'r, 'a> {
+    /// All references that the reviser makes, with this model.
+    pub(crate) fn new(reviser: &'r Reviser<'a>, model: &dyn LanguageModel) -> Self {
+        let Revising { noun, seed, .. } = &reviser.how;
+        let signature = reviser.sign(Signature::new(REVISIONS, model)).with("noun", *noun).with("seed", seed);
+        Self { reviser, jobs: reviser.jobs(), measures: Measures::new(), depends: signature.to_string() }
+    }
+}
+
+impl MethodStage for Revisions<'_, '_> {
+    type Part = Revision;
+    const NAME: &'static str = REVISIONS;
+
+    fn parts(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        vec![self.depends.clone()]
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Revision>) -> Result<(), MethodError> {
+        self.reviser.make(&self.jobs, run, keep)
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        json!(RevisionOf::new(self.reviser, self.jobs[number]))
+    }
+
+    fn rows(&self, _: usize, revision: &Revision) -> serde_json::Result<Vec<Value>> {
+        Ok(vec![serde_json::to_value(row(self.reviser, revision))?])
+    }
+
+    fn read(&self, number: usize, rows: &[Value]) -> Result<Revision, RowError> {
+        let job = self.jobs[number];
+        let given = GivenRevision::deserialize(&rows[0])?;
+        let ended = match rows[0].get("outcome") {
+            Some(_) => Ended::deserialize(&rows[0])?,
+            None if given.text.is_empty() => Ended::Empty,
+            None => Ended::Revised,
+        };
+        Ok(Revision {
+            similarity: self.reviser.similarity(job, &given.text, &self.measures),
+            text: given.text,
+            ended,
+            finish: given.finish,
+            prompt_tokens: given.prompt_tokens,
+            tokens: given.tokens,
+            job,
+        })
+    }
+
+    /// A text of as many tokens as may be written, near enough: a frequent word is one in every vocabulary.
+    fn stand_in(&self, number: usize) -> Revision {
+        let tokens = self.reviser.how.max_tokens as usize;
+        let text = vec!["the"; tokens].join(" ");
+        Revision { text, ended: Ended::Revised, tokens, ..Revision::without_text(self.jobs[number]) }
+    }
+}
+
+/// A row that was written before, or by somebody else: a text is enough.
+#[derive(Deserialize)]
+struct GivenRevision {
+    text: String,
+    finish: Option<Finish>,
+    prompt_tokens: Option<usize>,
+    #[serde(default)]
+    tokens: usize,
 }
 
 fn load(how: &Revising<'_>, kind: Kind, focus: &Focus) -> Result<Template, MethodError> {

@@ -4,14 +4,14 @@ use probity_lm::Finish;
 use serde::Serialize;
 
 use super::options::Kind;
-use super::reviser::{Ended, Reviser, Revision};
+use super::reviser::{Ended, Job, Reviser, Revision};
 use super::similarity::Similarity;
 use crate::Section;
 use crate::summary::{mean, number};
 
-/// A row of the table of revisions.
+/// Which reference a row of the table of revisions is.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row<'a> {
+pub(super) struct RevisionOf<'a> {
     item: &'a str,
     kind: Kind,
     /// The attribute or aspect that it was revised for.
@@ -24,6 +24,28 @@ pub(crate) struct Row<'a> {
     /// The given reference that it says in other words, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<usize>,
+}
+
+impl<'a> RevisionOf<'a> {
+    pub(super) fn new(reviser: &'a Reviser<'_>, job: Job) -> Self {
+        let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
+        let id = |candidate: usize| sample.candidates[candidate].id.as_str();
+        Self {
+            item: &sample.id,
+            kind: set.kind,
+            aspect: set.focus.name.as_deref(),
+            primary: job.primary.map(id),
+            guidance: job.guidance.map(id),
+            reference: job.paraphrase.map(|(reference, _)| reference),
+        }
+    }
+}
+
+/// A row of the table of revisions.
+#[derive(Debug, Serialize)]
+pub(super) struct Row<'a> {
+    #[serde(flatten)]
+    of: RevisionOf<'a>,
     text: &'a str,
     #[serde(flatten)]
     ended: &'a Ended,
@@ -44,17 +66,10 @@ struct To<'a> {
 }
 
 /// The row of a revision.
-pub(crate) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'a> {
-    let job = revision.job;
-    let (sample, set) = (&reviser.samples[job.item], &reviser.sets[job.set]);
-    let id = |candidate: usize| sample.candidates[candidate].id.as_str();
+pub(super) fn row<'a>(reviser: &'a Reviser<'_>, revision: &'a Revision) -> Row<'a> {
+    let id = |candidate: usize| reviser.samples[revision.job.item].candidates[candidate].id.as_str();
     Row {
-        item: &sample.id,
-        kind: set.kind,
-        aspect: set.focus.name.as_deref(),
-        primary: job.primary.map(id),
-        guidance: job.guidance.map(id),
-        reference: job.paraphrase.map(|(reference, _)| reference),
+        of: RevisionOf::new(reviser, revision.job),
         text: &revision.text,
         ended: &revision.ended,
         finish: revision.finish,

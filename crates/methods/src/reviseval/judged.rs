@@ -3,13 +3,12 @@
 use probity_data::Sample;
 use probity_lm::{Outcome, Precision};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::options::Reference;
 use super::references::{Shelf, Together, Unit};
 use crate::judge::{Choice, Decided, Judging, Question, Settled, Shown, Verdict};
-use crate::quote::Quoted;
-use crate::run::write_row;
-use crate::{MethodError, Run};
+use crate::{Keep, MethodError, MethodStage, RowError, Run};
 
 /// The table of all verdicts.
 pub(super) const VERDICTS: &str = "verdicts";
@@ -73,34 +72,6 @@ impl<'a> Asking<'a> {
         Self { samples, units, attributes, asked }
     }
 
-    /// Whether every prompt can be made, with a stand-in for references that are yet to come.
-    pub(super) fn check(
-        judge: &Judging<'_>,
-        samples: &'a [Sample],
-        units: &'a [Unit],
-        attributes: &'a [String],
-        references: &[Reference],
-    ) -> Result<(), MethodError> {
-        let asking = Self { samples, units, attributes, asked: Vec::new() };
-        for (unit, reference) in
-            (0..units.len()).flat_map(|unit| references.iter().map(move |reference| (unit, *reference)))
-        {
-            let texts = if reference == Reference::None { Vec::new() } else { vec!["a reference"] };
-            let asked = Asked {
-                reference,
-                unit,
-                turned: false,
-                together: Together { tag: String::new(), texts },
-                temperature: None,
-            };
-            let question = asking.question(&asked);
-            if question.shown.iter().all(|shown| !shown.text.trim().is_empty()) {
-                judge.check(&question)?;
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn question(&self, asked: &Asked<'a>) -> Question<'a> {
         let unit = self.units[asked.unit];
         let sample = &self.samples[unit.item];
@@ -117,55 +88,6 @@ impl<'a> Asking<'a> {
             format!("{}/{}", asked.reference, asked.together.tag)
         };
         Question { sample, attribute: unit.attribute, shown, references: asked.together.texts.clone(), tag }
-    }
-
-    /// Puts all questions to the judge, who is given with its temperature for each cycle, and writes the verdicts. What
-    /// was quoted comes with them.
-    pub(super) fn ask(
-        &self,
-        judges: &[(Option<f64>, Judging<'_>)],
-        run: &mut Run<'_>,
-    ) -> Result<(Vec<Verdict>, Quoted), MethodError> {
-        run.table(VERDICTS, self.asked.len())?;
-        let (mut verdicts, mut quoted) = (Vec::with_capacity(self.asked.len()), Quoted::default());
-        for (temperature, judge) in judges {
-            let precision = judge.model().description().precision;
-            let start = verdicts.len();
-            let of_cycle = self.asked.iter().filter(|asked| asked.temperature == *temperature);
-            let questions: Vec<Question<'_>> = of_cycle.map(|asked| self.question(asked)).collect();
-            let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
-                write_row(output, VERDICTS, start + index, &self.row(start + index, verdict, precision))
-            })?;
-            verdicts.extend(judged.verdicts);
-            quoted += judged.quoted;
-        }
-        Ok((verdicts, quoted))
-    }
-
-    fn row<'r>(&'r self, index: usize, verdict: &'r Verdict, precision: Precision) -> Row<'r> {
-        let asked = &self.asked[index];
-        let unit = self.units[asked.unit];
-        let candidates = &self.samples[unit.item].candidates;
-        let mut shown: Vec<&str> = unit.candidates().map(|k| candidates[k].id.as_str()).collect();
-        if asked.turned {
-            shown.reverse();
-        }
-        Row {
-            item: &self.samples[unit.item].id,
-            attribute: &self.attributes[unit.attribute],
-            reference: asked.reference,
-            tag: Some(asked.together.tag.as_str()).filter(|tag| !tag.is_empty()),
-            temperature: asked.temperature,
-            shown,
-            choice: verdict.decided.choice(),
-            p: verdict.decided.p(),
-            rating: verdict.decided.rating(),
-            mass: verdict.mass(),
-            outcome: &verdict.decided.outcome,
-            answers: &verdict.answers,
-            prompt_tokens: verdict.prompt_tokens,
-            precision,
-        }
     }
 
     /// What the verdicts come to for each unit under one reference, those of its references voting; `None` where there
@@ -199,9 +121,69 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// One verdict.
+/// The stage in which the judge is asked: a part, and a row, for each question.
+pub(super) struct Verdicts<'s, 'a> {
+    pub(super) asking: &'s Asking<'a>,
+    /// With the temperature of each cycle; none without a judge.
+    pub(super) judges: &'s [(Option<f64>, Judging<'s>)],
+    /// Settings and models, and the key of the references.
+    pub(super) inputs: [String; 2],
+}
+
+impl MethodStage for Verdicts<'_, '_> {
+    type Part = Verdict;
+    const NAME: &'static str = VERDICTS;
+
+    fn parts(&self) -> usize {
+        self.asking.asked.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.to_vec()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
+        let mut before = 0;
+        for (temperature, judge) in self.judges {
+            let of_cycle = self.asking.asked.iter().filter(|asked| asked.temperature == *temperature);
+            let questions: Vec<Question<'_>> = of_cycle.map(|asked| self.asking.question(asked)).collect();
+            judge.ask(run, &questions, &mut |index, verdict, output| keep(before + index, verdict, output))?;
+            before += questions.len();
+        }
+        Ok(())
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        json!(VerdictOf::new(self.asking, number))
+    }
+
+    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
+        let row = Row {
+            of: VerdictOf::new(self.asking, number),
+            choice: verdict.decided.choice(),
+            p: verdict.decided.p(),
+            rating: verdict.decided.rating(),
+            mass: verdict.mass(),
+            outcome: &verdict.decided.outcome,
+            answers: &verdict.answers,
+            prompt_tokens: verdict.prompt_tokens,
+            precision: self.judges[0].1.model().description().precision,
+        };
+        Ok(vec![serde_json::to_value(row)?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+        self.judges[0].1.read(&rows[0])
+    }
+
+    fn stand_in(&self, _: usize) -> Verdict {
+        Verdict::none(Outcome::Empty)
+    }
+}
+
+/// Which verdict a row is.
 #[derive(Serialize)]
-struct Row<'a> {
+struct VerdictOf<'a> {
     item: &'a str,
     attribute: &'a str,
     reference: Reference,
@@ -213,6 +195,33 @@ struct Row<'a> {
     temperature: Option<f64>,
     /// The candidates, in the order shown.
     shown: Vec<&'a str>,
+}
+
+impl<'a> VerdictOf<'a> {
+    fn new(asking: &'a Asking<'_>, number: usize) -> Self {
+        let asked = &asking.asked[number];
+        let unit = asking.units[asked.unit];
+        let candidates = &asking.samples[unit.item].candidates;
+        let mut shown: Vec<&str> = unit.candidates().map(|k| candidates[k].id.as_str()).collect();
+        if asked.turned {
+            shown.reverse();
+        }
+        Self {
+            item: &asking.samples[unit.item].id,
+            attribute: &asking.attributes[unit.attribute],
+            reference: asked.reference,
+            tag: Some(asked.together.tag.as_str()).filter(|tag| !tag.is_empty()),
+            temperature: asked.temperature,
+            shown,
+        }
+    }
+}
+
+/// One verdict.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    of: VerdictOf<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     choice: Option<Choice>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,16 +3,16 @@
 use probity_data::Sample;
 use probity_lm::Outcome;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::options::Reference;
 use super::references::{Shelf, Unit};
 use crate::judge::{Answer, Judging, JudgingOptions, Mode, Question, Shown, Verdict};
-use crate::run::write_row;
 use crate::summary::{mean, number};
-use crate::{MethodError, Run, Section};
+use crate::{Keep, MethodError, MethodStage, RowError, Run, Section};
 
 /// The table of ratings.
-const RATINGS: &str = "ratings";
+pub(super) const RATINGS: &str = "ratings";
 
 /// What is rated.
 struct Rated<'a> {
@@ -47,38 +47,91 @@ pub(super) fn options(judging: &JudgingOptions, attribute: &str) -> JudgingOptio
     }
 }
 
-/// Rates every candidate of every unit and every usable reference once.
-pub(super) fn rate(
-    judge: &Judging<'_>,
-    samples: &[Sample],
-    units: &[Unit],
-    references: &[Reference],
-    shelf: &Shelf<'_>,
-    run: &mut Run<'_>,
-) -> Result<Vec<Rating>, MethodError> {
-    let rated = all(samples, units, references, shelf);
-    let questions: Vec<Question<'_>> = rated.iter().map(|one| one.question.clone()).collect();
-    run.table(RATINGS, rated.len())?;
-    let judged = judge.ask(run, &questions, &mut |index, verdict, output| {
-        write_row(output, RATINGS, index, &row(samples, &rated[index], verdict))
-    })?;
-    let mut kinds: Vec<&str> = Vec::new();
-    for one in &rated {
-        if !kinds.contains(&one.of.as_str()) {
-            kinds.push(&one.of);
-        }
+/// The stage in which every candidate and every usable reference is rated once, by itself: a part, and a row, for each
+/// text.
+pub(super) struct Ratings<'s> {
+    judge: &'s Judging<'s>,
+    samples: &'s [Sample],
+    rated: Vec<Rated<'s>>,
+    /// Settings and models, and the key of the references.
+    inputs: [String; 2],
+}
+
+impl<'s> Ratings<'s> {
+    pub(super) fn new(
+        judge: &'s Judging<'s>,
+        samples: &'s [Sample],
+        units: &[Unit],
+        references: &[Reference],
+        shelf: &Shelf<'s>,
+        inputs: [String; 2],
+    ) -> Self {
+        Self { judge, samples, rated: all(samples, units, references, shelf), inputs }
     }
-    let of = |kind: &str| {
-        let verdicts = || rated.iter().zip(&judged.verdicts).filter(|(one, _)| one.of == kind);
-        let ratings: Vec<f64> = verdicts().filter_map(|(_, verdict)| verdict.decided.rating()).collect();
-        Rating {
-            of: kind.to_owned(),
-            mean: mean(ratings.iter().copied()),
-            rated: ratings.len(),
-            texts: verdicts().count(),
+
+    /// Mean ratings by kind of text, in the order in which each comes first.
+    pub(super) fn means(&self, verdicts: &[Verdict]) -> Vec<Rating> {
+        let mut kinds: Vec<&str> = Vec::new();
+        for one in &self.rated {
+            if !kinds.contains(&one.of.as_str()) {
+                kinds.push(&one.of);
+            }
         }
-    };
-    Ok(kinds.into_iter().map(of).collect())
+        let of = |kind: &str| {
+            let verdicts = || self.rated.iter().zip(verdicts).filter(|(one, _)| one.of == kind);
+            let ratings: Vec<f64> = verdicts().filter_map(|(_, verdict)| verdict.decided.rating()).collect();
+            Rating {
+                of: kind.to_owned(),
+                mean: mean(ratings.iter().copied()),
+                rated: ratings.len(),
+                texts: verdicts().count(),
+            }
+        };
+        kinds.into_iter().map(of).collect()
+    }
+}
+
+impl MethodStage for Ratings<'_> {
+    type Part = Verdict;
+    const NAME: &'static str = RATINGS;
+
+    fn parts(&self) -> usize {
+        self.rated.len()
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        self.inputs.to_vec()
+    }
+
+    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Verdict>) -> Result<(), MethodError> {
+        let questions: Vec<Question<'_>> = self.rated.iter().map(|one| one.question.clone()).collect();
+        self.judge.ask(run, &questions, keep)
+    }
+
+    fn identity(&self, number: usize) -> Value {
+        let Rated { item, of, question } = &self.rated[number];
+        json!(RatingOf { item: &self.samples[*item].id, of, tag: &question.tag })
+    }
+
+    fn rows(&self, number: usize, verdict: &Verdict) -> serde_json::Result<Vec<Value>> {
+        let Rated { item, of, question } = &self.rated[number];
+        let row = Row {
+            of: RatingOf { item: &self.samples[*item].id, of, tag: &question.tag },
+            rating: verdict.decided.rating(),
+            outcome: &verdict.decided.outcome,
+            answers: &verdict.answers,
+            prompt_tokens: verdict.prompt_tokens,
+        };
+        Ok(vec![serde_json::to_value(row)?])
+    }
+
+    fn read(&self, _: usize, rows: &[Value]) -> Result<Verdict, RowError> {
+        self.judge.read(&rows[0])
+    }
+
+    fn stand_in(&self, _: usize) -> Verdict {
+        Verdict::none(Outcome::Empty)
+    }
 }
 
 fn all<'a>(samples: &'a [Sample], units: &[Unit], references: &[Reference], shelf: &Shelf<'a>) -> Vec<Rated<'a>> {
@@ -112,30 +165,25 @@ fn all<'a>(samples: &'a [Sample], units: &[Unit], references: &[Reference], shel
     rated
 }
 
-/// One rating.
+/// Which text a rating is of.
 #[derive(Serialize)]
-struct Row<'a> {
+struct RatingOf<'a> {
     item: &'a str,
     of: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     tag: &'a str,
+}
+
+/// One rating.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    of: RatingOf<'a>,
     rating: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
     answers: &'a [Answer],
     prompt_tokens: Option<usize>,
-}
-
-fn row<'r>(samples: &'r [Sample], rated: &'r Rated<'_>, verdict: &'r Verdict) -> Row<'r> {
-    Row {
-        item: &samples[rated.item].id,
-        of: &rated.of,
-        tag: &rated.question.tag,
-        rating: verdict.decided.rating(),
-        outcome: &verdict.decided.outcome,
-        answers: &verdict.answers,
-        prompt_tokens: verdict.prompt_tokens,
-    }
 }
 
 pub(super) fn section(ratings: &[Rating], attribute: &str) -> Section {

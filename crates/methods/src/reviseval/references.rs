@@ -6,7 +6,7 @@ use probity_data::Sample;
 
 use super::options::Reference;
 use crate::judge::Mode;
-use crate::revise::{Job, Made, Reviser, Revision};
+use crate::revise::{Job, Reviser, Revision};
 
 /// What is judged once: a pair, or a candidate, under one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,15 +49,15 @@ pub(super) struct Together<'a> {
 pub(super) struct Shelf<'a> {
     samples: &'a [Sample],
     reviser: &'a Reviser<'a>,
-    made: &'a Made,
+    made: &'a [Revision],
     /// Positions of revisions by set and item.
     of: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
 impl<'a> Shelf<'a> {
-    pub(super) fn new(reviser: &'a Reviser<'a>, made: &'a Made) -> Self {
+    pub(super) fn new(reviser: &'a Reviser<'a>, made: &'a [Revision]) -> Self {
         let mut of: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-        for (index, revision) in made.revisions.iter().enumerate() {
+        for (index, revision) in made.iter().enumerate() {
             of.entry((revision.job.set, revision.job.item)).or_default().push(index);
         }
         Self { samples: reviser.samples, reviser, made, of }
@@ -95,7 +95,7 @@ impl<'a> Shelf<'a> {
         let of_sets: Vec<usize> =
             sets.iter().flat_map(|set| self.of.get(&(*set, unit.item)).into_iter().flatten().copied()).collect();
         let pair = unit.second.is_some();
-        let revisions = of_sets.into_iter().map(|index| &self.made.revisions[index]);
+        let revisions = of_sets.into_iter().map(|index| &self.made[index]);
         revisions.filter(move |revision| pair || revision.job.primary.is_none_or(|primary| primary == unit.first))
     }
 

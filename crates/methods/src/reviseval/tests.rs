@@ -4,8 +4,8 @@ use probity_data::{Preference, Sample};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, run, run_by, sample};
-use crate::{MemoryOutput, Summary};
+use crate::testing::{generated, rehearse, run, run_by, sample};
+use crate::{MemoryOutput, MethodError, Summary};
 
 /// Pairs of qualities with a preference for the better.
 fn pairs(qualities: &[[f64; 2]]) -> Vec<Sample> {
@@ -346,16 +346,14 @@ fn sets_hold_what_the_judge_and_people_agree_on() {
 }
 
 #[test]
-fn a_judge_prompt_that_cannot_be_made_is_refused_before_anything_is_asked() {
+fn a_judge_prompt_that_cannot_be_made_is_found_in_a_rehearsal() {
     let file = std::env::temp_dir().join(format!("probity-judge-{}.j2", std::process::id()));
     std::fs::write(&file, "{{ candidate_a }} {{ candidate_b }} {{ references[0] }}").expect("written");
-    let model = ScriptedModel::from_probabilities(|_| vec![]).with_generation(|_| panic!("nothing is asked"));
-    let error = run(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model)
-        .0
-        .expect_err("refused")
-        .to_string();
+    let error = rehearse(&format!("reviseval --template {}", file.display()), &pairs(&FOUR), &model()).to_string();
     std::fs::remove_file(&file).expect("there");
     assert!(error.contains("prints `references`"), "{error}");
+    let ended = rehearse("reviseval --rate coherence", &pairs(&FOUR), &model());
+    assert!(matches!(ended, MethodError::Rehearsed), "{ended}");
 }
 
 #[test]

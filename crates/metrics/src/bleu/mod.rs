@@ -138,6 +138,7 @@ impl Bleu {
 
     fn tokenized(&self, text: &str) -> String {
         let lowered = self.0.lowercase.then(|| text.to_lowercase());
+        // sacrebleu puts into lower case first, cuts white space off the end only, and then tokenizes.
         self.0.tok.apply(lowered.as_deref().unwrap_or(text).trim_end_matches(is_space))
     }
 
@@ -151,6 +152,7 @@ impl Bleu {
         ngrams.read(references.iter().map(Vec::as_slice), order);
         let mut matches = vec![0; order];
         ngrams.matches(&candidate, &mut matches);
+        // Of lengths that are equally near the shorter: else the penalty would depend on the order of references.
         let nearest = references.iter().map(Vec::len).min_by_key(|len| (len.abs_diff(candidate.len()), *len));
         Counts {
             candidate: candidate.len() as u64,
@@ -165,11 +167,13 @@ impl Bleu {
 
     /// From 0 to 100.
     fn value(&self, counts: &Counts, effective: bool) -> f64 {
+        // Before smoothing, which would give texts without a common word a score.
         if counts.orders.iter().all(|(matches, _)| *matches == 0) {
             return 0.0;
         }
         let (mut halved, mut logs, mut orders) = (1.0, 0.0, 0_u8);
         for (index, (matches, total)) in counts.orders.iter().enumerate() {
+            // Not to single words: method 2 of Chen and Cherry (2014), as sacrebleu has it.
             let add = if self.0.smooth == Smooth::AddK && index > 0 { self.k() } else { 0.0 };
             let (matches, total) = (*matches as f64 + add, *total as f64 + add);
             if total == 0.0 {
@@ -188,6 +192,7 @@ impl Bleu {
             logs += precision.ln();
             orders += 1;
         }
+        // sacrebleu takes the logarithm of a missing order as −9999999999: nothing is left of the score.
         if orders < self.0.order && !effective {
             return 0.0;
         }

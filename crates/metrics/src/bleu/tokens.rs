@@ -36,6 +36,8 @@ impl Tokens {
     pub(crate) fn apply(self, text: &str) -> String {
         match self {
             Self::None => text.to_owned(),
+            // The spaces give the first and the last character a neighbour, which rules of points look at. sacrebleu
+            // adds none for zh.
             Self::V13a => western(&format!(" {} ", without_markup(text))),
             Self::Intl => international(text),
             Self::Char => text.chars().flat_map(|c| [c, ' ']).collect(),
@@ -47,6 +49,7 @@ impl Tokens {
 /// What mteval takes out before it looks for words: marks of skipped segments, hyphens at ends of lines, four entities.
 fn without_markup(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
+    // In this order: `&amp;` is read before `&lt;`, so that `&amp;lt;` becomes `<`, as in sacrebleu.
     for (what, by) in
         [("<skipped>", ""), ("-\n", ""), ("\n", " "), ("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")]
     {
@@ -67,6 +70,7 @@ pub(crate) fn set_apart(text: &str) -> String {
     let mut apart = Vec::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         match byte {
+            // The ranges of mteval's expression. Apostrophe, comma, hyphen and period are not in it, the space is.
             b'{'..=b'~' | b'['..=b'`' | b' '..=b'&' | b'('..=b'+' | b':'..=b'@' | b'/' => {
                 apart.extend([b' ', byte, b' ']);
             }
@@ -80,6 +84,7 @@ pub(crate) fn set_apart(text: &str) -> String {
 /// once, from left to right, over what it has not taken yet.
 pub(crate) fn points(text: &str) -> String {
     let point = |c: u8| matches!(c, b'.' | b',');
+    // Bytes will do: all marks and digits are ASCII, and bytes of longer characters are neither.
     let first = pairs(text.as_bytes(), |a, b| !a.is_ascii_digit() && point(b), |a, b| [a, b' ', b, b' ']);
     let second = pairs(&first, |a, b| point(a) && !b.is_ascii_digit(), |a, b| [b' ', a, b' ', b]);
     let third = pairs(&second, |a, b| a.is_ascii_digit() && b == b'-', |a, b| [a, b' ', b, b' ']);

@@ -19,6 +19,7 @@ pub(super) struct Block {
 /// read twice.
 pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<Block> {
     let order = by_shared_text(uses, sizes.len());
+    // Known beforehand, so that a text is let go as soon as nothing after it wants it.
     let mut last_use = vec![0; sizes.len()];
     for (at, &item) in order.iter().enumerate() {
         for &text in &uses[item] {
@@ -35,6 +36,7 @@ pub(super) fn plan(uses: &[Vec<usize>], sizes: &[usize], budget: usize) -> Vec<B
             let spent = |text: &usize| held[*text] && last_use[*text] < at;
             let mut forget: Vec<usize> = (0..sizes.len()).filter(spent).collect();
             let freed: usize = forget.iter().map(|&text| sizes[text]).sum();
+            // What is still wanted goes too, and is read again later: a budget that holds is worth more than a pass.
             if bytes - freed + needed > budget {
                 forget = (0..sizes.len()).filter(|text| held[*text] && !own.contains(text)).collect();
             }

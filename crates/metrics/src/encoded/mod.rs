@@ -27,6 +27,7 @@ impl<'a> Distinct<'a> {
     /// candidate and then of its references.
     pub(crate) fn of(items: &[Item<'a>]) -> (Self, Vec<Vec<usize>>) {
         let mut distinct = Self::default();
+        // As bert-score does; else a space at the end would make two texts of one.
         let mut position = |text: &'a str| distinct.position(text.trim());
         let uses = items
             .iter()
@@ -49,6 +50,7 @@ impl<'a> Distinct<'a> {
         let spaced: Vec<String>;
         let texts = match encoder.word_start() {
             "" => self.texts.clone(),
+            // Where spaces are parts of words, the first word would be another token than the same word further on.
             start => {
                 spaced = self
                     .texts
@@ -96,6 +98,7 @@ impl Job<'_> {
             for (item, result) in scored {
                 results[item] = Some(result);
             }
+            // Let go before the next block is read: the budget is of what is held at once.
             for text in block.forget {
                 held[text] = None;
             }
@@ -151,6 +154,7 @@ pub(crate) fn normalise_rows(rows: &mut [f32], width: usize) -> bool {
 /// The inner product of two rows of one width. Its bits depend on them alone.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 16;
+    // Sixteen sums, joined in one order: vectors of any width may compute them, and the bits stay.
     let mut sums = [0.0_f32; LANES];
     let (a_blocks, a_rest) = a.as_chunks::<LANES>();
     let (b_blocks, b_rest) = b.as_chunks::<LANES>();

@@ -16,6 +16,7 @@ impl Frequencies {
         let mut frequencies = Self::default();
         for text in texts {
             frequencies.texts += 1;
+            // In how many texts, not how often: a token counts once for each text.
             for id in text.ids.iter().copied().collect::<FxHashSet<_>>() {
                 *frequencies.counts.entry(id).or_default() += 1;
             }

@@ -144,10 +144,12 @@ impl Matches {
         let mut open: Vec<bool> = vec![true; reference.len()];
         let mut words = Positions::new(reference.iter().map(String::as_str).zip(0..));
         matches.stage(&mut open, |i| words.last(candidate[i].as_str()).map(|(_, word)| words.take(word)));
+        // Nothing is left that a stem or a synonym could match.
         if matches.count() == candidate.len().min(reference.len()) {
             return matches;
         }
         let reference_stems: Vec<(String, usize)> =
+            // Only what is still open: a word takes part in one match.
             (0..reference.len()).filter(|j| open[*j]).map(|j| (porter(&reference[j]), j)).collect();
         let mut words = Positions::new(reference_stems.iter().map(|(stem, j)| (stem.as_str(), *j)));
         matches.stage(&mut open, |i| words.last(stems[i].as_str()).map(|(_, stem)| words.take(stem)));

@@ -117,6 +117,7 @@ impl Lexicon {
         let lemma = fields.next().ok_or("the lemma")?;
         let synsets: usize = fields.nth(1).and_then(number).ok_or("the number of synsets")?;
         let pointers: usize = fields.next().and_then(number).ok_or("the number of pointers")?;
+        // Behind the pointers stand two counts that are not wanted, sense_cnt and tagsense_cnt.
         let offsets: Option<Vec<u64>> = fields.skip(pointers + 2).map(number).collect();
         let offsets = offsets.filter(|offsets| offsets.len() == synsets).ok_or("a synset's offset")?;
         self.index.insert(lemma.to_owned(), offsets);
@@ -129,6 +130,7 @@ impl Lexicon {
         let mut fields = line.split_ascii_whitespace();
         let offset = fields.next().and_then(number).ok_or("the synset's offset")?;
         let count =
+            // The number of words in a synset is hexadecimal, unlike the counts of the index.
             fields.nth(2).and_then(|count| usize::from_str_radix(count, 16).ok()).ok_or("the number of words")?;
         let mut words = Vec::new();
         for _ in 0..count {
@@ -156,6 +158,7 @@ impl Lexicon {
     fn base_forms(&self, part: &Part, word: &str) -> Vec<String> {
         let mut forms = vec![word.to_owned()];
         match self.exceptions.get(word) {
+            // As nltk's morphy: an irregular form is not tried with endings too.
             Some(bases) => forms.extend(bases.iter().cloned()),
             None => forms
                 .extend(part.endings.iter().filter_map(|(old, new)| Some(word.strip_suffix(old)?.to_owned() + new))),

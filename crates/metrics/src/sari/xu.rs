@@ -110,6 +110,7 @@ impl Script {
     fn item(&self, item: &Item<'_>) -> Vec<Score> {
         let texts = texts(item, |text| {
             let text = tokenized(self.tok, !self.cased, text);
+            // The script cuts at each single space; what our tokenizers leave may have several in a row.
             if self.tok == Tokens::None { text } else { words(&text).collect::<Vec<_>>().join(" ") }
         });
         if texts.iter().all(String::is_empty) {
@@ -166,6 +167,7 @@ impl Sums {
 
     /// Add, keep, delete, from 0 to 1.
     fn operations(&self, changed: bool) -> [f64; 3] {
+        // A share of nothing is 0 in the authors' script and 1 in evaluate's.
         let share = |part: f64, whole: u64| if whole > 0 { part / whole as f64 } else { f64::from(u8::from(changed)) };
         let [both, own, theirs] = self.added;
         let add = f1(share(both as f64, own), share(both as f64, theirs));

@@ -4,6 +4,7 @@
 const BEAM: usize = 25;
 
 /// More than any distance; a cell that was not computed.
+// Half of the range: edits are added to it without overflow.
 const FAR: u32 = u32::MAX / 2;
 
 /// What the last edit of a cell is, turning the candidate into the reference.
@@ -107,6 +108,8 @@ impl<'r> Distance<'r> {
         let end = self.reference.len() + 1;
         let middle = (i as f64 * self.ratio).floor() as usize;
         let first = middle.saturating_sub(self.beam);
+        // The last row goes to its end, since the distance stands in its last cell however far that is from the
+        // diagonal.
         let last = if i == self.words.len() { end } else { end.min(middle + self.beam) };
         row.first = first;
         row.cells.clear();

@@ -16,6 +16,7 @@ pub(super) fn edits(candidate: &[u32], reference: &[u32]) -> usize {
     }
     let mut distance = Distance::new(candidate, reference);
     let (mut shifts, mut tried) = (0, 0);
+    // The shift at which the tries run out is thrown away even where it helps, as in sacrebleu.
     while let Some(better) = best_shift(&mut distance, reference, &mut tried).filter(|_| tried < TRIES) {
         shifts += 1;
         distance.replace(better);
@@ -74,6 +75,7 @@ fn shift(words: &[u32], Sequence { from, len, .. }: Sequence, target: usize, out
     if target < from {
         out.extend(words[..target].iter().chain(moved).chain(&words[target..from]).chain(&words[from + len..]));
     } else {
+        // sacrebleu's way with a target inside of the sequence: it counts from the sequence's beginning.
         let end = if target > from + len { target } else { (target + len).min(words.len()) };
         out.extend(words[..from].iter().chain(&words[from + len..end]).chain(moved).chain(&words[end..]));
     }

@@ -21,6 +21,7 @@ impl TerOptions {
             let is_mark = |c| {
                 matches!(c, '.' | ',' | '?' | ':' | ';' | '!' | '"' | '(' | ')') || (self.asian && is_asian_mark(c))
             };
+            // Taken out without a space in its place, as there: `a,b` becomes one word unless it was normalised before.
             text.retain(|c| !is_mark(c));
         }
         text
@@ -29,6 +30,7 @@ impl TerOptions {
 
 /// Entities are read, punctuation and the possessive `'s` stand apart.
 fn normalized(text: &str) -> String {
+    // A hyphen at the beginning of a line: sacrebleu's tercom has it so, where its mteval has one at the end.
     let mut text = text.replace("\n-", "").replace('\n', " ");
     for (entity, mark) in [("&quot;", "\""), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">")] {
         text = text.replace(entity, mark);

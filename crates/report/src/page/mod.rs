@@ -22,8 +22,11 @@ const PLACED: [&str; 3] = ["-about", "-outcomes", "-figures"];
 impl Report {
     /// Writes the page, samples last and one block at a time. The same runs give the same bytes.
     pub fn write_html(&self, out: &mut dyn Write) -> Result<(), ReportError> {
+        // Joined before it is hashed: the policy allows one text, byte for byte.
         let style = format!("{}{STYLE}", palette::page_style());
         let policy = format!(
+            // Nothing but this style and script, by their hashes: markup that got through all the same would do
+            // nothing.
             "default-src 'none'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; form-action 'none'",
             hash(&style),
             hash(SCRIPT)

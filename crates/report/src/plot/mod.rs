@@ -96,6 +96,7 @@ impl Axis {
     pub(crate) fn wide(low: f64, high: f64, start: f64, end: f64) -> Self {
         let (low, high) = if low == high { (low - 0.5, high + 0.5) } else { (low, high) };
         let step = step(low, high);
+        // A little of a tick is given way: an end that lies on a tick but for rounding would else add one more.
         Self { low: (low / step + 1e-9).floor() * step, high: (high / step - 1e-9).ceil() * step, start, end }
     }
 

@@ -26,6 +26,7 @@ pub(crate) fn scatter(
     let x = Axis::wide(low_x, high_x, left + 6.0, right - 6.0);
     let y = Axis::wide(low_y, high_y, bottom - 6.0, top + 6.0);
     let every = points.len().div_ceil(POINTS);
+    // The line may leave the scores' range between the ends of gold; it is cut where the axes end.
     let inside = |value: f64| value.clamp(y.low, y.high);
     let body = html! {
         (y_axis(&y, left, right, names.1))

@@ -67,6 +67,7 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, ConstraintError> {
     let options = JsonCompileOptions {
         item_separator: ", ?".into(),
         key_separator: ": ?".into(),
+        // Free white space would let a model fill its limit of tokens with it.
         whitespace_flexible: false,
         ..JsonCompileOptions::default()
     };
@@ -92,6 +93,7 @@ fn check(schema: &Value, place: &str) -> Result<(), ConstraintError> {
         }
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
+                // The keys in here are names that the schema gives, and no keywords.
                 schemas.iter().try_for_each(|(name, schema)| check(schema, &format!("{within}/{name}")))?;
             }
             ("items" | "prefixItems" | "allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {

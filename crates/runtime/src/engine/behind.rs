@@ -27,8 +27,10 @@ impl Behind<'_> {
     pub(crate) fn score(&mut self, queries: &[TokenQuery]) -> candle_core::Result<Vec<Vec<TokenScore>>> {
         let shared = |query: &TokenQuery| {
             let alike = query.seen.iter().zip(self.tokens).take_while(|(a, b)| a == b).count();
+            // A row that is asked about is computed whatever is held: keys and values say nothing of its hidden state.
             alike.min(query.first_row())
         };
+        // One path for all queries, so that they can run in one pass.
         let path = self.path_of(queries.iter().map(shared).min().unwrap_or(0))?;
         let held: usize = path.iter().map(|span| span.len()).sum();
         let mut answers = Vec::with_capacity(queries.len());
@@ -63,6 +65,7 @@ impl Behind<'_> {
         for span in self.path {
             if span.len() > left {
                 if left > 0 {
+                    // A span that goes on with other tokens is used for as far as it is the same.
                     path.push(self.model.join(std::slice::from_ref(span), left)?);
                 }
                 break;

@@ -98,6 +98,7 @@ impl Drafts {
     /// How probable a guessed token must be to be worth its row, with so many texts side by side: as many tokens as an
     /// average row of a pass brings, where a pass takes the time of its rows and of `idle_rows` besides.
     pub(crate) fn worth(&self, texts: usize, idle_rows: usize) -> f64 {
+        // Before anything was learnt, a step counts as one token of one row.
         let of_a_step = |sum: f64| texts as f64 * (sum + 1.0) / (self.steps + 1.0);
         of_a_step(self.tokens) / (of_a_step(self.rows) + idle_rows as f64)
     }

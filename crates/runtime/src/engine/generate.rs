@@ -85,10 +85,13 @@ enum Row<'r> {
 
 impl<'a> Decoding<'a> {
     fn new(index: usize, prompt: &'a TokenPrompt, path: Vec<Arc<KvSpan>>, vocabulary: &Vocabulary<'_>) -> Self {
+        // A generator for each text: what is drawn depends on no neighbour, and ChaCha is the same on every machine.
         let random = match prompt.sampling {
             Sampling::Greedy => None,
             Sampling::Random { seed, .. } => Some(ChaCha8Rng::seed_from_u64(seed)),
         };
+        // The constraint could be begun when the request was taken. What fails now is told of this text; the others go
+        // on.
         let constrained = prompt.constraint.as_ref().map(vocabulary.constrain).transpose();
         let (constrained, strayed) =
             constrained.map_or_else(|why| (None, Some(why)), |constrained| (constrained, None));
@@ -136,6 +139,8 @@ impl<'a> Decoding<'a> {
             None => Cow::Borrowed(logits),
         };
         let possible = logits.iter().any(|logit| *logit > f32::NEG_INFINITY);
+        // One number is drawn for each token that the text gets. Guesses move the generator by nothing, so texts are
+        // the same with and without them.
         Ok(possible.then(|| sample(&logits, temperature, limits, random.random())))
     }
 
@@ -151,6 +156,7 @@ impl<'a> Decoding<'a> {
             let token = self.choose(&row(at))?;
             let right = token.is_some() && token == guessed.get(at).copied();
             let ended = self.push(token, vocabulary);
+            // A token that ends the turn is not among the text's, however well it was guessed.
             if right && !matches!(&ended, Some(Generated { finish: Some(Finish::EndOfTurn), .. })) {
                 self.accepted += 1;
             }
@@ -172,6 +178,7 @@ impl<'a> Decoding<'a> {
             self.strayed = Some(why);
             return Some(self.end(vocabulary, None));
         }
+        // Before the end of the constraint and of the limit: what comes with the same token must still be cut away.
         if let Some(text) = self.text_before_stop(vocabulary) {
             return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) });
         }
@@ -184,6 +191,7 @@ impl<'a> Decoding<'a> {
     /// The text up to the first stop sequence where there is one in it.
     fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
         let stops = &self.prompt.stop;
+        // Where there are none, nothing is decoded at every token.
         let longest = stops.iter().map(String::len).max()?;
         // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last
         // few.
@@ -214,6 +222,7 @@ impl<'a> Decoding<'a> {
     /// times at most.
     fn keep(&mut self, model: &dyn Decoder, span: Arc<KvSpan>) -> candle_core::Result<()> {
         let held: usize = self.path.iter().map(|span| span.len()).sum();
+        // The last token was only chosen: nothing of it is computed before the next pass.
         let mut len = self.tokens.len() - 1 - held;
         let mut first = self.path.len();
         while let Some(before) =
@@ -295,6 +304,7 @@ impl<'a, E> Generation<'a, '_, E> {
     /// besides.
     fn set_aside(&self) -> u64 {
         let prompts = self.active.iter().flat_map(|text| &text.path[..text.prompt_spans]);
+        // By address: texts that begin alike share spans, which take their bytes once.
         let spans: BTreeMap<*const KvSpan, usize> = prompts.map(|span| (Arc::as_ptr(span), span.len())).collect();
         let held: u64 = spans.values().map(|len| self.model.cache_bytes(*len) as u64).sum();
         held + self
@@ -354,6 +364,7 @@ impl<'a, E> Generation<'a, '_, E> {
             passed.push(Passed { text, draft, rows, span: None });
         }
         let output = self.model.forward(&segments)?;
+        // They hold the texts' spans, which could not be let go where they are joined.
         drop(segments);
         self.usage.tokens_computed += row as u64;
         passed.iter_mut().zip(output.spans).for_each(|(passed, span)| passed.span = Some(span));
@@ -373,6 +384,7 @@ impl<'a, E> Generation<'a, '_, E> {
 
     /// Goes on with each text from its rows of hidden states.
     fn advance(&mut self, hidden: &Tensor, passed: Vec<Passed<'a>>) -> Result<(), WalkError<E>> {
+        // A greedy text needs its largest logit alone, which the head has without a whole row of them.
         let (whole, greedy): (Vec<_>, Vec<_>) = passed.into_iter().partition(|passed| passed.text.random.is_some());
         if !greedy.is_empty() {
             let rows: Vec<usize> = greedy.iter().flat_map(|passed| passed.rows.clone()).collect();
@@ -433,6 +445,7 @@ impl<'a, E> Generation<'a, '_, E> {
 
 /// Some rows of a matrix.
 fn pick(hidden: &Tensor, rows: &[usize]) -> candle_core::Result<Tensor> {
+    // Where all texts are of one kind, all rows are wanted in their order: nothing is copied.
     if rows.len() == hidden.dim(0)? && rows.iter().enumerate().all(|(at, row)| at == *row) {
         return Ok(hidden.clone());
     }
@@ -453,6 +466,7 @@ fn admit(
     while let Some(prompt) = prompts.get(count).filter(|_| active + count < schedule.side_by_side) {
         // What it shares with the prompt before it is there already; where the two part, a span is cut.
         let before = count.checked_sub(1).filter(|_| schedule.share_prefixes).map(|before| &prompts[before]);
+        // What an encoder reads is shared as a whole or not at all.
         let before = before.filter(|before| before.tokens[..before.source] == prompt.tokens[..prompt.source]);
         let shared =
             before.map_or(0, |before| before.tokens.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count());
@@ -514,6 +528,7 @@ fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_cor
     if let (Storage::Cpu(CpuStorage::F32(values)), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
         return Ok(read(&values[start..end]));
     }
+    // The lock on the storage is let go before the tensor is asked for its elements again.
     drop(storage);
     Ok(read(&tensor.flatten_all()?.to_vec1::<f32>()?))
 }

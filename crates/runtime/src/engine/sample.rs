@@ -6,12 +6,14 @@ use probity_lm::SamplingLimits;
 /// order of ids, exceeds `uniform`. `logits` have a largest one; those that are −∞ are impossible.
 pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, uniform: f64) -> u32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    // In f64 and by libm's exponential in Rust: a seed draws the same token on every machine.
     let mut weights: Vec<f64> =
         logits.iter().map(|l| libm::exp((f64::from(*l) - f64::from(max)) / temperature)).collect();
     limit(&mut weights, limits);
     let mut left = uniform * weights.iter().sum::<f64>();
     let mut last = 0;
     for (id, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+        // What rounding leaves over falls to the last token that is possible.
         last = id;
         if left < *weight {
             break;
@@ -25,6 +27,7 @@ pub(crate) fn sample(logits: &[f32], temperature: f64, limits: SamplingLimits, u
 fn limit(weights: &mut [f64], SamplingLimits { top_k, top_p, min_p }: SamplingLimits) {
     if top_k.is_some() || top_p.is_some() {
         let mut ids: Vec<usize> = (0..weights.len()).filter(|id| weights[*id] > 0.0).collect();
+        // Among equals the lowest id, so that what is kept follows from the logits alone.
         let likelier = |a: &usize, b: &usize| weights[*b].total_cmp(&weights[*a]).then(a.cmp(b));
         let k = top_k.unwrap_or(usize::MAX).min(ids.len());
         if k < ids.len() {
@@ -34,6 +37,7 @@ fn limit(weights: &mut [f64], SamplingLimits { top_k, top_p, min_p }: SamplingLi
         let mut count = k;
         if let Some(p) = top_p {
             kept.sort_unstable_by(likelier);
+            // Of what top-k has left: limits apply one after another, as in transformers.
             let enough = p * kept.iter().map(|id| weights[*id]).sum::<f64>();
             let mut sum = 0.0;
             count = 1 + kept

@@ -93,6 +93,7 @@ impl<'t> Scheduler<'t> {
             peak: 0,
             answered: false,
         };
+        // Children before parents. Paths below a node are finished one after another, so the largest of them counts.
         for node in order.into_iter().rev() {
             let below = tree.children(node).iter().map(|child| scheduler.needs[*child]).max().unwrap_or(0);
             let piece = scheduler.piece(node);
@@ -134,21 +135,27 @@ impl<'t> Scheduler<'t> {
 
     /// What runs next; `None` when all is done. The group before must have been [finished](Self::finish).
     pub(crate) fn next_group(&mut self) -> Option<Vec<Stretch>> {
+        // Of all ready nodes, not of those that are taken: whichever comes last must still fit.
         let hardest = self.ready.values().flatten().map(|item| self.needs[item.node] - self.held[item.node]).max()?;
         let mut group = Vec::new();
         let mut tokens = self.limits.tokens;
         // What lives while the group runs, and what of it may stay.
         let (mut during, mut after) = (self.live, self.live);
+        // Deepest first: what is finished gives its cache back.
         for level in self.ready.values_mut() {
             let mut taken = Vec::new();
             for (place, item) in level.iter().enumerate() {
                 let rest = self.tree.tokens(item.node).len() - item.done;
                 let piece = if self.tree.node(item.node).is_source { rest } else { tokens };
+                // Only the first node of a group may be cut: it is longer than a whole group may be. A part of any
+                // other would hold cache for nothing until the rest has run.
                 let len = if group.is_empty() { rest.min(piece) } else { rest };
                 if len > tokens && !group.is_empty() {
                     continue;
                 }
                 let bytes = (self.bytes)(len);
+                // A leaf's own keys and values go as soon as its group is done: they count while it runs, and not
+                // behind it.
                 let passes = len == rest && self.tree.children(item.node).is_empty();
                 let stays = if passes { 0 } else { bytes };
                 let fits =
@@ -182,6 +189,7 @@ impl<'t> Scheduler<'t> {
         for stretch in group {
             if stretch.range.end < self.tree.tokens(stretch.node).len() {
                 let item = Ready { node: stretch.node, done: stretch.range.end };
+                // In front: it holds cache already, and gives it back only when it is done.
                 self.ready.entry(Reverse(self.depths[stretch.node])).or_default().push_front(item);
             } else if self.tree.children(stretch.node).is_empty() {
                 self.answered = true;

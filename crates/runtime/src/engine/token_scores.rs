@@ -126,6 +126,7 @@ pub(crate) fn score_tokens<E>(
             .try_for_each(|query| done(query, std::mem::take(&mut answers[query])).map_err(WalkError::Visitor))
     };
     let peak_cache_bytes = walk(model, &tree, schedule.limits, &rows, &mut visit)?;
+    // A request's own queries share their prompt even so: nobody would compute it once for each label.
     let tokens_unshared = self::tree(queries, false).token_count();
     Ok(Usage { tokens_unshared, tokens_computed: tree.token_count(), peak_cache_bytes, ..Usage::default() })
 }
@@ -160,6 +161,7 @@ fn targets(tree: &PrefixTree<'_>, queries: &[TokenQuery]) -> Vec<Vec<Target>> {
                 targets[node].extend(rows.map(|row| Target { row: row - start, query, answer: row - first }));
             }
         }
+        // A stack of our own: prompts decide how deep the tree is.
         stack.extend(tree.children(node).iter().map(|child| (*child, end, path.clone())));
     }
     for targets in &mut targets {

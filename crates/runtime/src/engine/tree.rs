@@ -36,6 +36,7 @@ pub(crate) fn in_groups<'a>(
     sequences: impl Iterator<Item = (&'a [u32], usize)>,
     alone: impl Fn(usize) -> usize,
 ) -> Vec<Sequence<'a>> {
+    // By content: each prompt brings a copy of its source.
     let mut sources = BTreeMap::new();
     let mut group = |alone: usize, source: &'a [u32]| {
         let next = sources.len();
@@ -81,6 +82,7 @@ impl<'a> PrefixTree<'a> {
         let (mut node, mut at) = (0, 0);
         while at < tokens.len() {
             let Some(&child) = self.index.get(&(node, group, tokens[at])) else {
+                // What an encoder reads is a node to itself: all of its tokens see one another, so it runs whole.
                 let end = if at < source { source } else { tokens.len() };
                 (node, at) = (self.add(node, sequence, at..end), end);
                 continue;
@@ -100,6 +102,7 @@ impl<'a> PrefixTree<'a> {
         let node = &mut self.nodes[id];
         let middle = node.range.start + len;
         let second = Node {
+            // Only sources of one group meet, and these are equal: a node that is cut is none.
             is_source: false,
             sequence: node.sequence,
             range: middle..node.range.end,

@@ -57,6 +57,7 @@ pub(crate) fn walk<E>(
             scheduler.ancestors(node).into_iter().chain([node]).flat_map(|node| spans[node].iter().cloned()).collect()
         };
         let wanted = |stretch: &Stretch| -> Vec<usize> {
+            // A node that runs in pieces has its wanted rows in whichever piece they fall into.
             wanted(stretch.node).into_iter().filter(|row| stretch.range.contains(row)).collect()
         };
         let stretches: Vec<(Stretch, Vec<usize>)> =
@@ -70,6 +71,7 @@ pub(crate) fn walk<E>(
         for (stretch, span) in group.iter().zip(output.spans) {
             spans[stretch.node].push(span);
         }
+        // Before anything is freed: whoever visits may take the paths of what has just been computed.
         visit(Computed { stretches: &stretches, hidden: &output.hidden, paths: &|node| path(&spans, node) })?;
         scheduler.finish(&group, &mut |node| spans[node].clear());
     }

@@ -142,6 +142,7 @@ impl Client {
 
     /// Whether the hub takes connections: a request would wait much longer where no packet comes back.
     pub(super) fn knock(&self) -> Result<(), NoConnection> {
+        // A proxy looks names up itself: whether we could reach the hub says nothing then.
         if behind_proxy() { Ok(()) } else { knock(&self.endpoint) }
     }
 
@@ -198,6 +199,7 @@ impl Client {
             return Err(RequestError::Answer("its list goes on at another host".into()));
         }
         let mut text = Vec::new();
+        // Cut, not refused: what is cut is no JSON any more.
         let read = response.into_reader().take(LONGEST_ANSWER).read_to_end(&mut text);
         read.map_err(|error| RequestError::Connection(error.to_string()))?;
         let json = serde_json::from_slice(&text)
@@ -239,6 +241,7 @@ fn join(from: &str, location: &str) -> Result<String, RequestError> {
     };
     match to.split_once("://") {
         Some(("https", _)) => Ok(to),
+        // Never from https to http: what files must hash to has to come from the hub itself.
         Some(("http", _)) if scheme == "http" => Ok(to),
         _ => Err(RequestError::Answer("it sends us to an address that is not https".into())),
     }
@@ -290,6 +293,7 @@ fn knock(endpoint: &str) -> Result<(), NoConnection> {
     std::thread::spawn(move || {
         let attempt = || {
             let mut why = NoConnection::NoAddress;
+            // As many as fit into the time that is waited for below.
             for address in address.to_socket_addrs()?.take(3) {
                 match TcpStream::connect_timeout(&address, CONNECT) {
                     Ok(_) => return Ok(()),

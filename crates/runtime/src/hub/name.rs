@@ -16,6 +16,7 @@ pub struct HubName {
 impl HubName {
     /// Reads a name. Nothing in it can lead out of the folder of its repository.
     pub fn parse(text: &str) -> Option<Self> {
+        // The file first: its path may hold an `@`.
         let (whole, file) = match text.split_once(':') {
             Some((whole, file)) => (whole, Some(file)),
             None => (text, None),
@@ -26,6 +27,7 @@ impl HubName {
         };
         let is_word = |word: &str| {
             let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            // `..` leads out of the folder, and `.probity` is our own in it.
             !word.is_empty() && !word.starts_with('.') && word.chars().all(allowed)
         };
         let words: Vec<&str> = repo.split('/').collect();

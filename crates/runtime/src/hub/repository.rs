@@ -41,6 +41,7 @@ impl Repository {
         let mut tags = info["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let licence = tags.find_map(|tag| tag.strip_prefix("license:")).map(str::to_owned);
         let mut files = Vec::new();
+        // By the commit, not the branch, which may move between two questions.
         let mut next = Some(format!("{api}/tree/{commit}?recursive=true"));
         for _ in 0..PAGES {
             let Some(path) = next.take() else { break };

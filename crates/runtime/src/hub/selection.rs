@@ -85,8 +85,10 @@ fn select_safetensors<'a>(paths: &[&'a str]) -> Result<Vec<&'a str>, NoChoice> {
         }
     }
     let is_single = find(SINGLE).is_some();
+    // An index beside the one file would name shards that are not fetched.
     let mut chosen: Vec<&str> =
         SIDE_FILES.iter().filter_map(|name| find(name)).filter(|path| !is_single || *path != INDEX).collect();
+    // By name: `consolidated.safetensors` and the like are the same weights once more.
     let is_shard =
         |path: &&str| path.starts_with("model-") && has_extension(path, "safetensors") && whole_of_part(path).is_some();
     let mut weights: Vec<&str> =

@@ -141,6 +141,8 @@ pub(super) fn download(
     while transfer.have < wanted.bytes {
         let Err(error) = transfer.attempt(progress) else { break };
         let Failure::Request(source) = error else { return Err(error.of(part)) };
+        // Against the furthest, not the last: where the server does not resume, each try begins at nothing again, and
+        // would count as progress for ever.
         failures = if transfer.have > furthest { 1 } else { failures + 1 };
         furthest = furthest.max(transfer.have);
         if !source.passes() || failures >= ATTEMPTS {
@@ -150,6 +152,7 @@ pub(super) fn download(
         client.wait(failures, &source);
     }
     let io_error = |source| TransferError::Io { path: part.to_owned(), source };
+    // On the disk before the file gets its name, so that a loss of power leaves no name over half a file.
     transfer.file.sync_all().map_err(io_error)?;
     let found = if transfer.too_long { format!("more than {} bytes", wanted.bytes) } else { transfer.hasher.finish() };
     if found == wanted.hash.hex() {
@@ -205,6 +208,7 @@ impl<'a> Transfer<'a> {
         progress.begin(&wanted.what, Some(wanted.bytes));
         if have > 0 {
             progress.notice(&format!("{}: going on after the {have} bytes that are here", wanted.what));
+            // What lies here was written by a run that is gone, and so is its hasher.
             hasher.update_from(&mut file, progress).map_err(io_error)?;
         }
         Ok(Self { client, wanted, file, have, hasher, too_long: false })
@@ -230,6 +234,8 @@ impl<'a> Transfer<'a> {
         };
         let continues =
             response.status() == 206 && response.header("content-range").and_then(first_byte) == Some(self.have);
+        // A server may answer a range with the whole file, or with another range: appended, either would make a file of
+        // the right length and the wrong content.
         if self.have > 0 && !continues {
             progress.notice(&format!("{}: the server does not resume; from the start again", self.wanted.what));
             self.start_afresh(progress)?;

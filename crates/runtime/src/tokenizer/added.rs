@@ -75,6 +75,7 @@ impl Matcher {
         let (patterns, tokens): (Vec<_>, Vec<_>) =
             tokens.into_iter().filter(|(pattern, _)| !pattern.is_empty()).unzip();
         let automaton = AhoCorasick::builder()
+            // The library's own rule for added tokens: one that begins another must not hide it.
             .match_kind(MatchKind::LeftmostLongest)
             .build(&patterns)
             .map_err(|source| TokenizerError::unsupported("added tokens", source.to_string()))?;
@@ -101,6 +102,7 @@ impl Matcher {
             {
                 continue;
             }
+            // White space that the match before has taken is not taken twice.
             let start = if token.lstrip { before.trim_end().len().max(taken) } else { found.start() };
             let end = if token.rstrip { text.len() - after.trim_start().len() } else { found.end() };
             matches.push(Match { range: start..end, id: token.id, firm: token.special && !token.single_word });
@@ -182,6 +184,7 @@ impl Protector {
 
     /// A character that none of `texts` contains: of the noncharacters and private-use characters, the first.
     pub(super) fn sentinel<'a>(texts: &(impl Iterator<Item = &'a str> + Clone)) -> Result<char, TokenizerError> {
+        // Noncharacters first: Unicode keeps them for a program's own use, so texts hardly have one.
         let mut candidates = ('\u{fdd0}'..='\u{fdef}').chain('\u{e000}'..='\u{f8ff}');
         candidates.find(|&candidate| texts.clone().all(|text| !text.contains(candidate))).ok_or_else(|| {
             TokenizerError::unsupported("the text", "it holds every noncharacter and private-use character".to_owned())

@@ -155,6 +155,7 @@ fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>
             .collect(),
     };
     check_len(file, key, types.len(), tokens.len())?;
+    // A type that there is none of would leave a token neither text nor special.
     if let Some((id, kind)) = types.iter().enumerate().find(|(_, kind)| !(NORMAL..=BYTE).contains(*kind)) {
         return Err(file
             .metadata_error(key, format!("token {id} has type {kind}; types are {NORMAL} to {BYTE}"))
@@ -170,6 +171,7 @@ fn read_types(file: &GgufFile, model: &str, tokens: &Strings) -> Result<Vec<i64>
         .map(|name| token_id(file, tokens, name))
         .collect::<Result<Vec<_>, _>>()?;
     for (id, (text, kind)) in tokens.iter().zip(&mut types).enumerate() {
+        // What a file calls ordinary stays so, where it gives types at all.
         let open = *kind == USER_DEFINED || (given.is_none() && *kind == NORMAL);
         if open && (looks_special(text) || named.contains(&Some(id as u32))) {
             *kind = CONTROL;
@@ -273,6 +275,7 @@ fn sentencepiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerErro
     let roles = roles.without_unknown_in_two_roles();
     let texts = vocabulary.tokens.iter().map(str::to_owned).collect();
     let model = Spm::new(texts, &scores, kinds, roles.unknown)?;
+    // sentencepiece's default, which older files leave out.
     let adds_space = file.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     Tokenizer::assemble(Parts {
         engine: Engine::Spm { model, adds_space },

@@ -39,12 +39,14 @@ pub(super) fn unigram(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokenize
     let key = "tokenizer.ggml.precompiled_charsmap";
     let mut normalizers = Vec::new();
     if let Some(map) = file.integers(key)?.filter(|map| !map.is_empty()) {
+        // Files have these bytes as unsigned or as signed numbers.
         let bytes: Option<Vec<u8>> =
             map.iter().map(|&byte| u8::try_from(byte).or_else(|_| i8::try_from(byte).map(|b| b as u8)).ok()).collect();
         let bytes = bytes.ok_or_else(|| file.metadata_error(key, "an entry is not a byte"))?;
         normalizers
             .push(NormalizerWrapper::Precompiled(Precompiled::from(&bytes).map_err(|why| wrong(key, Box::new(why)))?));
     }
+    // The steps of T5's own `tokenizer.json`, of which a GGUF file says nothing.
     let spaces = Replace::new(ReplacePattern::Regex(" {2,}".to_owned()), SPACE.to_string())
         .map_err(|why| wrong("tokenizer.ggml.model", why))?;
     normalizers.extend([Strip::new(false, true).into(), spaces.into()]);
@@ -84,7 +86,9 @@ pub(super) fn wordpiece(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Tokeni
             vocabulary.file.metadata_error(&key, format!("it is missing, and there is no token {usual}")).into()
         })
     };
+    // `seperator` is how the format spells it.
     let (first, last, unknown) = (role("cls", "[CLS]")?, role("seperator", "[SEP]")?, role("unknown", "[UNK]")?);
+    // By Latin letters alone: a vocabulary of small letters may still hold symbols that count as capital ones.
     let small = !names.iter().any(|name| {
         !special.contains(&name.as_str()) && !name.starts_with('[') && name.contains(|c: char| c.is_ascii_uppercase())
     });

@@ -52,6 +52,8 @@ impl Tokenizer {
             serde_json::from_slice(&text).map_err(|source| malformed(source.to_string()))?;
         description.check().map_err(|why| malformed(why.to_string()))?;
         let mut library = tokenizers::Tokenizer::from_bytes(&text).map_err(|source| malformed(source.to_string()))?;
+        // Files may ask for texts to be cut or filled up. Nothing is cut here: a prompt that is too long is told, not
+        // shortened.
         library.with_truncation(None).map_err(|source| malformed(source.to_string()))?;
         library.with_padding(None);
         let added = description.check_added(|token| library.token_to_id(token));
@@ -70,6 +72,7 @@ impl Tokenizer {
             })
             .collect();
         added.sort_unstable_by_key(|token| token.id);
+        // By the highest id, not by how many there are: ids may have holes.
         let vocab_size = library.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let folder = path.parent().unwrap_or(Path::new(""));
         let unknown = description.model.unk_id.or_else(|| library.token_to_id(description.model.unk_token.as_deref()?));
@@ -117,11 +120,13 @@ fn read_roles(
     let named =
         |name: &str| names.iter().find(|(other, _)| other == name).and_then(|(_, text)| library.token_to_id(text));
     let frame = frame_of_post_processor(library)?;
+    // Found out by encoding: post-processors have several ways of saying it.
     let put_first = frame[0].first().copied();
     let bos = named("bos_token").or(put_first);
     let adds_bos = config["add_bos_token"].as_bool().unwrap_or(put_first.is_some() && put_first == bos);
     let eos = named("eos_token");
     let mut given: Vec<u32> = eos.into_iter().collect();
+    // Chat models may name the token that ends a turn here alone.
     for name in ["generation_config.json", "config.json"] {
         if let Some(json) = read_beside(folder, name)? {
             given.extend(ids(&json["eos_token_id"], &folder.join(name))?);

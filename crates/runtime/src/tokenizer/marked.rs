@@ -52,6 +52,7 @@ impl Tokenizer {
     pub(crate) fn encode_joint(&self, text: &Marked, suffixes: &[String]) -> Result<Joint, TokenizerError> {
         let cut = self.firm_cut(text);
         let shared = self.encode_marked(&text.text[..cut], text.sentinel, text.specials())?;
+        // Only this part is encoded again for each suffix: prompts are long and labels short.
         let tail = &text.text[cut..];
         let own = self.encode_marked(tail, text.sentinel, text.specials())?;
         let with_suffix = suffixes.iter().map(|suffix| {
@@ -76,6 +77,7 @@ impl Tokenizer {
         let bytes = text.text.as_bytes();
         let last_match_end = matches.last().map_or(0, |m| m.range.end);
         let limit = bytes.len().saturating_sub(self.raw.longest());
+        // Two characters before the cut are looked at.
         let from = (last_match_end + 2).max(special);
         let line_start = (from..limit).rev().find(|&at| {
             bytes[at].is_ascii_alphabetic()

@@ -161,6 +161,7 @@ impl Tokenizer {
         let Parts { engine, mut added, roles, spelling, vocab_size, newline_ends_word } = parts;
         let roles = roles.without_unknown_in_two_roles();
         for token in &mut added {
+            // Converters and fine-tunes leave the flag out, and then any text could end a turn.
             token.special |= looks_special(&token.content);
         }
         let mut special = vec![false; vocab_size];
@@ -187,6 +188,7 @@ impl Tokenizer {
             newline_ends_word,
             adds_space: false,
         };
+        // Found out by encoding: several parts of a file may be the one that does it.
         let first = tokenizer.encode_text("a")?.first().copied();
         tokenizer.adds_space = first.is_some_and(|id| tokenizer.token_text(id).starts_with(' '));
         Ok(tokenizer)
@@ -228,6 +230,7 @@ impl Tokenizer {
     /// What one token stands for, with its leading space, special tokens by name; bytes that form no character are
     /// replaced. Empty for an id that the vocabulary does not have.
     pub fn token_text(&self, id: u32) -> String {
+        // Added tokens are written as they are, not in the vocabulary's spelling.
         if let Some(token) = self.added.iter().find(|token| token.id == id) {
             return token.content.clone();
         }
@@ -336,6 +339,7 @@ impl Tokenizer {
 /// Tokens of other names are special only where their file says so.
 fn looks_special(content: &str) -> bool {
     let inner = content.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"));
+    // DeepSeek's models write the bars of their special tokens wide.
     let wide = content.strip_prefix("<｜").and_then(|rest| rest.strip_suffix("｜>"));
     let framed = inner.or(wide).is_some_and(|inner| !inner.is_empty() && !inner.contains(char::is_whitespace));
     framed || content.starts_with("<extra_id_") || TURN_ENDS.contains(&content)

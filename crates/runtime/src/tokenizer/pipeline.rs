@@ -162,6 +162,7 @@ impl Tokenizer {
                 return;
             }
             if adds_space {
+                // Each stretch between added tokens gets one: so does the reference.
                 escaped.insert(0, SPACE);
             }
             model.encode(&escaped, ids);
@@ -193,6 +194,7 @@ impl Tokenizer {
                 split_at(&piece, self.normalised.find(piece.get(), specials))
             })
             .map_err(encode_error)?;
+        // Only now: up to here sentinels keep literals apart, and what cuts text into words must not see them.
         if let Some(sentinel) = sentinel {
             pieces
                 .split(|_, mut piece| {
@@ -212,6 +214,8 @@ impl Tokenizer {
     /// The model's tokens of a word. One that is special (a merge or a dictionary entry that spells one out) is written
     /// by its characters instead, except the unknown token where it stands for something unknown.
     fn tokenize_word(&self, library: &tokenizers::Tokenizer, word: &str) -> Result<Vec<Token>, LibraryError> {
+        // The model knows nothing of what is special: a merge, or an entry of its dictionary, may spell such a token
+        // out.
         let tokens = library.get_model().tokenize(word)?;
         let spelled = |token: &Token| {
             let written = || word.get(token.offsets.0..token.offsets.1) == Some(self.token_text(token.id).as_str());

@@ -145,6 +145,7 @@ impl Family {
                 }
             });
         }
+        // Without the library's own expression: the cuts above are all there are.
         steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, true, false)));
         Ok(PreTokenizerWrapper::Sequence(Sequence::new(steps)))
     }

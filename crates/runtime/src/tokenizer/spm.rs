@@ -75,6 +75,7 @@ impl PartialOrd for Candidate {
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the largest first, and of equal scores that must be the leftmost.
         self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
     }
 }
@@ -170,6 +171,7 @@ impl Spm {
             self.propose(text, symbols, right - 1, right, &mut heap, origins);
         }
         while let Some(Candidate { left, right, len, .. }) = heap.pop() {
+            // Proposals are never taken out of the heap: one that no longer fits is passed over when its turn comes.
             let stale = symbols[left].next != Some(right) || symbols[right].end - symbols[left].start != len;
             if stale {
                 continue;
@@ -235,6 +237,7 @@ impl Spm {
             ids.extend(bytes);
             return false;
         }
+        // As in sentencepiece: a run of unknown characters is one unknown token.
         if !after_unknown {
             ids.extend(self.unknown);
         }

@@ -24,10 +24,12 @@ pub fn fingerprint(paths: &[impl AsRef<Path>]) -> Result<String, WeightsError> {
         let digest = digest(path, &mut |_| {}).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
         files.push((name, digest));
     }
+    // By name and content: the order in which files are given is the reader's, not the model's.
     files.sort_unstable();
     files.dedup();
     let mut all = Sha256::new();
     for (name, digest) in files {
+        // The length first, so that no two lists of files come to the same bytes.
         all.update((name.len() as u64).to_le_bytes());
         all.update(name.as_bytes());
         all.update(digest);

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::WeightsError;
 
-/// Bytes that one task scans; a multiple of every block size times its count, see [`scan`].
+/// Blocks that one task scans: whole ones, so that none is cut between two tasks.
 const BLOCKS_PER_TASK: usize = 1 << 16;
 
 /// Fails at the first element that is infinite or not a number: floats are all looked at, of quantised tensors the
@@ -37,12 +37,14 @@ fn scale_offsets(weight_type: WeightType) -> &'static [usize] {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => &[],
         WeightType::Q8_0 | WeightType::Q4_0 | WeightType::Q5_0 => &[0],
         WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4_K | WeightType::Q5_K => &[0, 2],
+        // Behind 128 bytes of low bits, 64 of high bits and 16 scales of groups.
         WeightType::Q6_K => &[208],
     }
 }
 
 /// The first bad block of a run of whole blocks, and what it holds.
 fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> {
+    // All bits of an exponent: what has them is infinite or no number, by its mantissa.
     const HALF: u16 = 0x7c00;
     match weight_type {
         WeightType::F32 => scan_words(bytes, |word| u32::from_le_bytes(word) & 0x7f80_0000 == 0x7f80_0000, mantissa32),
@@ -53,6 +55,7 @@ fn scan(weight_type: WeightType, bytes: &[u8]) -> Option<(usize, &'static str)> 
             scan_words(bytes, |word| u16::from_le_bytes(word) & 0x7f80 == 0x7f80, |w| u16::from_le_bytes(w) & 0x7f != 0)
         }
         _ => {
+            // Scales alone: the integers of a block may have any bits.
             let offsets = scale_offsets(weight_type);
             let scale = |block: &[u8], offset: usize| u16::from_le_bytes([block[offset], block[offset + 1]]);
             bytes.chunks_exact(weight_type.block_bytes()).enumerate().find_map(|(index, block)| {
@@ -80,6 +83,7 @@ fn scan_words<const N: usize>(
 ) -> Option<(usize, &'static str)> {
     const STRETCH: usize = 4096;
     let word = |chunk: &[u8]| -> [u8; N] { chunk.try_into().expect("chunks of N bytes") };
+    // `|` and not `||`: a way out of the loop would keep it from becoming vector code.
     let stretch_has_bad = |stretch: &[u8]| stretch.chunks_exact(N).fold(false, |any, chunk| any | bad(word(chunk)));
     let stretch = bytes.chunks(STRETCH).position(stretch_has_bad)?;
     let start = stretch * STRETCH;

@@ -212,6 +212,7 @@ impl WeightSource for GgufFile {
             });
         };
         let info = &self.header.tensors[index];
+        // Told when the tensor is asked for: a file with such types can still be inspected.
         let Some(weight_type) = info.ggml_type.weight_type else {
             return Err(SourceError::Unsupported {
                 name: gguf_name,

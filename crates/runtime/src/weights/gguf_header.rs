@@ -241,8 +241,10 @@ impl Header {
         // The least that an entry takes: two lengths and a type; a tensor: length, number of dimensions, one of them,
         // type and offset.
         cursor.check_count("the number of metadata entries", metadata_count, 13)?;
+        // More than the file can hold has exhausted another reader's memory (llama.cpp #15711).
         cursor.check_count("the number of tensors", tensor_count, 32)?;
         let metadata = read_metadata(&mut cursor, metadata_count)?;
+        // Where the data begin is known behind the last description, so places are looked at only then.
         let described = (0..tensor_count)
             .map(|index| read_tensor(&mut cursor, index))
             .collect::<Result<Vec<DescribedTensor>, HeaderError>>()?;
@@ -270,6 +272,7 @@ fn read_magic_and_version(cursor: &mut Cursor<'_>) -> Result<u32, HeaderError> {
     let version = cursor.u32("the version")?;
     match version {
         2 | 3 => Ok(version),
+        // Told as what it is: read as little-endian, its version is a huge number.
         _ if matches!(version.swap_bytes(), 2 | 3) => {
             error("the version", "the file is big-endian; only little-endian files are read")
         }
@@ -293,8 +296,10 @@ fn read_metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<BTreeMap<String,
 
 fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, HeaderError> {
     let key = "general.alignment";
+    // What the specification says where the file does not.
     let Some(value) = metadata.get(key) else { return Ok(32) };
     match value.as_u64() {
+        // Offsets are divided by it. What is no positive number has broken another reader (llama.cpp #26318).
         Some(alignment) if alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT => Ok(alignment),
         _ => error(
             format!("metadata `{key}`"),
@@ -328,10 +333,12 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: u64) -> Result<DescribedTensor, H
     let Some(ggml_type) = GgmlType::from_id(type_id) else {
         return error(what, format!("unknown tensor type {type_id}"));
     };
+    // A product that wraps would pass for a small tensor: published attacks on other readers do this.
     let Some(elements) = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size)).filter(|&n| n > 0)
     else {
         return error(what, format!("dimensions {sizes:?} are zero or their product overflows"));
     };
+    // The file's first dimension is the innermost: the length of a row.
     if sizes[0] % ggml_type.block_len != 0 {
         return error(what, format!("a row of {} weights is no whole number of {} blocks", sizes[0], ggml_type.name));
     }
@@ -349,6 +356,7 @@ impl DescribedTensor {
         if offset % alignment != 0 {
             return error(what, format!("its offset {offset} is no multiple of the alignment {alignment}"));
         }
+        // Sums that wrapped have made another reader allocate too little (CVE-2025-53630).
         let range = data_start.checked_add(offset).and_then(|start| Some((start, start.checked_add(size)?)));
         match range {
             Some((start, end)) if end <= file_len => {
@@ -360,6 +368,7 @@ impl DescribedTensor {
                      file has {file_len} bytes",
                     ggml_type.name
                 );
+                // What lies beyond the end is what a download that broke off leaves.
                 Err(HeaderError { what, why, truncated: true })
             }
         }
@@ -449,6 +458,7 @@ impl<'a> Cursor<'a> {
 
     fn text(&mut self, what: &str) -> Result<&'a str, HeaderError> {
         let len = self.u64(what)?;
+        // A text is as long as it says, and no longer than what is left of the file.
         let bytes = self.take(len, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text),
@@ -461,6 +471,7 @@ impl<'a> Cursor<'a> {
         if len == 0 || len > MAX_NAME {
             return error(what(), format!("expected 1 to {MAX_NAME} bytes, found a length of {len}"));
         }
+        // Its length is looked at before its bytes: a broken one would be told as a file that was cut short.
         self.at -= 8;
         let name = self.text(&what())?;
         if name.contains(char::is_control) {
@@ -528,6 +539,7 @@ impl<'a> Cursor<'a> {
             }
             8 => Array::Strings(self.strings(what, count)?),
             9 => {
+                // The least that an array takes: a type and a count.
                 self.check_count(what, count, 12)?;
                 let mut arrays = Vec::new();
                 for _ in 0..count {
@@ -543,6 +555,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn strings(&mut self, what: &str, count: u64) -> Result<Strings, HeaderError> {
+        // The least that a text takes: its length.
         self.check_count(what, count, 8)?;
         let mut strings = Strings { text: String::new(), ends: Vec::with_capacity(count as usize) };
         for _ in 0..count {

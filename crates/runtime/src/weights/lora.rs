@@ -69,6 +69,7 @@ impl Adapter {
     pub fn open(folder: &Path) -> Result<Self, AdapterError> {
         let (rank, scale) = read_config(&folder.join(CONFIG))?;
         let path = folder.join(WEIGHTS);
+        // A pickle can run code when it is opened, so it is not even looked into.
         if !path.is_file() && folder.join("adapter_model.bin").is_file() {
             let hint = "save the adapter again with safe_serialization=True";
             return Err(AdapterError::Config {
@@ -82,6 +83,7 @@ impl Adapter {
         let adapter = Self { folder: folder.to_owned(), weights, rank, scale, changes };
         for name in adapter.changes.values().flatten() {
             let tensor = adapter.weights.tensor(name).map_err(|error| adapter.wrong(name, error))?;
+            // Here as well as in the sum later, where the error would name the model's file.
             check_finite(&adapter.weights.path(), name, &tensor)?;
         }
         Ok(adapter)
@@ -149,6 +151,7 @@ impl Adapted {
         let base = self.base.tensor(name)?;
         let (a, b) = (widened(&weights.tensor(a)?), widened(&weights.tensor(b)?));
         let columns = base.shape[1];
+        // Of all weights, converters permute these two alone.
         let pairs = self.pairs.filter(|_| name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight"));
         let row_bytes = base.bytes.len() / base.shape[0];
         let mut merged = vec![0u8; base.shape[0] * columns * 4];
@@ -161,9 +164,12 @@ impl Adapted {
             let mut weights = vec![0f32; columns];
             dequantise(base.weight_type, &base.bytes[row * row_bytes..][..row_bytes], 0, &mut weights);
             for ((bytes, weight), sum) in merged.chunks_exact_mut(4).zip(weights).zip(sums) {
+                // The sum first, then its factor, then the weight: the order of PEFT's merge, which this equals to
+                // 8e-6.
                 bytes.copy_from_slice(&(weight + sum * scale).to_le_bytes());
             }
         });
+        // The sum has taken their place, and nobody reads them again.
         base.bytes.release();
         let len = merged.len();
         let bytes = Bytes::slice(Arc::new(merged), 0..len).expect("all of it");

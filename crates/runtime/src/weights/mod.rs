@@ -97,6 +97,7 @@ impl Memory for FileMap {
 pub(crate) fn map_file(path: &Path) -> Result<FileMap, WeightsError> {
     let io = |source| WeightsError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
+    // A folder can be opened, and what mapping it then says names no cause.
     if file.metadata().map_err(io)?.is_dir() {
         return Err(io(std::io::Error::new(std::io::ErrorKind::IsADirectory, "it is a folder, not a file")));
     }

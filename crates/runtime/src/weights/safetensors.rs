@@ -49,6 +49,7 @@ impl ShardIndex {
         for (tensor, shard) in &index.weight_map {
             let mut components = Path::new(shard).components();
             let plain = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+            // What is one component here may be a path, or a drive, on another system.
             if !plain || shard.contains(['\\', '\0', ':']) {
                 let why = format!("tensor `{tensor}` is said to be in {shard:?}, which is not a plain file name");
                 return Err(malformed(path, "`weight_map`", why, "shards must lie in the folder of their index"));
@@ -172,6 +173,7 @@ impl SafetensorsFiles {
         let bytes: &[u8] = owner.bytes();
         let (header_len, metadata) =
             SafeTensors::read_metadata(bytes).map_err(|error| unreadable(path, bytes.len(), &error))?;
+        // The header was read once already: its length is right, and the crate takes keys that stand twice.
         refuse_repeated_keys(&bytes[8..8 + header_len])
             .map_err(|why| malformed(path, "the safetensors header", why.to_string(), "download the file again"))?;
         self.take_entries(path, &metadata, header_len + 8)?;
@@ -183,6 +185,7 @@ impl SafetensorsFiles {
         let file = self.files.len();
         for name in metadata.offset_keys() {
             let Some(info) = metadata.info(&name) else { continue };
+            // Which of the two counts would depend on the order of the shards.
             if let Some(other) = self.entries.get(&name) {
                 let why = format!("it is also in {}", self.files[other.file].0.display());
                 return Err(malformed(

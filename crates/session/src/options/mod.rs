@@ -6,4 +6,4 @@ mod run;
 
 pub use data::{DataOptions, ReadOptions, public_set};
 pub use model::{ByteSize, ComputingOptions, ModelOptions, computing_in_force};
-pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions};
+pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable};

@@ -1,7 +1,10 @@
 //! What a run is about, how it is gone about, and where it goes.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use probity_options::written_as_text;
 use probity_store::Existing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +40,7 @@ pub struct OutputOptions {
 }
 
 /// How a run is gone about.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AskOptions {
     /// Ask and write nothing: print the number of questions, the tokens with and without sharing, and estimates of
@@ -47,7 +50,40 @@ pub struct AskOptions {
     /// Exit with 1 where a sample could not be scored
     #[schemars(extend("heading" = "Data and output"))]
     pub strict: bool,
+    /// End after this stage of the method (see its help); the same command without this and with --resume goes on
+    #[schemars(extend("form" = "STAGE", "heading" = "Data and output"))]
+    pub until: Option<String>,
+    /// Take a stage's table from a file in the place of asking: one that a run has left, or one of your own. May be
+    /// given several times
+    #[schemars(extend("form" = "STAGE=FILE", "heading" = "Data and output"))]
+    pub from: Vec<StageTable>,
 }
+
+/// The file that a stage's table is taken from, as `STAGE=FILE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageTable {
+    /// The stage's name.
+    pub stage: String,
+    /// JSON lines.
+    pub file: PathBuf,
+}
+
+impl FromStr for StageTable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (stage, file) = text.split_once('=').ok_or("expected STAGE=FILE, such as revisions=mine.jsonl")?;
+        Ok(Self { stage: stage.to_owned(), file: file.into() })
+    }
+}
+
+impl fmt::Display for StageTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.stage, self.file.display())
+    }
+}
+
+written_as_text!(StageTable);
 
 /// What becomes of an earlier run, and where answers are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -89,6 +89,7 @@ impl Game {
         let mut position = vec![0; comparisons.candidates()];
         involved.iter().enumerate().for_each(|(at, &candidate)| position[candidate] = at);
         let mut game = Self { wins: vec![0.0; n], met: vec![vec![0.0; n]; n], prior };
+        // A text against itself says nothing of its strength.
         for c in comparisons.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (i, j) = (position[c.i], position[c.j]);
             game.wins[i] += c.p;
@@ -140,6 +141,8 @@ impl Game {
 
     /// Newton's method from 0, each step cut until it does not lower the objective.
     fn solve(&self) -> Vec<f64> {
+        // Where wins are certain there is hardly any curvature at the end, and a whole Newton step would leap far
+        // beyond.
         const LONGEST_STEP: f64 = 2.0;
         let mut theta = vec![0.0; self.wins.len()];
         let mut value = self.objective(&theta);

@@ -61,12 +61,15 @@ impl Comparisons {
         for c in self.between_texts().into_iter().filter(|c| c.i != c.j) {
             let (for_first, for_second) = evidence(c.p);
             let (i, j) = (position[c.i], position[c.j]);
+            // Half of it on either side of the diagonal: the linear ordering problem wants gains antisymmetric, and
+            // `base` has the rest.
             gains[i][j] += (for_first - for_second) / 2.0;
             gains[j][i] -= (for_first - for_second) / 2.0;
             base += f64::midpoint(for_first, for_second);
         }
         let widths: Vec<usize> = involved.iter().map(|&text| self.copies(text)).collect();
         let candidates: usize = widths.iter().sum();
+        // Sums of gains round in proportion to all that is summed.
         let tolerance = 1e-12 * (1.0 + gains.iter().flatten().map(|g| g.abs()).sum::<f64>());
         let found = LinearOrder { gains, tolerance, widths }.best(self.start(&involved));
         let below = involved

@@ -45,6 +45,7 @@ impl LinearOrder {
         let sets = 1_usize << n;
         let won = Columns::new(&self.gains);
         let mut best = vec![0.0_f64; sets];
+        // How many best orders lead to each set. Up to 20! and only ratios are used, so f64 will do.
         let mut ways = vec![0.0_f64; sets];
         // Which members of the set stand last in a best order of it.
         let mut lasts = vec![0_u32; sets];
@@ -63,6 +64,7 @@ impl LinearOrder {
             best[set] = top;
         }
         let value = best[sets - 1];
+        // Eight megabytes at 20 items; the walk back makes a table of that size.
         drop(best);
         Found { places: self.mean_places(&ways, &lasts), value, bound: value }
     }
@@ -100,6 +102,7 @@ impl LinearOrder {
         for round in 0..STARTS {
             let order = self.improved(if round == 0 { self.by_gain() } else { kicked(&best, round) });
             let found = self.value(&order);
+            // Of orders that rounding alone tells apart the first stays.
             if found > value + self.tolerance {
                 (best, value) = (order, found);
             }
@@ -136,6 +139,7 @@ impl LinearOrder {
     /// in front of the block, behind it where it stands behind. `None` where none wins.
     pub(super) fn best_move(&self, order: &[usize]) -> Option<(usize, usize, usize)> {
         let n = order.len();
+        // Moves that win by rounding alone could go round for ever.
         let mut best = (self.tolerance, None);
         // What each item wins by having the block in front of it.
         let mut after_block = vec![0.0; n];
@@ -147,6 +151,7 @@ impl LinearOrder {
                 }
                 let mut gain = 0.0;
                 for to in (0..start).rev() {
+                    // Twice: what the pair won in its old order is lost, and the other order's is won.
                     gain += 2.0 * after_block[to];
                     if gain > best.0 {
                         best = (gain, Some((start, end, to)));
@@ -191,6 +196,7 @@ impl LinearOrder {
         let mut left: Vec<Vec<f64>> =
             self.gains.iter().map(|row| row.iter().map(|gain| gain.max(0.0)).collect()).collect();
         let mut bound: f64 = left.iter().flatten().sum();
+        // Triples grow with the third power; above that the bound by pairs has to do.
         if n > BOUNDED_BY_TRIPLES {
             return bound;
         }

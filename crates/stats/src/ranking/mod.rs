@@ -83,6 +83,7 @@ impl Comparisons {
                 judged.push(Comparison { i, j, p });
             }
         }
+        // Answers come in any order, and sums in another order differ in their last bits.
         judged.sort_by(|a, b| (a.i, a.j).cmp(&(b.i, b.j)).then(a.p.total_cmp(&b.p)));
         Ok(Self { texts: (0..candidates).collect(), judged })
     }
@@ -290,6 +291,7 @@ impl RankMethod {
     /// judged; only [`RankMethod::HardLikelihood`] asks for them.
     pub fn scores(self, comparisons: &Comparisons, conditionals: &Conditionals) -> Vec<Option<f64>> {
         match self {
+            // At one half: debiased probabilities were moved so that this is their threshold.
             Self::WinRatio => comparisons.win_ratio(0.5),
             Self::MeanProb => comparisons.mean_probability(),
             Self::BradleyTerry => comparisons.bradley_terry(BRADLEY_TERRY_PRIOR),

@@ -1,0 +1,209 @@
+//! The stages of a method: what is asked of models, and the table of what came of it.
+//!
+//! A method whose questions depend on earlier answers says so by stages. Each asks, parses, and leaves a table; the
+//! next is made from what the table says. So a run can end after a stage, take a stage's table from a file, tell what
+//! each stage cost, and reach every stage without an answer: stand-ins take its place.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+
+use probity_data::Sample;
+use probity_lm::SinkError;
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::run::Cost;
+use crate::{MethodError, Output, Run};
+
+/// What a method says of one of its stages before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageSpec {
+    /// The stage's name, which its table has too.
+    pub name: &'static str,
+    /// The roles of the models that it asks; `model` is the one of the command.
+    pub roles: &'static [&'static str],
+}
+
+/// Takes each part of a stage's work as it is there, by its number, with the output to write its rows to.
+pub type Keep<'k, P> = dyn FnMut(usize, P, &mut dyn Output) -> Result<(), SinkError> + Send + 'k;
+
+/// Why a row of a given table is none of the stage.
+pub type RowError = Box<dyn Error + Send + Sync>;
+
+/// A stage of a method's work, ready to begin.
+///
+/// The work has *parts*: a text to be written, a question to be answered. Each comes to one value, which is one row of
+/// the stage's table or ([`ONE_ROW`](Self::ONE_ROW) is false) as many as there turn out to be.
+pub trait MethodStage: Sync {
+    /// What comes of a part.
+    type Part: Send;
+    /// The name of the stage and of its table.
+    const NAME: &'static str;
+    /// Whether each part is one row.
+    const ONE_ROW: bool = true;
+
+    /// How many parts there are.
+    fn parts(&self) -> usize;
+
+    /// All that the parts depend on besides the samples: settings, prompts and models, as a
+    /// [`Signature`](crate::Signature) has them, and the keys of the artefacts that they are made from.
+    fn inputs(&self) -> Vec<String>;
+
+    /// Asks, and hands over each part.
+    fn work(&self, run: &mut Run<'_>, keep: &mut Keep<'_, Self::Part>) -> Result<(), MethodError>;
+
+    /// The fields of a part's rows that tell which part they are of.
+    fn identity(&self, number: usize) -> Value;
+
+    /// A part's rows.
+    fn rows(&self, number: usize, part: &Self::Part) -> serde_json::Result<Vec<Value>>;
+
+    /// The part that these rows are of: what [`rows`](Self::rows) wrote, or somebody else.
+    fn read(&self, number: usize, rows: &[Value]) -> Result<Self::Part, RowError>;
+
+    /// What stands for a part where nothing is asked: as many rows and as long texts as may come at most. Later stages
+    /// are rehearsed, and their cost is told, from it.
+    fn stand_in(&self, number: usize) -> Self::Part;
+}
+
+/// What a stage left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Artefact<P> {
+    /// What came of each part, in their order.
+    pub parts: Vec<P>,
+    /// SHA-256 of the stage's name and of all that the parts depend on, in hex: two runs with the same key have the
+    /// same artefact. Of a given table it is the hash of what it says.
+    pub key: String,
+}
+
+/// How a method goes through its stages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Staging {
+    /// The run ends after this stage.
+    pub until: Option<String>,
+    /// Tables that stages take in the place of their work, by stage.
+    pub tables: BTreeMap<String, GivenTable>,
+    /// The models answer nothing: after each stage go on with stand-ins, up to the last stage's questions.
+    pub stands_in: bool,
+}
+
+/// A stage's table from a file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GivenTable {
+    /// The file.
+    pub path: PathBuf,
+    /// Its rows and the lines that they stand in, from 1.
+    pub rows: Vec<(u64, Value)>,
+}
+
+/// A stage that is done, for the manifest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageDone {
+    /// Its name.
+    pub name: &'static str,
+    /// [`Artefact::key`].
+    pub key: String,
+    /// How many parts its work had.
+    pub parts: usize,
+    /// How many rows its table has.
+    pub rows: usize,
+    /// The file that its table came from; absent where it was worked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+/// SHA-256 of the samples as they stand in a run's folder, in hex.
+pub(crate) fn samples_key(samples: &[Sample]) -> String {
+    let mut hasher = Sha256::new();
+    for sample in samples {
+        hasher.update(serde_json::to_vec(sample).expect("samples are plain values under string keys"));
+        hasher.update(b"\n");
+    }
+    format!("{:x}", hasher.finalize())
+}
+
+/// The key of what a stage leaves, out of all that it depends on.
+pub(crate) fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) -> String {
+    let mut hasher = Sha256::new();
+    // Lengths keep apart what runs together: (ab, c) is not (a, bc).
+    for input in [env!("CARGO_PKG_VERSION"), name].into_iter().chain(inputs) {
+        hasher.update((input.len() as u64).to_le_bytes());
+        hasher.update(input);
+    }
+    format!("{:x}", hasher.finalize())
+}
+
+impl GivenTable {
+    /// What it says, for a key.
+    pub(crate) fn text(&self) -> String {
+        self.rows.iter().map(|(_, row)| format!("{row}\n")).collect()
+    }
+
+    /// The parts of a stage that it holds.
+    pub(crate) fn parts<S: MethodStage>(&self, stage: &S) -> Result<Vec<S::Part>, MethodError> {
+        let mut rest = self.rows.as_slice();
+        let mut parts = Vec::with_capacity(stage.parts());
+        for number in 0..stage.parts() {
+            let identity = stage.identity(number);
+            let count = if S::ONE_ROW { rest.len().min(1) } else { of_part(rest, &identity) };
+            let (own, after) = rest.split_at(count);
+            let line = own.first().map_or_else(|| self.last_line(), |(line, _)| *line);
+            if S::ONE_ROW {
+                let Some((_, row)) = own.first() else {
+                    return Err(self.error::<S>(
+                        line,
+                        format!("it ends here; row {} is missing, which has {identity}", number + 1),
+                    ));
+                };
+                if let Some(why) = difference(&identity, row) {
+                    return Err(self.error::<S>(line, why));
+                }
+            }
+            let rows: Vec<Value> = own.iter().map(|(_, row)| row.clone()).collect();
+            parts.push(stage.read(number, &rows).map_err(|why| self.error::<S>(line, why.to_string()))?);
+            rest = after;
+        }
+        match rest.first() {
+            None => Ok(parts),
+            Some((line, _)) if S::ONE_ROW => {
+                let why =
+                    format!("the stage has {} rows with these data and options, and here is one more", stage.parts());
+                Err(self.error::<S>(*line, why))
+            }
+            Some((line, _)) => {
+                Err(self.error::<S>(*line, "it belongs to nothing in these data, or not here".to_owned()))
+            }
+        }
+    }
+
+    fn last_line(&self) -> u64 {
+        self.rows.last().map_or(1, |(line, _)| *line)
+    }
+
+    fn error<S: MethodStage>(&self, line: u64, why: String) -> MethodError {
+        MethodError::Table { stage: S::NAME, path: self.path.clone(), line, why }
+    }
+}
+
+/// How many of the first rows have these fields.
+fn of_part(rows: &[(u64, Value)], identity: &Value) -> usize {
+    let has =
+        |row: &Value| identity.as_object().into_iter().flatten().all(|(name, value)| row.get(name) == Some(value));
+    rows.iter().take_while(|(_, row)| has(row)).count()
+}
+
+/// The first field in which a row says that it is of another part. What it leaves out it does not say.
+fn difference(identity: &Value, row: &Value) -> Option<String> {
+    if !row.is_object() {
+        return Some("it is no JSON object".to_owned());
+    }
+    let fields = identity.as_object().into_iter().flatten();
+    let other = fields.filter_map(|(name, value)| Some((name, value, row.get(name).filter(|there| *there != value)?)));
+    let mut other =
+        other.map(|(name, value, there)| format!("`{name}` is {there}, and the row that comes here has {value}"));
+    other.next()
+}

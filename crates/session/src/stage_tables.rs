@@ -1,0 +1,55 @@
+//! Tables that stages of a method take from files, in the place of asking.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use probity_data::{DataError, JsonLines, Problems, open};
+use probity_methods::{GivenTable, MethodError, Staging};
+use probity_runtime::weights::sha256_file;
+use serde_json::{Value, json};
+
+use crate::SessionError;
+use crate::options::{AskOptions, StageTable};
+
+/// How a method goes through its stages, as its options say; the tables are read.
+pub(crate) fn staging(options: &AskOptions) -> Result<Staging, SessionError> {
+    let mut tables = BTreeMap::new();
+    for StageTable { stage, file } in &options.from {
+        if tables.insert(stage.clone(), read(file)?).is_some() {
+            return Err(MethodError::Option {
+                option: format!("--from {stage}={}", file.display()),
+                why: "this stage has a table already".to_owned(),
+                hint: "give one file for each stage".to_owned(),
+            }
+            .into());
+        }
+    }
+    Ok(Staging { until: options.until.clone(), tables, stands_in: false })
+}
+
+/// What a manifest says of the tables, by stage; null where there are none.
+pub(crate) fn described(options: &AskOptions) -> Value {
+    if options.from.is_empty() {
+        return Value::Null;
+    }
+    let described = options.from.iter().map(|StageTable { stage, file }| {
+        (stage.clone(), json!({ "path": file.display().to_string(), "sha256": sha256_file(file).ok() }))
+    });
+    Value::Object(described.collect())
+}
+
+fn read(file: &Path) -> Result<GivenTable, DataError> {
+    let mut problems = Problems::new(file.display().to_string());
+    let mut rows = Vec::new();
+    for (line, row) in JsonLines::<Value, _>::new(open(file)?) {
+        match row {
+            Ok(row) => rows.push((line as u64, row)),
+            Err(error) => problems.push(line, error),
+        }
+    }
+    if problems.is_empty() {
+        Ok(GivenTable { path: file.to_owned(), rows })
+    } else {
+        Err(DataError::Problems(problems))
+    }
+}
