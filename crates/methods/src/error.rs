@@ -8,13 +8,18 @@ use probity_options::OptionError;
 use crate::template::TemplateError;
 
 /// Why a method could not finish. What had been written to the [`Output`](crate::Output) by then stands.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum MethodError {
     /// An option that is no option, is missing, or cannot have its value.
-    #[error("--{}: {}", .0.field.replace('_', "-"), .0.why)]
-    Options(#[from] OptionError),
+    #[error("--{}: {}", .0.field.replace('_', "-"), .0.cause)]
+    Options(
+        #[from]
+        #[diagnostic_source]
+        OptionError,
+    ),
     /// An option's value does not suit the data or another option.
-    #[error("{option}: {why}\n\nhint: {hint}")]
+    #[error("{option}: {why}")]
+    #[diagnostic(help("{hint}"))]
     Option {
         /// The option as typed, such as `--pairs random:40`.
         option: String,
@@ -35,12 +40,18 @@ pub enum MethodError {
     },
     /// A prompt template cannot be used.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Template(#[from] TemplateError),
     /// The label words cannot be asked for.
     #[error("the label words: {0}")]
-    Labels(#[from] LabelError),
+    Labels(
+        #[from]
+        #[diagnostic_source]
+        LabelError,
+    ),
     /// The data have gold scores, but none for this attribute.
-    #[error("no candidate has a gold score for `{attribute}`; the data have: {known}\n\nhint: {hint}")]
+    #[error("no candidate has a gold score for `{attribute}`; the data have: {known}")]
+    #[diagnostic(help("{hint}"))]
     NoGold {
         /// The attribute asked for.
         attribute: String,
@@ -51,9 +62,11 @@ pub enum MethodError {
     },
     /// A metric cannot be had, or could not score.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Metric(#[from] probity_metrics::MetricError),
     /// A stage's table that was given has a row that is none of the stage's.
-    #[error("{}:{line}: {why}\n\nhint: give the table `{stage}` of a run over the same samples with the same options", path.display())]
+    #[error("{}:{line}: {why}", path.display())]
+    #[diagnostic(help("give the table `{stage}` of a run over the same samples with the same options"))]
     Table {
         /// The stage.
         stage: &'static str,
@@ -71,13 +84,19 @@ pub enum MethodError {
     #[error("nothing is answered in a rehearsal")]
     Rehearsed,
     /// There are no samples.
-    #[error("there is no sample to judge\n\nhint: check --data and --limit")]
+    #[error("there is no sample to judge")]
+    #[diagnostic(help("check --data and --limit"))]
     NoSamples,
     /// The output refused a row (a full disk, an interrupt).
     #[error("{0}")]
-    Output(#[source] SinkError),
+    Output(
+        #[source]
+        #[diagnostic_source]
+        SinkError,
+    ),
     /// The model failed.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Model(LmError),
 }
 

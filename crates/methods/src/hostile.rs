@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use probity_lm::{Message, Prompt, ScriptedModel};
 use unicode_normalization::UnicodeNormalization;
 
-use crate::judge::last_verdict;
+use crate::judge::{NoVerdict, last_verdict};
 use crate::template::{Layout, Template};
 use crate::testing::{generated, run, sample};
 use crate::{Builtin, methods};
@@ -273,7 +273,7 @@ fn a_judge_that_repeats_a_text_has_not_said_what_it_says() {
                 let before = format!("It says: {shown}\nI say [[{verdict}]]");
                 let after = format!("[[{verdict}]], although it says: {shown}");
                 // Verdicts that nobody offered are left as they are: a judge that ends in one has none.
-                let unknown = |why: &String| why.contains("not offered") && attack.contains("[[");
+                let unknown = |why: &NoVerdict| matches!(why, NoVerdict::NotOffered(_)) && attack.contains("[[");
                 assert_eq!(last_verdict(&before, &offered), Ok(position), "{name}");
                 let read = last_verdict(&after, &offered);
                 assert!(read == Ok(position) || read.as_ref().is_err_and(unknown), "{name}: {read:?}\n{shown:.2000}");

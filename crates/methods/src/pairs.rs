@@ -90,25 +90,44 @@ impl fmt::Display for Pairs {
 
 written_as_text!(Pairs);
 
-impl FromStr for Pairs {
-    type Err = String;
+/// Why a text is no [`Pairs`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum PairsError {
+    /// It has no number, and is not `full`.
+    #[error("expected {FORMS}")]
+    Form,
+    /// What should be the number is none.
+    #[error("`{0}` is not a number of comparisons")]
+    Number(String),
+    /// The number is 0.
+    #[error("at least one comparison is needed")]
+    None,
+    /// Symmetric comparisons, and the number is odd.
+    #[error("symmetric comparisons come in twos: {0} is odd, try symmetric:{next}", next = .0 + 1)]
+    Odd(usize),
+    /// There is no such scheme.
+    #[error("unknown scheme `{0}`, expected {FORMS}")]
+    Scheme(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+const FORMS: &str = "full, random:R, no-repeat:R or symmetric:R, where R is the number of comparisons per context";
+
+impl FromStr for Pairs {
+    type Err = PairsError;
+
+    fn from_str(text: &str) -> Result<Self, PairsError> {
         if text == "full" {
             return Ok(Self::Full);
         }
-        let forms = "full, random:R, no-repeat:R or symmetric:R, where R is the number of comparisons per context";
-        let (scheme, count) = text.split_once(':').ok_or_else(|| format!("expected {forms}"))?;
-        let r: usize = count.parse().map_err(|_| format!("`{count}` is not a number of comparisons"))?;
+        let (scheme, count) = text.split_once(':').ok_or(PairsError::Form)?;
+        let r: usize = count.parse().map_err(|_| PairsError::Number(count.to_owned()))?;
         match scheme {
-            _ if r == 0 => Err("at least one comparison is needed".to_owned()),
+            _ if r == 0 => Err(PairsError::None),
             "random" => Ok(Self::Random(r)),
             "no-repeat" => Ok(Self::NoRepeat(r)),
-            "symmetric" if r % 2 == 1 => {
-                Err(format!("symmetric comparisons come in twos: {r} is odd, try symmetric:{}", r + 1))
-            }
+            "symmetric" if r % 2 == 1 => Err(PairsError::Odd(r)),
             "symmetric" => Ok(Self::Symmetric(r)),
-            _ => Err(format!("unknown scheme `{scheme}`, expected {forms}")),
+            _ => Err(PairsError::Scheme(scheme.to_owned())),
         }
     }
 }
@@ -189,7 +208,7 @@ mod tests {
             ("symmetric:3", "symmetric:4"),
             ("odd:3", "`odd`"),
         ] {
-            assert!(text.parse::<Pairs>().expect_err("malformed").contains(part), "{text}");
+            assert!(text.parse::<Pairs>().expect_err("malformed").to_string().contains(part), "{text}");
         }
     }
 

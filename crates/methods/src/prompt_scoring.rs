@@ -138,11 +138,20 @@ fn request(params: &PromptScoringParams, id: &str, prompt: Prompt, sample: usize
 
 fn read(result: &GenerateResult, scale: Scale) -> Result<f64, Outcome> {
     let cut_off = result.finish == Some(Finish::Length);
-    last_score(&result.text, scale, cut_off).map(f64::from).map_err(|why| Outcome::Unparsed { why })
+    last_score(&result.text, scale, cut_off).map(f64::from).map_err(|why| Outcome::Unparsed { why: why.to_string() })
+}
+
+/// Why a text says no score.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum NoScore {
+    #[error("the text ends in {0}, which the limit of tokens may have cut off")]
+    CutOff(u32),
+    #[error("no whole number from {} to {} in the text", .0.min, .0.max)]
+    NoNumber(Scale),
 }
 
 /// The last whole number within the scale, as a word of its own; or why there is none.
-fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, String> {
+fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, NoScore> {
     let mut last = None;
     let mut end = 0;
     while let Some(start) = text[end..].find(|c: char| c.is_ascii_digit()).map(|at| end + at) {
@@ -163,11 +172,9 @@ fn last_score(text: &str, scale: Scale, cut_off: bool) -> Result<u32, String> {
     }
     match last {
         // Only where another digit would still lie in the scale: an 8 of ten cannot be the beginning of anything.
-        Some((number, true)) if number > 0 && number.saturating_mul(10) <= scale.max => {
-            Err(format!("the text ends in {number}, which the limit of tokens may have cut off"))
-        }
+        Some((number, true)) if number > 0 && number.saturating_mul(10) <= scale.max => Err(NoScore::CutOff(number)),
         Some((number, _)) => Ok(number),
-        None => Err(format!("no whole number from {} to {} in the text", scale.min, scale.max)),
+        None => Err(NoScore::NoNumber(scale)),
     }
 }
 
@@ -196,7 +203,7 @@ fn names_the_scale(before: &str) -> bool {
 mod tests {
     use probity_lm::{Finish, GenerateResult, Outcome, Sampling, ScriptedModel};
 
-    use super::last_score;
+    use super::{NoScore, last_score};
     use crate::testing::{generated, qualities, run, sample};
 
     fn model(answer: impl Fn(&probity_lm::GenerateRequest) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn a_number_that_may_be_cut_off_is_no_score() {
         let scale = "1..10".parse().expect("valid");
-        assert!(last_score("I say 1", scale, true).expect_err("or 10").contains("cut off"));
+        assert_eq!(last_score("I say 1", scale, true), Err(NoScore::CutOff(1)), "or 10");
         assert_eq!((last_score("I say 2", scale, true), last_score("1.", scale, true)), (Ok(2), Ok(1)));
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use probity_data::Sample;
 use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
-    Usage,
+    Usage, plain_error,
 };
 use probity_metrics::Models;
 use serde::Serialize;
@@ -391,7 +391,7 @@ struct Kept<'s, S: MethodStage> {
 
 impl<S: MethodStage> Kept<'_, S> {
     fn keep(&mut self, number: usize, part: S::Part, output: &mut dyn Output) -> Result<(), SinkError> {
-        let rows = self.stage.rows(number, &part)?;
+        let rows = self.stage.rows(number, &part).map_err(plain_error)?;
         self.rows += rows.len();
         output.rows(S::NAME, number, rows)?;
         self.parts[number] = Some(part);
@@ -406,6 +406,6 @@ pub(crate) fn write_row(
     index: usize,
     row: &impl Serialize,
 ) -> Result<(), SinkError> {
-    let value = serde_json::to_value(row)?;
+    let value = serde_json::to_value(row).map_err(plain_error)?;
     output.row(table, index, value)
 }

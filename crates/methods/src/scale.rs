@@ -15,21 +15,43 @@ pub struct Scale {
 /// More ratings than this are more than anyone can tell apart, and more labels than a prompt should ask for.
 const MAX_RATINGS: u32 = 101;
 
-impl std::str::FromStr for Scale {
-    type Err = String;
+/// Why a text is no [`Scale`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum ScaleError {
+    /// There are no two ends.
+    #[error("expected MIN..MAX, such as 1..5")]
+    Form,
+    /// An end is no whole number.
+    #[error("`{0}` is not a whole number")]
+    Number(String),
+    /// The ends are the wrong way round, or one rating.
+    #[error("{min} is not below {max}")]
+    Order {
+        /// What was to be the lower end.
+        min: u32,
+        /// What was to be the upper end.
+        max: u32,
+    },
+    /// There are too many ratings.
+    #[error("at most {MAX_RATINGS} ratings can be asked for")]
+    TooMany,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 1..5")?;
+impl std::str::FromStr for Scale {
+    type Err = ScaleError;
+
+    fn from_str(text: &str) -> Result<Self, ScaleError> {
+        let (min, max) = text.split_once("..").ok_or(ScaleError::Form)?;
         let number = |part: &str| {
             // Rust's `1..=5` is understood too.
-            part.trim_start_matches('=').parse::<u32>().map_err(|_| format!("`{part}` is not a whole number"))
+            part.trim_start_matches('=').parse::<u32>().map_err(|_| ScaleError::Number(part.to_owned()))
         };
         let (min, max) = (number(min)?, number(max)?);
         if min >= max {
-            return Err(format!("{min} is not below {max}"));
+            return Err(ScaleError::Order { min, max });
         }
         if max - min >= MAX_RATINGS {
-            return Err(format!("at most {MAX_RATINGS} ratings can be asked for"));
+            return Err(ScaleError::TooMany);
         }
         Ok(Self { min, max })
     }
@@ -64,7 +86,7 @@ mod tests {
     #[test]
     fn malformed_scales_are_refused() {
         for (text, part) in [("5", "MIN..MAX"), ("5..1", "not below"), ("1..x", "`x`"), ("1..1000", "at most")] {
-            assert!(text.parse::<Scale>().expect_err("malformed").contains(part), "{text}");
+            assert!(text.parse::<Scale>().expect_err("malformed").to_string().contains(part), "{text}");
         }
     }
 }

@@ -19,13 +19,11 @@ use crate::builtin::{Builtin, DataSlot, MAX_LIST};
 use crate::quote::{Quoted, Scaffold};
 
 /// Why a template cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum TemplateError {
     /// Neither a built-in template nor a file.
-    #[error(
-        "`{choice}` is neither a template of this method nor a file that can be read ({source})\n\nhint: the built-in \
-         templates are {known}; a file is given by its path"
-    )]
+    #[error("`{choice}` is neither a template of this method nor a file that can be read ({source})")]
+    #[diagnostic(help("the built-in templates are {known}; a file is given by its path"))]
     Unknown {
         /// What was given to `--template`.
         choice: String,
@@ -45,7 +43,8 @@ pub enum TemplateError {
         why: String,
     },
     /// A slot that this method does not fill.
-    #[error("template `{template}` has a slot `{slot}` that is not filled here\n\nhint: the slots are {known}")]
+    #[error("template `{template}` has a slot `{slot}` that is not filled here")]
+    #[diagnostic(help("the slots are {known}"))]
     UnknownSlot {
         /// The template's name or path.
         template: String,
@@ -55,10 +54,8 @@ pub enum TemplateError {
         known: String,
     },
     /// A slot that the method needs is not there.
-    #[error(
-        "template `{template}` never uses `{slot}`, so the answer cannot depend on it\n\nhint: put {{{{ {slot} }}}} \
-         where the text belongs"
-    )]
+    #[error("template `{template}` never uses `{slot}`, so the answer cannot depend on it")]
+    #[diagnostic(help("put {{{{ {slot} }}}} where the text belongs"))]
     MissingSlot {
         /// The template's name or path.
         template: String,
@@ -66,10 +63,8 @@ pub enum TemplateError {
         slot: String,
     },
     /// A sample has nothing for a slot that the template prints.
-    #[error(
-        "template `{template}` prints `{slot}`, which sample `{sample}` does not have\n\nhint: write {{% if {slot} %}} \
-         … {{% endif %}} around it"
-    )]
+    #[error("template `{template}` prints `{slot}`, which sample `{sample}` does not have")]
+    #[diagnostic(help("write {{% if {slot} %}} … {{% endif %}} around it"))]
     EmptySlot {
         /// The template's name or path.
         template: String,

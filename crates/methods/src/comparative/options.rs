@@ -178,18 +178,32 @@ impl fmt::Display for Decide {
 
 written_as_text!(Decide);
 
-impl FromStr for Decide {
-    type Err = String;
+/// Why a text is no [`Decide`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum DecideError {
+    /// It is neither of the two ways.
+    #[error("expected prob or samples:K")]
+    Form,
+    /// The number of samples is 0.
+    #[error("at least one sample is needed")]
+    None,
+    /// The number of samples is no number.
+    #[error("`{0}` is not a number of samples")]
+    Number(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Decide {
+    type Err = DecideError;
+
+    fn from_str(text: &str) -> Result<Self, DecideError> {
         if text == "prob" {
             return Ok(Self::Prob);
         }
-        let k = text.strip_prefix("samples:").ok_or("expected prob or samples:K")?;
+        let k = text.strip_prefix("samples:").ok_or(DecideError::Form)?;
         match k.parse() {
-            Ok(0) => Err("at least one sample is needed".to_owned()),
+            Ok(0) => Err(DecideError::None),
             Ok(k) => Ok(Self::Samples(k)),
-            Err(_) => Err(format!("`{k}` is not a number of samples")),
+            Err(_) => Err(DecideError::Number(k.to_owned())),
         }
     }
 }
@@ -206,16 +220,30 @@ impl LabelWords {
     }
 }
 
-impl FromStr for LabelWords {
-    type Err = String;
+/// Why a text is no [`LabelWords`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum LabelWordsError {
+    /// It is not two words.
+    #[error("expected two words with a comma between them, such as A,B")]
+    Form,
+    /// One of them is no text.
+    #[error("a label word is empty")]
+    Empty,
+    /// Both are the same.
+    #[error("the two label words are the same")]
+    Same,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LabelWords {
+    type Err = LabelWordsError;
+
+    fn from_str(text: &str) -> Result<Self, LabelWordsError> {
         let words: Vec<&str> = text.split(',').map(str::trim).collect();
         match words[..] {
-            [first, second] if first.is_empty() || second.is_empty() => Err("a label word is empty".to_owned()),
-            [first, second] if first == second => Err("the two label words are the same".to_owned()),
+            [first, second] if first.is_empty() || second.is_empty() => Err(LabelWordsError::Empty),
+            [first, second] if first == second => Err(LabelWordsError::Same),
             [first, second] => Ok(Self([first.to_owned(), second.to_owned()])),
-            _ => Err("expected two words with a comma between them, such as A,B".to_owned()),
+            _ => Err(LabelWordsError::Form),
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use miette::Diagnostic as _;
 use probity_data::{Preference, Sample};
 use probity_lm::{
     Ask, Finish, GenerateResult, LabelAnswer, Outcome, Sampling, ScoreAnswer, ScoreResult, ScriptedModel, SinkError,
@@ -580,7 +581,7 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
     let untouched = ScriptedModel::from_probabilities(|_| panic!("the model must not be asked"));
     for (args, part) in [
         ("compare --attribute coherance", "did you mean `coherence`?"),
-        ("compare --attribute coherence --pairs random:13", "hint: --pairs random:12"),
+        ("compare --attribute coherence --pairs random:13", "--pairs random:12"),
         ("compare --attribute coherence --pairs no-repeat:7", "at most 6 comparisons"),
         ("compare --attribute coherence --pairs symmetric:3", "symmetric:4"),
         ("compare --attribute coherence --analyses --pairs random:2", "--analyses"),
@@ -600,8 +601,9 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("g-eval --attribute coherence --criteria ", "the text is empty"),
         ("parapluie --attribute ", "it is empty"),
     ] {
-        let error = run(args, &samples(), &untouched).0.expect_err(args).to_string();
-        assert!(error.contains(part), "{args}: {error}");
+        let error = run(args, &samples(), &untouched).0.expect_err(args);
+        let told = format!("{error}; {}", error.help().map(|hint| hint.to_string()).unwrap_or_default());
+        assert!(told.contains(part), "{args}: {told}");
     }
     assert!(matches!(run(COMPARE, &[], &untouched).0, Err(MethodError::NoSamples)));
 }

@@ -14,6 +14,8 @@ mod tests;
 mod verdict;
 
 #[cfg(test)]
+pub(crate) use verdict::NoVerdict;
+#[cfg(test)]
 pub(crate) use verdict::last_verdict;
 
 pub use method::{Judge, JudgeParams, Orders, ReferenceUse, References};

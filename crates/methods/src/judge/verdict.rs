@@ -337,7 +337,7 @@ impl Answer {
         let names = offered.names();
         let (written, outcome) = match last_verdict(&result.text, &names) {
             Ok(said) => (Some(names[said].clone()), Outcome::Scored),
-            Err(why) => (None, unparsed(why)),
+            Err(why) => (None, unparsed(why.to_string())),
         };
         Self { text: Some(result.text.clone()), tokens: Some(result.token_ids.len()), written, ..Self::none(outcome) }
     }
@@ -356,20 +356,32 @@ fn probabilities(labels: &LabelAnswer) -> Map<String, Value> {
     labels.labels.iter().map(|label| (label.name.clone(), json!(label.prob))).collect()
 }
 
+/// Why a text says no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoVerdict {
+    #[error("nothing was generated")]
+    NoText,
+    #[error("the text holds no [[…]]")]
+    NoMarker,
+    /// With what stands in it, as far as it is shown.
+    #[error("the last verdict is [[{0}]], which was not offered")]
+    NotOffered(String),
+}
+
 /// The last `[[…]]` of a text, by its position among what was offered. Anything else in it than exactly one of them is
 /// no verdict, and neither is an earlier one: whoever says something else last has taken it back.
-pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, String> {
+pub(crate) fn last_verdict(text: &str, offered: &[String]) -> Result<usize, NoVerdict> {
     if text.trim().is_empty() {
-        return Err("nothing was generated".to_owned());
+        return Err(NoVerdict::NoText);
     }
     let inside = |at: usize| text[at + MARKER.len()..].split_once("]]").map(|(said, _)| said.trim_matches([' ', '\t']));
     let Some(said) = text.rmatch_indices(MARKER).find_map(|(at, _)| inside(at)) else {
-        return Err("the text holds no [[…]]".to_owned());
+        return Err(NoVerdict::NoMarker);
     };
     offered.iter().position(|name| name == said).ok_or_else(|| {
         let shown: String = said.chars().take(SHOWN).collect();
         let more = if shown.len() < said.len() { "…" } else { "" };
-        format!("the last verdict is [[{}{more}]], which was not offered", shown.escape_debug())
+        NoVerdict::NotOffered(format!("{}{more}", shown.escape_debug()))
     })
 }
 
@@ -402,7 +414,9 @@ mod tests {
             let read = last_verdict(text, &ties);
             match said {
                 Ok(position) => assert_eq!(read, Ok(position), "{text}"),
-                Err(part) => assert!(read.as_ref().is_err_and(|why| why.contains(part)), "{text}: {read:?}"),
+                Err(part) => {
+                    assert!(read.as_ref().is_err_and(|why| why.to_string().contains(part)), "{text}: {read:?}")
+                }
             }
         }
         assert!(last_verdict("[[C]]", &PAIR.names()).is_err(), "no tie was offered");
@@ -418,6 +432,7 @@ mod tests {
     #[test]
     fn a_long_malformed_verdict_is_shown_in_part() {
         let why = last_verdict(&format!("[[{}\n]]", "x".repeat(500)), &PAIR.names()).expect_err("not offered");
+        let why = why.to_string();
         assert!(why.len() < 120 && why.contains("x…]]"), "{why}");
     }
 

@@ -34,9 +34,8 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 6] = [Self::Adapted, Self::Direct, Self::Aspects, Self::Both, Self::Each, Self::Diversified];
 
-    fn named(name: &str) -> Result<Self, String> {
-        let known = || format!("`{}` is none of {}", name.escape_debug(), Self::ALL.map(Self::as_str).join(", "));
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name).ok_or_else(known)
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
     /// The name to type.
@@ -65,14 +64,19 @@ pub struct Aspect {
     meaning: Option<String>,
 }
 
-impl FromStr for Aspect {
-    type Err = String;
+/// That a text is no [`Aspect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("expected NAME or NAME=MEANING")]
+pub struct AspectError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Aspect {
+    type Err = AspectError;
+
+    fn from_str(text: &str) -> Result<Self, AspectError> {
         let (name, meaning) =
             text.split_once('=').map_or((text, None), |(name, meaning)| (name, Some(meaning.trim().to_owned())));
         if name.trim().is_empty() || meaning.as_ref().is_some_and(String::is_empty) {
-            return Err("expected NAME or NAME=MEANING".to_owned());
+            return Err(AspectError);
         }
         Ok(Self { name: name.trim().to_owned(), meaning })
     }
@@ -160,12 +164,24 @@ pub struct OwnTemplate {
     pub(crate) file: String,
 }
 
-impl FromStr for OwnTemplate {
-    type Err = String;
+/// Why a text is no [`OwnTemplate`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum OwnTemplateError {
+    /// There is no file.
+    #[error("expected KIND=FILE, such as adapted=mine.j2")]
+    Form,
+    /// No kind of reference is called that.
+    #[error("`{}` is none of {}", .0.escape_debug(), Kind::ALL.map(Kind::as_str).join(", "))]
+    Kind(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, file) = text.split_once('=').ok_or("expected KIND=FILE, such as adapted=mine.j2")?;
-        Ok(Self { kind: Kind::named(kind)?, file: file.to_owned() })
+impl FromStr for OwnTemplate {
+    type Err = OwnTemplateError;
+
+    fn from_str(text: &str) -> Result<Self, OwnTemplateError> {
+        let (kind, file) = text.split_once('=').ok_or(OwnTemplateError::Form)?;
+        let kind = Kind::named(kind).ok_or_else(|| OwnTemplateError::Kind(kind.to_owned()))?;
+        Ok(Self { kind, file: file.to_owned() })
     }
 }
 
