@@ -290,7 +290,7 @@ fn metric_files(kind: ModelKind, options: &ModelOptions) -> Result<MetricFiles, 
 /// Something is among the problems now.
 struct Refused;
 
-fn refuse(problems: &mut Problems, stage: &Stage, option: Option<&str>, error: &(dyn std::error::Error + 'static)) {
+fn refuse(problems: &mut Problems, stage: &Stage, option: Option<&str>, error: &dyn miette::Diagnostic) {
     problems.of(stage.origin.as_ref().map(|origin| &origin.lines), stage.name(), option, error);
 }
 

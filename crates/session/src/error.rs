@@ -1,10 +1,13 @@
 //! What can go wrong between something asked and a run, and how it is told.
 
 use std::error::Error;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use miette::Diagnostic;
 use probity_data::{DataError, MappingError};
-use probity_lm::{LmError, SinkError};
+use probity_lm::{BoxedError, LmError, SinkError};
 use probity_methods::MethodError;
 use probity_options::OptionError;
 use probity_report::text::visible;
@@ -16,20 +19,19 @@ use probity_store::StoreError;
 use crate::Interrupted;
 
 /// Why a plan cannot be made, checked or done.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum SessionError {
     /// Samples cannot be read.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Data(#[from] DataError),
     /// A mapping of columns contradicts itself.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Mapping(#[from] MappingError),
     /// The file of a public data set, which has to be imported first.
-    #[error(
-        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes \
-         samples of it",
-        path = path.display()
-    )]
+    #[error("{path} is a {name} file as it was published", path = path.display())]
+    #[diagnostic(help("probity import {name} {path} --out {name}.jsonl makes samples of it", path = path.display()))]
     PublicSet {
         /// The file.
         path: PathBuf,
@@ -38,27 +40,38 @@ pub enum SessionError {
     },
     /// A model cannot be found.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Locate(#[from] LocateError),
     /// A model cannot be loaded.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Load(#[from] LoadError),
     /// A model that several stages ask could not be loaded when the first of them asked; told once more.
-    #[error("{0}")]
-    LoadedBefore(String),
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    LoadedBefore(Arc<SessionError>),
     /// A model's files cannot be hashed.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Weights(#[from] WeightsError),
     /// A model failed.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Model(#[from] LmError),
     /// An option is none, or cannot have its value.
-    #[error("--{}: {}", .0.field.replace('_', "-"), .0.why)]
-    Option(#[from] OptionError),
+    #[error("--{}: {}", .0.field.replace('_', "-"), .0.cause)]
+    Option(
+        #[from]
+        #[diagnostic_source]
+        OptionError,
+    ),
     /// A method could not finish.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Method(#[from] MethodError),
     /// A run's folder or its answers cannot be read or written.
     #[error(transparent)]
+    #[diagnostic(transparent)]
     Store(#[from] StoreError),
     /// A file of a run cannot be read.
     #[error("{} could not be read", path.display())]
@@ -77,17 +90,24 @@ pub enum SessionError {
         source: serde_json::Error,
     },
     /// Everything that is wrong with a plan.
-    #[error("{0}")]
-    Problems(String),
+    #[error("{what}")]
+    Problems {
+        /// All of it in words.
+        what: String,
+        /// What to do, a line for each hint that does not stand beside its problem.
+        #[help]
+        hints: Option<String>,
+    },
     /// A stage of a recipe says nothing of where its results go: a command line has a folder by its time, a recipe is
     /// to give the same each time.
-    #[error("`out` is missing\n\nhint: out = \"runs/{{run}}\" in its table, or in [defaults] for all")]
+    #[error("`out` is missing")]
+    #[diagnostic(help("out = \"runs/{{run}}\" in its table, or in [defaults] for all"))]
     NoFolder,
     /// Two stages want one folder.
-    #[error(
-        "{folder} {how} the folder of `{other}`\n\nhint: write a folder for each stage; {{run}}, {{model}}, {{data}} \
-         and {{method}} stand for their names"
-    )]
+    #[error("{folder} {how} the folder of `{other}`")]
+    #[diagnostic(help(
+        "write a folder for each stage; {{run}}, {{model}}, {{data}} and {{method}} stand for their names"
+    ))]
     SharedFolder {
         /// The folder.
         folder: String,
@@ -98,50 +118,112 @@ pub enum SessionError {
     },
     /// Whoever is told of results cannot take them (a closed pipe).
     #[error("{0}")]
-    Events(#[source] SinkError),
-    /// It was asked to end.
-    #[error(transparent)]
+    Events(
+        #[source]
+        #[diagnostic_source]
+        SinkError,
+    ),
+    /// It was asked to end. Not transparent: whoever looks for the reason finds it among the causes.
+    #[error("{0}")]
     Interrupted(#[from] Interrupted),
+}
+
+/// What is told of an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// What it says, and the causes that it does not mention itself, each after `because`.
+    pub what: String,
+    /// What to do about it: the hints of the error and its causes, each once.
+    pub hints: Vec<String>,
+}
+
+impl Told {
+    /// Of an error with its causes.
+    pub fn of(error: &dyn Diagnostic) -> Self {
+        let mut told = Self::from(error.to_string());
+        told.add_causes(error);
+        told
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.add_hint(hint.into());
+        self
+    }
+
+    /// Hints stand in the order of what is read: where an error quotes its cause, the cause's come first.
+    fn add_causes(&mut self, error: &dyn Diagnostic) {
+        let Some(cause) = error.diagnostic_source() else {
+            self.add_hints(error);
+            // From here on causes are those of libraries, which have no hints.
+            let plain = std::iter::successors(error.source(), |&cause| cause.source());
+            plain.for_each(|cause| self.add_cause(&cause.to_string()));
+            return;
+        };
+        let text = cause.to_string();
+        if error.to_string().contains(&text) {
+            self.add_causes(cause);
+            self.add_hints(error);
+        } else {
+            self.add_hints(error);
+            self.add_cause(&text);
+            self.add_causes(cause);
+        }
+    }
+
+    fn add_cause(&mut self, text: &str) {
+        if !self.what.contains(text) {
+            self.what.push_str("\n  because ");
+            self.what.push_str(&text.replace('\n', "\n  "));
+        }
+    }
+
+    fn add_hints(&mut self, error: &dyn Diagnostic) {
+        if let Some(help) = error.help() {
+            help.to_string().lines().for_each(|hint| self.add_hint(hint.to_owned()));
+        }
+    }
+
+    fn add_hint(&mut self, hint: String) {
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Told {
+    fn from(what: T) -> Self {
+        Self { what: what.into(), hints: Vec::new() }
+    }
+}
+
+impl Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        for (index, hint) in self.hints.iter().enumerate() {
+            f.write_str(if index == 0 { "\n\nhint: " } else { "\nhint: " })?;
+            f.write_str(hint)?;
+        }
+        Ok(())
+    }
 }
 
 /// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters
 /// are made visible.
-pub fn message(error: &(dyn Error + 'static)) -> String {
-    let mut said = String::new();
-    let mut hints: Vec<String> = Vec::new();
-    let mut cause = Some(error);
-    while let Some(current) = cause {
-        let text = current.to_string();
-        // An error that quotes its cause may have the cause's hint in its middle.
-        let mut what = String::new();
-        for (index, part) in text.split("\n\nhint: ").enumerate() {
-            match (index, part.split_once("\n\n")) {
-                (0, _) => what.push_str(part),
-                (_, Some((hint, rest))) => {
-                    add(&mut hints, hint);
-                    what.push_str(rest);
-                }
-                (_, None) => add(&mut hints, part),
-            }
-        }
-        if said.is_empty() {
-            said = format!("error: {what}");
-        } else if !said.contains(&what) {
-            said.push_str("\n  because ");
-            said.push_str(&what.replace('\n', "\n  "));
-        }
-        cause = current.source();
-    }
-    for (index, hint) in hints.iter().enumerate() {
-        said.push_str(if index == 0 { "\n\nhint: " } else { "\nhint: " });
-        said.push_str(hint);
-    }
-    visible(&said)
+pub fn message(error: &dyn Diagnostic) -> String {
+    visible(&format!("error: {}", Told::of(error)))
 }
 
-fn add(hints: &mut Vec<String>, hint: &str) {
-    if !hints.iter().any(|known| known == hint) {
-        hints.push(hint.to_owned());
+/// The error and its causes as what they are: one that was handed on in a box is taken out of it.
+pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(unboxed(error)), |&error| error.source().map(unboxed))
+}
+
+fn unboxed<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    match error.downcast_ref::<BoxedError>() {
+        Some(inner) => unboxed(&**inner),
+        None => error,
     }
 }
 
@@ -149,32 +231,52 @@ fn add(hints: &mut Vec<String>, hint: &str) {
 mod tests {
     use super::*;
 
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read x: {source}\n\nhint: look for it")]
+    #[derive(Debug, thiserror::Error, Diagnostic)]
+    #[error("cannot read x: {source}")]
+    #[diagnostic(help("look for it"))]
     struct Outer {
+        #[diagnostic_source]
         source: Inner,
     }
 
-    #[derive(Debug, thiserror::Error)]
-    #[error("it is not there\n\nhint: try y")]
+    #[derive(Debug, thiserror::Error, Diagnostic)]
+    #[error("it is not there")]
+    #[diagnostic(help("try y\ntry z"))]
     struct Inner;
 
-    #[derive(Debug, thiserror::Error)]
+    #[derive(Debug, thiserror::Error, Diagnostic)]
     #[error("the run stopped")]
-    struct Top(#[source] Outer);
+    #[diagnostic(help("begin again"))]
+    struct Top(
+        #[source]
+        #[diagnostic_source]
+        BoxedError,
+    );
 
     #[test]
     fn causes_are_told_once_and_hints_come_last() {
-        let said = message(&Top(Outer { source: Inner }));
+        let told = message(&Top(Box::new(Outer { source: Inner })));
         assert_eq!(
-            said,
-            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: try y\nhint: look for it"
+            told,
+            "error: the run stopped\n  because cannot read x: it is not there\n\nhint: begin again\nhint: try \
+             y\nhint: try z\nhint: look for it"
         );
+        let refused = std::io::Error::other("no such file");
+        let io = SessionError::Io { path: "a".into(), source: refused };
+        assert_eq!(message(&io), "error: a could not be read\n  because no such file");
+    }
+
+    #[test]
+    fn a_cause_in_a_box_is_found_by_its_type() {
+        let error = Top(Box::new(Outer { source: Inner }));
+        assert!(causes(&error).any(<dyn Error>::is::<Outer>) && causes(&error).any(<dyn Error>::is::<Inner>));
+        assert!(crate::was_interrupted(&SessionError::Interrupted(Interrupted)));
+        assert!(crate::was_interrupted(&LmError::Sink(Box::new(Interrupted))));
     }
 
     #[test]
     fn a_hostile_name_in_an_error_cannot_write_to_the_terminal() {
-        let said = message(&SessionError::Problems("no file `\u{1b}[2J\u{202e}`".to_owned()));
-        assert_eq!(said, "error: no file `\\u{1b}[2J\\u{202e}`");
+        let problems = SessionError::Problems { what: "no file `\u{1b}[2J\u{202e}`".to_owned(), hints: None };
+        assert_eq!(message(&problems), "error: no file `\\u{1b}[2J\\u{202e}`");
     }
 }

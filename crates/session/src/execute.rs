@@ -80,10 +80,8 @@ pub(crate) fn execute(
 /// Says in the manifest how the run ended: well, or by an error.
 pub fn close(folder: RunFolder, ended: Result<(), &(dyn std::error::Error + 'static)>) -> Result<(), StoreError> {
     let Err(error) = ended else { return folder.finish() };
-    let text = error.to_string();
-    let why = text.split("\n\nhint: ").next().unwrap_or_default();
     // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
-    let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(why) };
+    let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(&error.to_string()) };
     Ok(())
 }
 

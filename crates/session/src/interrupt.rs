@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Interrupt(Arc<AtomicBool>);
 
 /// The user asked to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 #[error("interrupted")]
 pub struct Interrupted;
 
@@ -26,5 +26,5 @@ impl Interrupt {
 
 /// Whether that is why something ended.
 pub fn was_interrupted(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<Interrupted>)
+    crate::causes(error).any(<dyn std::error::Error>::is::<Interrupted>)
 }

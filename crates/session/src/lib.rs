@@ -26,14 +26,14 @@ mod verify;
 pub use answers::{answer_settings, shared_answers};
 pub use check::Ready;
 pub use context::Context;
-pub use error::{SessionError, message};
+pub use error::{SessionError, Told, causes, message};
 pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
 pub use execute::{close, probity_version, run_info};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::{Loaded, ModelPool};
 pub use options::{
-    AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, ReadOptions,
-    RunOptions, StageTable, computing_in_force, public_set,
+    AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
+    ReadOptions, RunOptions, StageTable, computing_in_force, public_set,
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};

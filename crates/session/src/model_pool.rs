@@ -11,7 +11,7 @@ use probity_runtime::hub::Located;
 use probity_runtime::{Checkpoint, LoadOptions, Model, TextModel, machine_memory};
 
 use crate::options::ModelOptions;
-use crate::{Events, Notice, SessionError, message};
+use crate::{Events, Notice, SessionError};
 
 /// Holds the models that were loaded, as many as a budget of memory allows; the one that was not asked for longest goes
 /// first.
@@ -30,7 +30,7 @@ const WEIGHTS_SHARE: u64 = 3;
 /// A model that is loaded, or why it cannot be.
 struct Entry {
     options: ModelOptions,
-    loaded: Result<Loaded, String>,
+    loaded: Result<Loaded, Arc<SessionError>>,
     bytes: u64,
 }
 
@@ -94,7 +94,7 @@ impl ModelPool {
                 }
                 Ok(loaded.clone())
             }
-            Err(told) => Err(SessionError::LoadedBefore(told.strip_prefix("error: ").unwrap_or(told).to_owned())),
+            Err(error) => Err(SessionError::LoadedBefore(Arc::clone(error))),
         }
     }
 
@@ -120,7 +120,7 @@ impl ModelPool {
             }
             Ok(loaded)
         };
-        let loaded = loaded().map_err(|error| message(&error));
+        let loaded = loaded().map_err(Arc::new);
         let bytes = loaded.as_ref().map_or(0, Loaded::bytes);
         Entry { options: options.clone(), loaded, bytes }
     }
@@ -137,8 +137,7 @@ impl ModelPool {
             ));
         }
         if let Some(error) = model.encoder().chat_error() {
-            let why = error.to_string();
-            warn(&format!("{}; it can be asked plain prompts only", why.split("\n\n").next().unwrap_or_default()));
+            warn(&format!("{error}; it can be asked plain prompts only"));
         }
     }
 }

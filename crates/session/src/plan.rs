@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, Summary};
-use probity_report::text::thousands;
+use probity_report::text::{thousands, visible};
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ use crate::execute::{RunModels, close, execute};
 use crate::pooled::PooledModel;
 use crate::problems::Problems;
 use crate::stage::Stage;
-use crate::{Events, Notice, Report, SessionError, message};
+use crate::{Events, Notice, Report, SessionError, Told};
 
 /// Stages, and the arguments that they were asked for with.
 pub struct Plan {
@@ -115,8 +115,7 @@ impl Plan {
             let stage = ready.stage;
             let ended = match self.run_stage(&ready, context) {
                 Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
-                    let told = message(&error);
-                    let told = told.strip_prefix("error: ").unwrap_or(&told);
+                    let told = visible(&Told::of(&error).to_string());
                     context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
                     Ended::Failed
                 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{SessionError, message};
+use miette::Diagnostic;
+
+use crate::{SessionError, Told};
 
 /// What is wrong, in the order in which it was found; each thing once.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +16,7 @@ pub struct Problems {
 struct Problem {
     /// In the recipe, from 1; absent on a command line.
     line: Option<usize>,
-    what: String,
+    told: Told,
 }
 
 /// Where a stage and its options were written.
@@ -45,37 +47,32 @@ impl Lines {
 
 impl Problems {
     /// Something is wrong at a line.
-    pub fn at(&mut self, line: usize, what: impl Into<String>) {
+    pub fn at(&mut self, line: usize, what: impl Into<Told>) {
         self.push(Some(line), what.into());
     }
 
     /// A stage cannot run so, because of the value of `option` where that is known. The place is named where there is a
     /// recipe.
-    pub fn of(
-        &mut self,
-        lines: Option<&Lines>,
-        stage: &str,
-        option: Option<&str>,
-        error: &(dyn std::error::Error + 'static),
-    ) {
-        let told = message(error);
-        let what = told.strip_prefix("error: ").unwrap_or(&told);
-        let Some(lines) = lines else { return self.anywhere(what) };
-        let what = lines.in_its_words(what);
-        match option.and_then(|option| lines.options.get(option).map(|line| (option, *line))) {
-            Some((option, line)) if what.starts_with(&format!("`{option}`")) => self.at(line, what),
-            Some((option, line)) => self.at(line, format!("`{option}`: {what}")),
-            None => self.at(lines.stage, format!("run `{stage}`: {what}")),
-        }
+    pub fn of(&mut self, lines: Option<&Lines>, stage: &str, option: Option<&str>, error: &dyn Diagnostic) {
+        let Told { what, hints } = Told::of(error);
+        let Some(lines) = lines else { return self.anywhere(Told { what, hints }) };
+        let hints = hints.iter().map(|hint| lines.in_its_words(hint)).collect();
+        let what = lines.in_its_words(&what);
+        let (line, what) = match option.and_then(|option| lines.options.get(option).map(|line| (option, *line))) {
+            Some((option, line)) if what.starts_with(&format!("`{option}`")) => (line, what),
+            Some((option, line)) => (line, format!("`{option}`: {what}")),
+            None => (lines.stage, format!("run `{stage}`: {what}")),
+        };
+        self.at(line, Told { what, hints });
     }
 
     /// Something is wrong, and not at a line.
-    pub fn anywhere(&mut self, what: impl Into<String>) {
+    pub fn anywhere(&mut self, what: impl Into<Told>) {
         self.push(None, what.into());
     }
 
-    fn push(&mut self, line: Option<usize>, what: String) {
-        let problem = Problem { line, what };
+    fn push(&mut self, line: Option<usize>, told: Told) {
+        let problem = Problem { line, told };
         if !self.list.contains(&problem) {
             self.list.push(problem);
         }
@@ -85,28 +82,31 @@ impl Problems {
     pub fn into_result(mut self, file: Option<&str>) -> Result<(), SessionError> {
         self.list.sort_by_key(|problem| problem.line);
         let place = file.map(|file| format!(" in {file}")).unwrap_or_default();
+        let problems = |what: String, hints: &[String]| {
+            let hints = (!hints.is_empty()).then(|| hints.join("\n"));
+            Err(SessionError::Problems { what, hints })
+        };
         match self.list.as_slice() {
             [] => Ok(()),
-            [Problem { line: None, what }] => Err(SessionError::Problems(what.clone())),
-            [Problem { line: Some(line), what }] => {
-                Err(SessionError::Problems(format!("line {line}{}: {what}", place.replace(" in ", " of "))))
+            [Problem { line: None, told }] => problems(told.what.clone(), &told.hints),
+            [Problem { line: Some(line), told }] => {
+                problems(format!("line {line}{}: {}", place.replace(" in ", " of "), told.what), &told.hints)
             }
             several => {
-                let mut told = BTreeSet::new();
-                let lines: Vec<String> = several.iter().map(|problem| problem.told(&mut told)).collect();
-                Err(SessionError::Problems(format!("{} problems{place}\n{}", several.len(), lines.join("\n"))))
+                let mut before = BTreeSet::new();
+                let lines: Vec<String> = several.iter().map(|problem| problem.one_of_several(&mut before)).collect();
+                problems(format!("{} problems{place}\n{}", several.len(), lines.join("\n")), &[])
             }
         }
     }
 }
 
 impl Problem {
-    /// One of several: its hints stand below it, those that were told before left out.
-    fn told<'a>(&'a self, told: &mut BTreeSet<&'a str>) -> String {
+    /// Its hints stand below it, those that were told before left out.
+    fn one_of_several<'a>(&'a self, before: &mut BTreeSet<&'a str>) -> String {
         let place = self.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        let mut parts = self.what.split("\n\nhint: ").flat_map(|part| part.split("\nhint: "));
-        let what = parts.next().unwrap_or_default().replace('\n', "\n  ");
-        let hints = parts.filter(|hint| told.insert(hint));
+        let what = self.told.what.replace('\n', "\n  ");
+        let hints = self.told.hints.iter().filter(|hint| before.insert(hint));
         hints.fold(format!("  {place}{what}"), |text, hint| format!("{text}\n    hint: {hint}"))
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use probity_report::text::thousands;
 use probity_store::{ANSWERS, Answers, ENCODINGS, Extent, MANIFEST, Manifest, Status, StoreError};
 
-use crate::SessionError;
+use crate::{SessionError, Told};
 
 /// What was looked at, and what is wrong with it.
 pub struct Checked {
@@ -44,7 +44,7 @@ impl Checked {
             (false, _) => 0,
             (true, Ok(answers)) => check_answers(&answers, finished.and_then(|run| run.answers.as_ref()), &mut wrong)?,
             (true, Err(error)) => {
-                wrong.push(error.to_string());
+                wrong.push(Told::of(&error).to_string());
                 0
             }
         };
@@ -98,7 +98,7 @@ fn check_answers(answers: &Answers, extent: Option<&Extent>, wrong: &mut Vec<Str
     let before = wrong.len();
     let rows = answers.check(|row| wrong.push(format!("{ANSWERS}: {row}")));
     let rows = rows.or_else(|error| {
-        wrong.push(error.to_string());
+        wrong.push(Told::of(&error).to_string());
         Ok::<_, StoreError>(0)
     })?;
     // Where a row is named already, that the rows together are not what they were says no more.

@@ -63,7 +63,7 @@ pub struct ComputingOptions {
     /// as those do; scores are the same bits from run to run on cpu alone, and every result's signature names the
     /// device
     #[serde(with = "as_text")]
-    #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model"))]
+    #[schemars(with = "String", extend("form" = "DEVICE", "heading" = "Model", "hint" = DeviceChoice::FORMS))]
     pub device: DeviceChoice,
     /// Threads to compute with; results do not depend on it [default: as many as there are processors]
     #[schemars(range(min = 1, max = 1024), extend("form" = "N", "heading" = "Model"))]
@@ -155,10 +155,21 @@ mod isa_name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteSize(pub u64);
 
-impl FromStr for ByteSize {
-    type Err = String;
+/// Why a text is no [`ByteSize`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+pub enum ByteSizeError {
+    /// It ends in no unit of bytes.
+    #[error("expected a unit such as MB, MiB, GB or GiB")]
+    Unit,
+    /// It begins with no number above 0.
+    #[error("expected a size such as 2GiB")]
+    Number,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for ByteSize {
+    type Err = ByteSizeError;
+
+    fn from_str(text: &str) -> Result<Self, ByteSizeError> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
             "" | "b" => 1.0,
@@ -168,11 +179,11 @@ impl FromStr for ByteSize {
             "kib" => f64::from(1 << 10),
             "mib" => f64::from(1 << 20),
             "gib" => f64::from(1 << 30),
-            _ => return Err("expected a unit such as MB, MiB, GB or GiB".to_owned()),
+            _ => return Err(ByteSizeError::Unit),
         };
         match digits.trim().parse::<f64>() {
             Ok(number) if number > 0.0 && number.is_finite() => Ok(Self((number * unit) as u64)),
-            _ => Err("expected a size such as 2GiB".to_owned()),
+            _ => Err(ByteSizeError::Number),
         }
     }
 }
