@@ -104,7 +104,7 @@ pub enum SourceError {
         why: String,
     },
     /// The tensor's numbers are written in a type that is not read.
-    #[error("tensor `{name}` in {}: its type {found} is not supported{}", path.display(), supported_in_full(supported))]
+    #[error("tensor `{name}` in {}: its type {found} is not supported{}", path.display(), supported_in_full(*supported))]
     #[diagnostic(help("{hint}"))]
     Unsupported {
         /// The tensor.
@@ -120,7 +120,7 @@ pub enum SourceError {
     },
 }
 
-fn supported_in_full(supported: &Option<&str>) -> String {
+fn supported_in_full(supported: Option<&str>) -> String {
     supported.map(|types| format!("; {types} are")).unwrap_or_default()
 }
 

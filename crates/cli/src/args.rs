@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probity_methods::{DynMethod, methods};
+use probity_session::Told;
 
 use crate::config::Config;
 use crate::exit::Done;
@@ -170,8 +171,8 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Invocation, clap::Error> {
     Cli::from_arg_matches(&matches).map(|cli| Invocation::Command(Box::new(cli)))
 }
 
-fn unreadable(error: &anyhow::Error) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::Io, format!("{error:#}\n"))
+fn unreadable(error: &miette::Report) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::Io, format!("{}\n", Told::of(&**error)))
 }
 
 impl Invocation {
@@ -184,7 +185,7 @@ impl Invocation {
     }
 
     /// Does it. `arguments` are as typed, for the manifest.
-    pub(crate) fn run(self, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, arguments: &[OsString]) -> miette::Result<Done> {
         let Cli { global, command } = match self {
             Self::Method { method, matches } => return method::run(method, &matches, arguments),
             Self::Command(cli) => *cli,

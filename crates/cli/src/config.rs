@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use serde::Deserialize;
 
+use crate::error::FileError;
 use crate::exit::Done;
 use crate::terminal::{print, table, visible_line};
 
@@ -22,9 +22,20 @@ pub(crate) struct Config {
     pub(crate) runs: Option<PathBuf>,
 }
 
+/// Why there are no defaults.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum ConfigError {
+    #[error("there is no home folder")]
+    #[diagnostic(help("set PROBITY_CONFIG to a file"))]
+    NoHome,
+    #[error("{}: {why}", path.display())]
+    #[diagnostic(help("it may say model = \"NAME\" and runs = \"DIR\""))]
+    Content { path: PathBuf, why: String },
+}
+
 impl Config {
     /// Of the environment and, behind it, the file.
-    pub(crate) fn load() -> anyhow::Result<Self> {
+    pub(crate) fn load() -> miette::Result<Self> {
         let file = Self::file_alone()?;
         Ok(Self {
             model: var("PROBITY_MODEL").or(file.model),
@@ -32,17 +43,13 @@ impl Config {
         })
     }
 
-    fn file_alone() -> anyhow::Result<Self> {
+    fn file_alone() -> miette::Result<Self> {
         let Some(path) = place().filter(|path| path.is_file()) else { return Ok(Self::default()) };
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{} could not be read", path.display()))?;
-        toml::from_str(&text).map_err(|error| {
-            let why = error.to_string();
-            anyhow::anyhow!(
-                "{}: {}\n\nhint: it may say model = \"NAME\" and runs = \"DIR\"",
-                path.display(),
-                why.trim_end()
-            )
-        })
+        let text =
+            std::fs::read_to_string(&path).map_err(FileError::of(format!("{} could not be read", path.display())))?;
+        let wrong =
+            |error: toml::de::Error| ConfigError::Content { why: error.to_string().trim_end().to_owned(), path };
+        Ok(toml::from_str(&text).map_err(wrong)?)
     }
 
     /// The folder of runs without one of their own.
@@ -77,8 +84,8 @@ The file holds what commands take where they are not told otherwise:
 $PROBITY_MODEL and $PROBITY_RUNS come before it, and an option before both.";
 
 /// `probity config`.
-pub(crate) fn show() -> anyhow::Result<Done> {
-    let path = place().context("there is no home folder\n\nhint: set PROBITY_CONFIG to a file")?;
+pub(crate) fn show() -> miette::Result<Done> {
+    let path = place().ok_or(ConfigError::NoHome)?;
     let there = if path.is_file() { "" } else { " (not there; make it with a text editor)" };
     // Printed before the file is read: of one that is wrong it must be known where it lies.
     print(&format!("{}{there}", visible_line(&path.display().to_string())))?;

@@ -5,11 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use miette::Diagnostic as _;
 use probity_data::{DataError, Format, KEPT, Problems, Sample, Survey, write_samples};
 use probity_session::{ReadOptions, message, public_set};
 use probity_store::write_whole;
 use serde_json::{Value, json};
 
+use crate::error::OutputError;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::options::Typed;
@@ -66,7 +68,7 @@ pub(crate) enum DataCommand {
 }
 
 impl DataCommand {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         match self {
             Self::Check(args) => args.run(),
             Self::Convert(args) => args.run(global),
@@ -102,7 +104,7 @@ struct Checked {
 }
 
 impl CheckArgs {
-    fn run(&self) -> anyhow::Result<Done> {
+    fn run(&self) -> miette::Result<Done> {
         let mut done = Done::Success;
         for path in &self.files {
             let checked = self.check(path)?;
@@ -114,7 +116,7 @@ impl CheckArgs {
         Ok(done)
     }
 
-    fn check(&self, path: &Path) -> anyhow::Result<Checked> {
+    fn check(&self, path: &Path) -> miette::Result<Checked> {
         let source = self.read.source(path)?;
         let file = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
         let keep = if self.all { usize::MAX } else { KEPT };
@@ -147,7 +149,7 @@ impl Checked {
     fn json(&self) -> Value {
         let problem = |problem: &probity_data::Problem| {
             json!({
-                "line": problem.line, "field": problem.error.field(), "why": problem.error.to_string(), "hint": problem.error.hint(),
+                "line": problem.line, "field": problem.error.field(), "why": problem.error.to_string(), "hint": problem.error.help().map(|hint| hint.to_string()),
             })
         };
         json!({
@@ -254,7 +256,7 @@ pub(crate) struct ConvertArgs {
 }
 
 impl ConvertArgs {
-    fn run(self, global: Global) -> anyhow::Result<Done> {
+    fn run(self, global: Global) -> miette::Result<Done> {
         let samples = self.read.source(&self.file)?.samples()?;
         write(&samples, self.out.as_deref(), global)?;
         Ok(Done::Success)
@@ -262,14 +264,14 @@ impl ConvertArgs {
 }
 
 /// Writes samples to a file or to standard output, and says how many.
-pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> anyhow::Result<()> {
+pub(crate) fn write(samples: &[Sample], out: Option<&Path>, global: Global) -> miette::Result<()> {
     if let Some(path) = out {
-        write_whole(path, |writer| anyhow::Ok(write_samples(writer, samples)?))?;
+        write_whole(path, |writer| -> miette::Result<()> { Ok(write_samples(writer, samples)?) })?;
     } else {
         let mut out = io::BufWriter::new(crate::output::Stdout::new());
         write_samples(&mut out, samples)?;
         // Dropped unflushed, the writer would swallow the error of a full disk, and the command would end with 0.
-        out.flush()?;
+        out.flush().map_err(OutputError::from)?;
     }
     let candidates: usize = samples.iter().map(|sample| sample.candidates.len()).sum();
     let counts = format!("{} samples, {} candidates", thousands(samples.len() as u64), thousands(candidates as u64));

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context as _;
 use clap::Args;
 use probity_data::{Sample, read_from};
 use probity_lm::SinkError;
@@ -14,6 +13,7 @@ use probity_session::{ComputingOptions, Context, Events, GivenSamples, Notice, P
 use probity_store::{Existing, RunFolder};
 use serde_json::{Value, json};
 
+use crate::error::{FileError, JsonError, OutputError};
 use crate::events::{Terminal, verdict_text};
 use crate::exit::Done;
 use crate::global::Global;
@@ -47,7 +47,7 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         // A folder that cannot be written to is told before a model is fetched for it.
         RunFolder::look(&self.out, Existing::Replace)?;
         if let Some(known) = known_model(&self.model) {
@@ -69,7 +69,7 @@ impl DemoArgs {
         say("2. Which of two summaries is better? The same model is asked, every pair in both orders.\n")?;
         self.judge("compare", &self.out.join(PAIRS), &samples, typed(arguments), &context)?;
         let found = events.found.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let asked = found.context("a plan that came to its end has a summary")?;
+        let asked = found.expect("a plan that came to its end has a summary");
         say(&format!("{}\n", self.about_the_judge(&asked["prompts"][0])))?;
         self.where_things_are()?;
         Ok(Done::Success)
@@ -83,12 +83,12 @@ impl DemoArgs {
         samples: &Arc<[Sample]>,
         arguments: Vec<String>,
         context: &Context,
-    ) -> anyhow::Result<()> {
-        let method = method(name).with_context(|| format!("the method `{name}` is not registered"))?;
+    ) -> miette::Result<()> {
+        let method = method(name).expect("the demo's methods are registered");
         let given = json!({
             "attribute": [ATTRIBUTE], "data": "samples/demo.jsonl", "model": self.model, "out": out, "overwrite": true,
         });
-        let mut stage = Stage::new(method, given.as_object().context("it is one")?, None)?;
+        let mut stage = Stage::new(method, given.as_object().expect("it is one"), None)?;
         stage.model.computing = self.computing.0.clone();
         // The path stands in the manifest alone: nobody's working folder has such a file.
         let described = json!({"path": "samples/demo.jsonl, built in", "samples": samples.len()});
@@ -117,7 +117,7 @@ impl DemoArgs {
         )
     }
 
-    fn where_things_are(&self) -> anyhow::Result<()> {
+    fn where_things_are(&self) -> miette::Result<()> {
         let folder = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
         let files = [
             ("scores.jsonl", "every candidate's score"),
@@ -163,18 +163,21 @@ impl Events for Demo {
 }
 
 /// The rows of a table that a run has finished.
-fn rows(folder: &Path, table: &str) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(folder.join(format!("{table}.jsonl")))?;
-    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+fn rows(folder: &Path, table: &str) -> miette::Result<Vec<Value>> {
+    let path = folder.join(format!("{table}.jsonl"));
+    let text =
+        std::fs::read_to_string(&path).map_err(FileError::of(format!("{} could not be read", path.display())))?;
+    let row = |line| serde_json::from_str(line).map_err(JsonError::of(format!("{} is no table", path.display())));
+    text.lines().map(|line| Ok(row(line)?)).collect()
 }
 
 /// A paragraph, in lines that fit the terminal.
-fn say(text: &str) -> std::io::Result<()> {
+fn say(text: &str) -> Result<(), OutputError> {
     print(&wrapped(text, 0))
 }
 
 /// The sample that is built in.
-fn samples() -> anyhow::Result<Vec<Sample>> {
+fn samples() -> miette::Result<Vec<Sample>> {
     let report = read_from::<Sample>(SAMPLE.as_bytes(), "samples/demo.jsonl".into(), None)?;
     Ok(report.records.into_iter().map(|(_, sample)| sample).collect())
 }

@@ -78,7 +78,7 @@ struct Case {
 type Bits = Vec<u64>;
 
 impl DeterminismOptions {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         let located = locate(&self.model)?;
         let defaults = LoadOptions { precision: self.precision, ..LoadOptions::default() };
         let reporter = Reporter::new(global);
@@ -115,7 +115,7 @@ impl DeterminismOptions {
         Ok(if differing == 0 { Done::Success } else { Done::Differs })
     }
 
-    fn work_list(&self, model: &Model, reporter: &Reporter) -> anyhow::Result<WorkList> {
+    fn work_list(&self, model: &Model, reporter: &Reporter) -> miette::Result<WorkList> {
         let (scores, texts) = match &self.data {
             Some(path) => (read_requests(path)?, Vec::new()),
             None => (built_in_scores(), built_in_texts()),
@@ -155,11 +155,11 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn new(located: &Located, options: LoadOptions) -> anyhow::Result<Self> {
+    fn new(located: &Located, options: LoadOptions) -> miette::Result<Self> {
         Ok(Self { model: Model::load(located, options)? })
     }
 
-    fn set(&mut self, located: &Located, options: LoadOptions) -> anyhow::Result<()> {
+    fn set(&mut self, located: &Located, options: LoadOptions) -> miette::Result<()> {
         let wanted = options.isa.unwrap_or_else(Isa::best);
         // Weights lie in memory as their instruction set wants them. All else that is varied can be set on a loaded
         // model, and a large one takes long to load.
@@ -238,7 +238,7 @@ impl WorkList {
     }
 
     /// The numbers of every request, in the order of the list.
-    fn run(&self, model: &Model, order: Order, interrupt: &Interrupt) -> anyhow::Result<(Vec<Bits>, Usage)> {
+    fn run(&self, model: &Model, order: Order, interrupt: &Interrupt) -> miette::Result<(Vec<Bits>, Usage)> {
         let places = |len: usize| -> Vec<usize> {
             let mut places: Vec<usize> = (0..len).collect();
             match order {

@@ -55,7 +55,7 @@ struct Tally {
 }
 
 impl DiffArgs {
-    pub(crate) fn run(self) -> anyhow::Result<Done> {
+    pub(crate) fn run(self) -> miette::Result<Done> {
         let (first, answers) = open_answers(&self.first)?;
         let (second, _) = open_answers(&self.second)?;
         let mut tally = Tally::default();

@@ -7,6 +7,7 @@ use probity_methods::{Conclusion, Cost, Section, Summary};
 use probity_report::text::tokens_text;
 use probity_session::{DryRun, Events, Notice, PlannedPart, Report, Work, computing_in_force};
 
+use crate::error::OutputError;
 use crate::global::Global;
 use crate::progress::{Reporter, SharedReporter, seconds_text};
 use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
@@ -74,7 +75,7 @@ fn loaded_text(model: &ModelDescription, seconds: f64) -> String {
 }
 
 /// Prints what a run says, its tables, and what it cost.
-fn show(summary: &Summary) -> std::io::Result<()> {
+fn show(summary: &Summary) -> Result<(), OutputError> {
     if !summary.verdict.is_empty() {
         print(&verdict_text(&summary.verdict))?;
     }

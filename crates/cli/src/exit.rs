@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use probity_session::{message, was_interrupted};
+use probity_session::{causes, message, was_interrupted};
 use serde_json::json;
 
 use crate::global::ProgressArg;
@@ -29,7 +29,7 @@ const ERROR: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
 /// The exit code; an error is printed, as an event where progress is told so.
-pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> ExitCode {
+pub(crate) fn report(result: miette::Result<Done>, progress: ProgressArg) -> ExitCode {
     let error = match result {
         Ok(Done::Success) => return ExitCode::SUCCESS,
         Ok(Done::Unscored | Done::Differs) => return ExitCode::from(1),
@@ -37,13 +37,13 @@ pub(crate) fn report(result: anyhow::Result<Done>, progress: ProgressArg) -> Exi
         Err(error) => error,
     };
     // The reader has all that it wanted, as in `probity show RUN | head`.
-    if error.chain().any(closed_pipe) {
+    if causes(error.as_ref()).any(closed_pipe) {
         return ExitCode::SUCCESS;
     }
     let (text, code) = if was_interrupted(error.as_ref()) {
         ("interrupted; what was written is kept".to_owned(), INTERRUPTED)
     } else {
-        (message(error.as_ref()), ERROR)
+        (message(&*error), ERROR)
     };
     match progress {
         ProgressArg::Json => emit(&json!({"event": "error", "text": text, "code": code})),

@@ -30,7 +30,7 @@ pub(crate) fn after_help() -> String {
 }
 
 impl ImportArgs {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         let samples = importer(&self.name)?.import(&self.file)?;
         data::write(&samples, self.out.as_deref(), global)?;
         Ok(Done::Success)

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use probity_runtime::hub::{Format, Located, Origin, locate};
 use probity_runtime::weights::{Adapter, GgufFile, SafetensorsFiles};
-use probity_runtime::{Checkpoint, DeviceChoice, gguf_config};
+use probity_runtime::{Checkpoint, DeviceChoice, LoadError, gguf_config};
 use serde_json::Value;
 
+use crate::error::{FileError, JsonError};
 use crate::terminal::{print, size, table, thousands, visible};
 
 /// Options of `model inspect`.
@@ -36,7 +36,7 @@ struct Inspection {
 }
 
 /// What is wrong with the chat template of a model that can be asked, or why it cannot be.
-type Runs = Result<Option<String>, String>;
+type Runs = Result<Option<String>, LoadError>;
 
 struct Tensor {
     name: String,
@@ -46,7 +46,7 @@ struct Tensor {
 }
 
 impl InspectArgs {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    pub(crate) fn run(self) -> miette::Result<()> {
         let located = locate(&self.model)?.with_adapter(self.adapter);
         let adapter = located.adapter.as_deref().map(Adapter::open).transpose()?;
         let inspection = match located.format {
@@ -58,12 +58,12 @@ impl InspectArgs {
             Ok(checkpoint.encoder.chat_error().map(ToString::to_string))
         };
         // No `?`: a model that cannot be asked is the one that somebody wants to look into.
-        let runs = Checkpoint::open(&located).and_then(asked).map_err(|error| error.to_string());
+        let runs = Checkpoint::open(&located).and_then(asked);
         Ok(print(inspection.text(&located, adapter.as_ref(), &runs, self.tensors).trim_end())?)
     }
 }
 
-fn inspect_gguf(path: &Path) -> anyhow::Result<Inspection> {
+fn inspect_gguf(path: &Path) -> miette::Result<Inspection> {
     let file = GgufFile::open(path)?;
     let tensors = file.tensors().into_iter().map(|tensor| Tensor {
         name: tensor.name,
@@ -88,7 +88,7 @@ fn inspect_gguf(path: &Path) -> anyhow::Result<Inspection> {
     })
 }
 
-fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
+fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
     let files = SafetensorsFiles::open(folder)?;
     let tensors =
         files.tensors().into_iter().map(|(name, shape, type_name, bytes)| Tensor { name, shape, type_name, bytes });
@@ -121,13 +121,13 @@ fn inspect_folder(folder: &Path) -> anyhow::Result<Inspection> {
     })
 }
 
-fn json_file(path: &Path) -> anyhow::Result<Option<Value>> {
+fn json_file(path: &Path) -> miette::Result<Option<Value>> {
     match std::fs::read(path) {
         Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not JSON", path.display()))
+            Ok(serde_json::from_slice(&bytes).map_err(JsonError::of(format!("{} is not JSON", path.display())))?)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        Err(error) => Err(FileError::of(format!("cannot read {}", path.display()))(error).into()),
     }
 }
 
@@ -169,15 +169,10 @@ impl Inspection {
         }
         line("tokenizer", self.tokenizer.clone());
         line("memory", self.memory(runs.is_ok()));
-        // An error's hint stands behind an empty line, and a row here has one line.
-        let without_hint = |why: &str| why.split("\n\n").next().unwrap_or_default().to_owned();
-        line(
-            "can be asked",
-            runs.as_ref().map_or_else(|why| format!("no: {}", without_hint(why)), |_| "yes".to_owned()),
-        );
+        line("can be asked", runs.as_ref().map_or_else(|why| format!("no: {why}"), |_| "yes".to_owned()));
         let template = match (&self.chat_template, runs) {
             (None, _) => "none: prompts are plain text".to_owned(),
-            (Some(_), Ok(Some(wrong))) => format!("broken, see below; prompts are plain text: {}", without_hint(wrong)),
+            (Some(_), Ok(Some(wrong))) => format!("broken, see below; prompts are plain text: {wrong}"),
             (Some(_), _) => "see below".to_owned(),
         };
         line("chat template", template);

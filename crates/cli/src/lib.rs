@@ -10,6 +10,7 @@ mod data;
 mod demo;
 mod determinism;
 mod diff;
+mod error;
 mod events;
 mod exit;
 mod generate;

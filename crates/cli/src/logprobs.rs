@@ -107,7 +107,7 @@ impl Record for RequestLine {
         if let Some(labels) = &self.labels
             && let Err(error) = LabelSet::new(labels.0.clone())
         {
-            wrong.push(LineError::content("labels", error.to_string()));
+            wrong.push(LineError::caused("labels", &error));
         }
         wrong
     }
@@ -221,7 +221,7 @@ mod tests {
     fn answered(text: &str) -> (Vec<Value>, Tally) {
         let model = ScriptedModel::from_probabilities(|_| vec![0.3, 0.1]);
         let check = |request: &ScoreRequest| {
-            let why = || LmError::Request { id: request.id.clone(), why: "not for this model".into() };
+            let why = || LmError::Request { id: request.id.clone(), source: "not for this model".into() };
             if request.id.starts_with("bad") { Err(why()) } else { Ok(()) }
         };
         let folder = tempfile::tempdir().expect("temporary folder");

@@ -1,6 +1,7 @@
 //! `probity meta`: how well scores agree with what people said.
 
 mod align;
+mod error;
 mod evaluate;
 mod gold;
 mod metrics;
@@ -27,6 +28,7 @@ use crate::method::typed;
 use crate::options::Typed;
 use crate::progress::Reporter;
 use crate::terminal::{print, visible, visible_json};
+use error::MetaError;
 use evaluate::Evaluation;
 use gold::Gold;
 use metrics::Metrics;
@@ -107,13 +109,17 @@ pub(crate) struct MetaArgs {
     strict: bool,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let share: Option<f64> = text.parse().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "expected a number between 0 and 1, such as 0.95".to_owned())
+/// That a text is no share.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number between 0 and 1, such as 0.95")]
+struct NoShare;
+
+fn share(text: &str) -> Result<f64, NoShare> {
+    text.parse().ok().filter(|share| *share > 0.0 && *share < 1.0).ok_or(NoShare)
 }
 
 impl MetaArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         if let Some(out) = &self.out {
             // Told before the randomisation tests, which may take long.
             RunFolder::look(out, self.existing())?;
@@ -127,7 +133,7 @@ impl MetaArgs {
         };
         let gold = gold.chosen(&self.attribute)?;
         let resampling = Resampling { rounds: self.rounds as usize, confidence: self.confidence, seed: self.seed };
-        let pairs = self.compare.iter().map(|text| metrics.pair(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let pairs = self.compare.iter().map(|text| metrics.pair(text)).collect::<miette::Result<Vec<_>>>()?;
         let evaluation = Evaluation::of(&metrics, &gold, &pairs, self.average, &resampling)?;
         let summary = summary_of(&metrics, &evaluation, &resampling);
         if let Some(out) = &self.out {
@@ -149,11 +155,9 @@ impl MetaArgs {
     }
 
     /// What was given, or the samples of the first run that kept any.
-    fn gold_path(&self) -> anyhow::Result<PathBuf> {
+    fn gold_path(&self) -> miette::Result<PathBuf> {
         let kept = || self.scores.iter().map(|path| path.join(SAMPLES)).find(|path| path.is_file());
-        let missing = "there is no gold to compare with\n\nhint: give the samples with the people's scores, or a table \
-                       of them: --gold FILE";
-        self.gold.clone().or_else(kept).ok_or_else(|| anyhow::anyhow!(missing))
+        Ok(self.gold.clone().or_else(kept).ok_or(MetaError::NoGold)?)
     }
 
     fn info(&self, arguments: &[OsString], gold: &PathBuf) -> RunInfo {
@@ -198,7 +202,7 @@ fn signature_line(metrics: &Metrics, resampling: &Resampling) -> String {
     )
 }
 
-fn write(mut folder: RunFolder, summary: &Value) -> anyhow::Result<()> {
+fn write(mut folder: RunFolder, summary: &Value) -> miette::Result<()> {
     let written = folder.write_summary(summary);
     close(folder, written.as_ref().map(drop).map_err(|error| error as _))?;
     Ok(written?)

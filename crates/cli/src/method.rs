@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, FromArgMatches};
+use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
 use probity_session::{Context, Plan, Stage, run_options, was_interrupted};
 
@@ -30,7 +31,7 @@ pub(crate) fn run(
     method: &'static dyn DynMethod,
     matches: &ArgMatches,
     arguments: &[OsString],
-) -> anyhow::Result<Done> {
+) -> miette::Result<Done> {
     let options = [method.options(), run_options()].concat();
     let mut stage = Stage::new(method, &given(matches, &options), None)?;
     // A dry run writes nothing, and needs no folder.
@@ -38,11 +39,11 @@ pub(crate) fn run(
         let config = Config::load()?;
         stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
-    run_plan(&Plan::of(stage, typed(arguments)), None, Global::from_arg_matches(matches)?)
+    run_plan(&Plan::of(stage, typed(arguments)), None, Global::from_arg_matches(matches).into_diagnostic()?)
 }
 
 /// Checks a plan, runs it, and says how its stages ended and what they come to together.
-pub(crate) fn run_plan(plan: &Plan, report: Option<&ReportOptions>, global: Global) -> anyhow::Result<Done> {
+pub(crate) fn run_plan(plan: &Plan, report: Option<&ReportOptions>, global: Global) -> miette::Result<Done> {
     let ready = plan.check()?;
     // Asked here too: after hours of work nobody wants to hear that the page has no place.
     report.map_or(Ok(()), ReportOptions::spare_other_files)?;

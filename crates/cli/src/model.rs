@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use probity_runtime::hub::{
     self, HubName, Judge, KnownModel, MEMORY_RULE, Places, judges, known_model, known_models, locate_in, memory_needed,
@@ -11,6 +10,7 @@ use probity_runtime::hub::{
 use probity_runtime::machine_memory;
 use serde_json::json;
 
+use crate::error::FileError;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::inspect;
@@ -82,7 +82,7 @@ pub(crate) enum SourceArg {
 }
 
 impl ModelCommand {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         match self {
             Self::List(args) => list(&args)?,
             Self::Get(args) => {
@@ -93,9 +93,7 @@ impl ModelCommand {
                         // Known models go the other way: their hashes are built in, and these are what the hub states.
                         Some(hub) => get_from_hub(&hub, args.revision.as_deref(), global)?,
                         None if args.revision.is_some() => {
-                            anyhow::bail!(
-                                "`{name}` has one revision\n\nhint: --revision is for models of the hub, ORG/NAME"
-                            )
+                            return Err(ModelError::OneRevision { name: name.clone() }.into());
                         }
                         None => get(known(name)?, args.source, global)?,
                     };
@@ -110,20 +108,41 @@ impl ModelCommand {
 }
 
 /// The model of that name; the error suggests the nearest and lists the rest.
-pub(crate) fn known(name: &str) -> anyhow::Result<&'static KnownModel> {
+pub(crate) fn known(name: &str) -> miette::Result<&'static KnownModel> {
     if let Some(model) = known_model(name) {
         return Ok(model);
     }
     let nearest = nearest_model(name);
-    let suggestion = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-    let names = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
-    anyhow::bail!(
-        "`{name}` is not a model that probity knows by name{suggestion}\n  known models: {names}\n\nhint: probity \
-         model list"
-    )
+    let near = nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let known = known_models().iter().map(|model| model.name).collect::<Vec<_>>().join(", ");
+    Err(ModelError::Unknown { name: name.to_owned(), near, known }.into())
 }
 
-fn list(args: &ListArgs) -> anyhow::Result<()> {
+/// Why a model cannot be fetched or looked at.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum ModelError {
+    #[error("`{name}` is not a model that probity knows by name{near}\n  known models: {known}")]
+    #[diagnostic(help("probity model list"))]
+    Unknown { name: String, near: String, known: String },
+    #[error("`{name}` has one revision")]
+    #[diagnostic(help("--revision is for models of the hub, ORG/NAME"))]
+    OneRevision { name: String },
+    #[error("no known model is on this machine")]
+    #[diagnostic(help("probity model get {example}"))]
+    NoneHere { example: &'static str },
+    #[error("{} is a folder", path.display())]
+    #[diagnostic(help("give the files in it, such as {}", path.join("*.safetensors").display()))]
+    Folder { path: PathBuf },
+    #[cfg(feature = "hub")]
+    #[error("`{revision}` is no revision")]
+    NoRevision { revision: String },
+    #[cfg(not(feature = "hub"))]
+    #[error("this build of probity has no network code and cannot fetch `{name}`")]
+    #[diagnostic(help("{hint}"))]
+    NoNetwork { name: String, hint: String },
+}
+
+fn list(args: &ListArgs) -> miette::Result<()> {
     let places = Places::from_env()?;
     for model in known_models() {
         let here = locate_in(&places, model.name).ok().map(|located| located.path);
@@ -137,7 +156,7 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
 }
 
 /// Judges of the hub, each with the most exact weights that fit.
-fn judge_listing(memory: Option<u64>, all: bool) -> anyhow::Result<()> {
+fn judge_listing(memory: Option<u64>, all: bool) -> miette::Result<()> {
     let mut rows = Vec::new();
     let mut larger = Vec::new();
     for judge in judges() {
@@ -217,7 +236,7 @@ fn listing_json(model: &KnownModel, here: Option<&Path>) -> String {
 
 /// Makes the model be here; its folder.
 #[cfg(feature = "hub")]
-pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyhow::Result<PathBuf> {
+pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> miette::Result<PathBuf> {
     use hub::fetch::{Fetcher, Source};
     let mut reporter = Reporter::new(global);
     let source = match source {
@@ -238,11 +257,11 @@ pub(crate) fn get(model: &KnownModel, source: SourceArg, global: Global) -> anyh
 
 /// Makes a model of the hub be here, at the commit that its revision is now; what `--model` finds.
 #[cfg(feature = "hub")]
-fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyhow::Result<PathBuf> {
+fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> miette::Result<PathBuf> {
     use hub::fetch::Fetcher;
     let shown = name.to_string();
-    let name =
-        name.clone().at(revision).with_context(|| format!("`{}` is no revision", revision.unwrap_or_default()))?;
+    let no_revision = || ModelError::NoRevision { revision: revision.unwrap_or_default().to_owned() };
+    let name = name.clone().at(revision).ok_or_else(no_revision)?;
     let mut reporter = Reporter::new(global);
     let places = Places::from_env()?;
     let fetcher = Fetcher::from_env(places.clone());
@@ -265,33 +284,26 @@ fn get_from_hub(name: &HubName, revision: Option<&str>, global: Global) -> anyho
 
 /// Without the feature `hub` there is nothing to fetch with.
 #[cfg(not(feature = "hub"))]
-fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> anyhow::Result<PathBuf> {
-    anyhow::bail!(
-        "this build of probity has no network code and cannot fetch `{name}`\n\nhint: fetch it elsewhere and give its \
-         path, or build with the \
-         default features"
-    )
+fn get_from_hub(name: &HubName, _: Option<&str>, _: Global) -> miette::Result<PathBuf> {
+    let hint = "fetch it elsewhere and give its path, or build with the default features".to_owned();
+    Err(ModelError::NoNetwork { name: name.to_string(), hint }.into())
 }
 
 /// Without the feature `hub` there is nothing to fetch with.
 #[cfg(not(feature = "hub"))]
-pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> anyhow::Result<PathBuf> {
+pub(crate) fn get(model: &KnownModel, _: SourceArg, _: Global) -> miette::Result<PathBuf> {
     let places = Places::from_env()?;
     // `demo` asks for its model each time: what is here already needs no network.
     if locate_in(&places, model.name).is_ok() {
         return Ok(places.folder(model));
     }
     let files = model.files.iter().map(|file| file.path).collect::<Vec<_>>().join(", ");
-    anyhow::bail!(
-        "this build of probity has no network code and cannot fetch `{}`\n\nhint: put {files} into {} yourself, or \
-         build with the default \
-         features",
-        model.name,
-        places.folder(model).display()
-    )
+    let folder = places.folder(model);
+    let hint = format!("put {files} into {} yourself, or build with the default features", folder.display());
+    Err(ModelError::NoNetwork { name: model.name.to_owned(), hint }.into())
 }
 
-fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
+fn verify(names: &[String], global: Global) -> miette::Result<()> {
     let places = Places::from_env()?;
     let mut reporter = Reporter::new(global);
     for name in names {
@@ -307,7 +319,7 @@ fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
         let here: Vec<&KnownModel> =
             known_models().iter().filter(|model| locate_in(&places, model.name).is_ok()).collect();
         if here.is_empty() {
-            anyhow::bail!("no known model is on this machine\n\nhint: probity model get {}", known_models()[0].name);
+            return Err(ModelError::NoneHere { example: known_models()[0].name }.into());
         }
         for model in here {
             verify_model(&places, model, &mut reporter)?;
@@ -316,7 +328,7 @@ fn verify(names: &[String], global: Global) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) -> anyhow::Result<()> {
+fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) -> miette::Result<()> {
     let reports = hub::verify(places, model, reporter)?;
     reporter.finish();
     for report in reports {
@@ -327,17 +339,14 @@ fn verify_model(places: &Places, model: &KnownModel, reporter: &mut Reporter) ->
 }
 
 /// The hash of a file, and whose it is.
-fn verify_file(path: &Path, reporter: &mut Reporter) -> anyhow::Result<()> {
+fn verify_file(path: &Path, reporter: &mut Reporter) -> miette::Result<()> {
     let shown = path.display();
-    let found = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    let found = std::fs::metadata(path).map_err(FileError::of(format!("cannot read {shown}")))?;
     if found.is_dir() {
-        anyhow::bail!(
-            "{shown} is a folder\n\nhint: give the files in it, such as {}",
-            path.join("*.safetensors").display()
-        );
+        return Err(ModelError::Folder { path: path.to_owned() }.into());
     }
     hub::Progress::begin(reporter, &format!("hashing {shown}"), Some(found.len()));
-    let sha256 = hub::hash_file(path, reporter).with_context(|| format!("cannot read {shown}"))?;
+    let sha256 = hub::hash_file(path, reporter).map_err(FileError::of(format!("cannot read {shown}")))?;
     reporter.finish();
     print(&format!("{sha256}  {shown}"))?;
     let owners: Vec<String> =

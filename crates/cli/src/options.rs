@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use probity_options::{Kind, OptionSpec, Options, read, specs};
+use probity_session::Told;
 use serde_json::Value;
 
 /// Options of a type, as clap's derive takes them: `#[command(flatten)] model: Typed<ModelOptions>`.
@@ -30,7 +31,7 @@ impl<P: Options> clap::Args for Typed<P> {
 impl<P: Options> FromArgMatches for Typed<P> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let told = |error: probity_options::OptionError| {
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n"))
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}\n", Told::of(&error)))
         };
         read(&given(matches, &specs::<P>())).map(Self).map_err(told)
     }

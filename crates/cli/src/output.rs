@@ -1,7 +1,11 @@
 //! Files that a command writes.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
+use probity_store::write_whole;
+
+use crate::error::OutputError;
 use crate::terminal::visible_json;
 
 /// Standard output for lines of JSON: on a terminal, characters that it would obey are escaped.
@@ -30,4 +34,9 @@ impl Write for Stdout {
     fn flush(&mut self) -> io::Result<()> {
         io::stdout().flush()
     }
+}
+
+/// Writes a file: whole or not at all.
+pub(crate) fn write_text(path: &Path, text: &str) -> miette::Result<()> {
+    write_whole(path, |writer| Ok(writer.write_all(text.as_bytes()).map_err(OutputError::from)?))
 }

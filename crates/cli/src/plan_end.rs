@@ -6,7 +6,7 @@ use crate::exit::Done;
 use crate::terminal::{print, table};
 
 /// The table of a recipe's stages.
-pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> anyhow::Result<()> {
+pub(crate) fn conclude(ends: &[StageEnd<'_>]) -> miette::Result<()> {
     let columns = ["stage", "status", "outcomes", "result", "folder"].map(str::to_owned);
     let rows: Vec<Vec<String>> = ends.iter().map(row).collect();
     print(&format!("\n{}", table(&columns, &rows)))?;

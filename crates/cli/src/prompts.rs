@@ -4,11 +4,11 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use probity_methods::{Builtin, methods};
 use serde_json::{Value, json};
 
+use crate::error::FileError;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::progress::Reporter;
@@ -68,7 +68,7 @@ pub(crate) struct ExportArgs {
 }
 
 impl PromptsCommand {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         match self {
             Self::List(args) => {
                 for shipped in of_method(args.method.as_deref())? {
@@ -126,50 +126,59 @@ fn all() -> Vec<Shipped> {
     methods().iter().flat_map(of_method).collect()
 }
 
-fn of_method(method: Option<&str>) -> anyhow::Result<Vec<Shipped>> {
+fn of_method(method: Option<&str>) -> miette::Result<Vec<Shipped>> {
     let Some(method) = method else { return Ok(all()) };
     let of_method: Vec<Shipped> = all().into_iter().filter(|shipped| shipped.method == method).collect();
     if of_method.is_empty() {
         let mut names: Vec<&str> = all().iter().map(|shipped| shipped.method).collect();
         names.dedup();
-        return Err(unknown(
-            "method with prompts",
-            method,
-            &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
-        ));
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        return Err(PromptError::unknown("method with prompts", method, &names).into());
     }
     Ok(of_method)
 }
 
 /// The prompt of that name; without its method where no other has the name.
-fn known(name: &str) -> anyhow::Result<Shipped> {
+fn known(name: &str) -> miette::Result<Shipped> {
     let mut named: Vec<Shipped> =
         all().into_iter().filter(|shipped| shipped.id() == name || shipped.prompt.name() == name).collect();
     match (named.pop(), named.is_empty()) {
         (Some(shipped), true) => Ok(shipped),
         (Some(last), false) => {
             let ids: Vec<String> = named.iter().chain([&last]).map(Shipped::id).collect();
-            anyhow::bail!(
-                "several methods have a prompt `{name}`: {}\n\nhint: probity prompts show {}",
-                ids.join(", "),
-                ids[0]
-            )
+            Err(PromptError::Several { name: name.to_owned(), ids: ids.join(", "), first: ids[0].clone() }.into())
         }
-        (None, _) => Err(unknown("prompt", name, &all().iter().map(Shipped::id).collect::<Vec<_>>())),
+        (None, _) => {
+            let ids: Vec<String> = all().iter().map(Shipped::id).collect();
+            Err(PromptError::unknown("prompt", name, &ids).into())
+        }
     }
 }
 
-fn unknown(what: &str, name: &str, known: &[String]) -> anyhow::Error {
-    let nearest = probity_lm::nearest(name, known.iter().map(String::as_str));
-    let suggestion = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
-    anyhow::anyhow!(
-        "`{name}` is no {what}{suggestion}\n  there are: {}\n\nhint: probity prompts list",
-        known.join(", ")
-    )
+/// Why a prompt cannot be shown or written.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum PromptError {
+    #[error("`{name}` is no {what}{near}\n  there are: {known}")]
+    #[diagnostic(help("probity prompts list"))]
+    Unknown { what: &'static str, name: String, near: String, known: String },
+    #[error("several methods have a prompt `{name}`: {ids}")]
+    #[diagnostic(help("probity prompts show {first}"))]
+    Several { name: String, ids: String, first: String },
+    #[error("{} is there already", path.display())]
+    #[diagnostic(help("choose another folder, or replace what is there with --overwrite"))]
+    InTheWay { path: PathBuf },
+}
+
+impl PromptError {
+    fn unknown(what: &'static str, name: &str, known: &[String]) -> Self {
+        let nearest = probity_lm::nearest(name, known.iter().map(String::as_str));
+        let near = nearest.map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default();
+        Self::Unknown { what, name: name.to_owned(), near, known: known.join(", ") }
+    }
 }
 
 impl ExportArgs {
-    fn run(&self, global: Global) -> anyhow::Result<()> {
+    fn run(&self, global: Global) -> miette::Result<()> {
         let files: Vec<(PathBuf, Shipped)> = of_method(self.method.as_deref())?
             .into_iter()
             .map(|shipped| (self.folder.join(shipped.method).join(format!("{}.j2", shipped.prompt.name())), shipped))
@@ -179,14 +188,11 @@ impl ExportArgs {
         let in_the_way =
             files.iter().map(|(path, _)| path).find(|path| !self.overwrite && path.symlink_metadata().is_ok());
         if let Some(path) = in_the_way {
-            anyhow::bail!(
-                "{} is there already\n\nhint: choose another folder, or replace what is there with --overwrite",
-                path.display()
-            );
+            return Err(PromptError::InTheWay { path: path.clone() }.into());
         }
         for (path, shipped) in &files {
             write(path, shipped.prompt.source(), self.overwrite)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+                .map_err(FileError::of(format!("cannot write {}", path.display())))?;
             print(&path.display().to_string())?;
         }
         let reporter = Reporter::new(global);

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::Context as _;
 use clap::Args;
+use miette::Diagnostic as _;
 use probity_data::{DataError, LineError, Problems, Record, Records};
 use probity_lm::{LabelError, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Requests, Sink, Usage};
 use probity_runtime::{Model, Planner};
@@ -20,6 +20,7 @@ use probity_session::{
 use probity_store::{Recorded, StoreError, TableWriter, write_whole};
 use serde_json::{Map, Value, json};
 
+use crate::error::FileError;
 use crate::events::Terminal;
 use crate::exit::Done;
 use crate::global::Global;
@@ -148,7 +149,7 @@ fn names(fields: &[(&str, bool)]) -> String {
 
 impl RawArgs {
     /// Asks what the file's lines say.
-    pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         let reporter = Reporter::new(global);
         let to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
         let terminal = Terminal::by(if to_terminal { reporter.without_bar() } else { reporter });
@@ -191,12 +192,13 @@ impl RawArgs {
         Ok(told(problems).unwrap_or(done))
     }
 
-    fn write_manifest(&self, manifest: &Value) -> anyhow::Result<()> {
+    fn write_manifest(&self, manifest: &Value) -> miette::Result<()> {
         let Some(path) = &self.manifest else { return Ok(()) };
-        write_whole(path, |writer| writeln!(writer, "{manifest:#}").context("cannot write the manifest"))
+        let cannot = FileError::of("cannot write the manifest");
+        write_whole(path, |writer| Ok(writeln!(writer, "{manifest:#}").map_err(cannot)?))
     }
 
-    fn dry_run<L: Line>(&self, mut records: Records<'_, L>, context: &Context) -> anyhow::Result<Done> {
+    fn dry_run<L: Line>(&self, mut records: Records<'_, L>, context: &Context) -> miette::Result<Done> {
         let model = context.models.language(&self.model)?;
         let planner = Planner::new(&model);
         let mut requests =
@@ -256,7 +258,7 @@ impl<'a> Answers<'a> {
         model: &dyn LanguageModel,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: impl Fn(&L::Request) -> Result<(), LmError> + Sync,
-    ) -> anyhow::Result<(Usage, Tally)> {
+    ) -> miette::Result<(Usage, Tally)> {
         let interrupt = self.context.interrupt.clone();
         // The model takes requests and gives answers by turns.
         let answers = Mutex::new(self);
@@ -287,7 +289,7 @@ impl<'a> Answers<'a> {
         &mut self,
         lines: &mut (dyn Iterator<Item = (usize, L)> + Send),
         check: &dyn Fn(&L::Request) -> Result<(), LmError>,
-    ) -> anyhow::Result<Option<L::Request>> {
+    ) -> miette::Result<Option<L::Request>> {
         for (number, line) in lines {
             let place = self.read;
             self.read += 1;
@@ -300,7 +302,7 @@ impl<'a> Answers<'a> {
                     return Ok(Some(request));
                 }
                 Err(LmError::Labels { source, .. }) => wrong_labels(&source),
-                Err(LmError::Request { why, .. }) => LineError::content("", why),
+                Err(LmError::Request { source, .. }) => LineError::caused("", &*source),
                 Err(other) => return Err(other.into()),
             };
             self.tally.refused.push((number, why));
@@ -327,8 +329,13 @@ impl<'a> Answers<'a> {
 
 /// What is wrong with a request's labels, with what can be done about it in a request.
 fn wrong_labels(error: &LabelError) -> LineError {
-    let more = if matches!(error, LabelError::Prefix { .. }) { r#", or add "termination": "end_of_turn""# } else { "" };
-    LineError::content("labels", format!("{error}{more}"))
+    let told = LineError::caused("labels", error);
+    match (error, error.help()) {
+        (LabelError::Prefix { .. }, Some(hint)) => {
+            told.with_hint(format!(r#"{hint}, or add "termination": "end_of_turn""#))
+        }
+        _ => told,
+    }
 }
 
 /// An answer's line.

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
+use crate::error::{FileError, OutputError};
 use crate::exit::Done;
 
 /// Options of `completions`.
@@ -26,24 +26,24 @@ pub(crate) struct ManArgs {
 }
 
 impl CompletionsArgs {
-    pub(crate) fn run(self, command: &mut clap::Command) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, command: &mut clap::Command) -> miette::Result<Done> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, command, "probity", &mut script);
-        io::Write::write_all(&mut io::stdout().lock(), &script)?;
+        io::Write::write_all(&mut io::stdout().lock(), &script).map_err(OutputError::from)?;
         Ok(Done::Success)
     }
 }
 
 impl ManArgs {
-    pub(crate) fn run(self, command: clap::Command) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, command: clap::Command) -> miette::Result<Done> {
         if let Some(folder) = self.out {
             let cannot = || format!("cannot write manual pages to {}", folder.display());
-            std::fs::create_dir_all(&folder).with_context(cannot)?;
-            clap_mangen::generate_to(command, &folder).with_context(cannot)?;
+            std::fs::create_dir_all(&folder).map_err(FileError::of(cannot()))?;
+            clap_mangen::generate_to(command, &folder).map_err(FileError::of(cannot()))?;
         } else {
             let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page)?;
-            io::Write::write_all(&mut io::stdout().lock(), &page)?;
+            clap_mangen::Man::new(command).render(&mut page).map_err(OutputError::from)?;
+            io::Write::write_all(&mut io::stdout().lock(), &page).map_err(OutputError::from)?;
         }
         Ok(Done::Success)
     }

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
+use miette::IntoDiagnostic as _;
 use probity_report::{Options, Report, Run, Table};
 use probity_stats::Resampling;
 use probity_store::{MANIFEST, Manifest, write_whole};
@@ -13,9 +13,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
+use crate::error::FileError;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::options::Typed;
+use crate::output::write_text;
 use crate::progress::Reporter;
 use crate::terminal::{print, size, table, visible};
 
@@ -84,8 +86,19 @@ pub(crate) struct ReportOptions {
     seed: u64,
 }
 
+/// Why an output has no place under a name.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum TakenName {
+    #[error("{} is a file of a run", path.display())]
+    #[diagnostic(help("give another name"))]
+    OfARun { path: PathBuf },
+    #[error("{} is there already and is no page", path.display())]
+    #[diagnostic(help("give another name, such as report.html"))]
+    NoPage { path: PathBuf },
+}
+
 impl ReportArgs {
-    pub(crate) fn run(self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global) -> miette::Result<Done> {
         self.options.report(&self.runs, &Reporter::new(global))?;
         Ok(Done::Success)
     }
@@ -93,7 +106,7 @@ impl ReportArgs {
 
 impl ReportOptions {
     /// Reports on the runs in those folders.
-    pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> anyhow::Result<()> {
+    pub(crate) fn report(&self, runs: &[PathBuf], reporter: &Reporter) -> miette::Result<()> {
         // A recipe was asked before its runs, and the files that these wrote are known only now.
         self.spare_other_files()?;
         let runs = runs.iter().map(|path| Run::open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -103,7 +116,7 @@ impl ReportOptions {
             reporter.say(&visible(&format!("{run}: {note}")));
         }
         if let Some(path) = &self.html {
-            write_whole(path, |writer| anyhow::Ok(report.write_html(writer)?))?;
+            write_whole(path, |writer| -> miette::Result<()> { Ok(report.write_html(writer)?) })?;
             let bytes = fs::metadata(path).map(|file| file.len()).unwrap_or_default();
             reporter.say(&format!("{} ({})", path.display(), size(bytes)));
         }
@@ -121,62 +134,57 @@ impl ReportOptions {
 
     /// Refuses outputs in the place of something else: a page replaces an earlier page, and nothing replaces what a run
     /// has written.
-    pub(crate) fn spare_other_files(&self) -> anyhow::Result<()> {
+    pub(crate) fn spare_other_files(&self) -> miette::Result<()> {
         for path in [&self.html, &self.json, &self.markdown, &self.latex].into_iter().flatten() {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let name = path.file_name().unwrap_or_default();
             let of_a_run = Manifest::read(folder)
                 .is_ok_and(|run| name == MANIFEST || run.files.iter().any(|file| name == file.as_str()));
-            anyhow::ensure!(!of_a_run, "{} is a file of a run\n\nhint: give another name", path.display());
+            if of_a_run {
+                return Err(TakenName::OfARun { path: path.clone() }.into());
+            }
         }
         let Some(path) = self.html.as_ref().filter(|path| path.is_file()) else { return Ok(()) };
         let mut start = Vec::new();
         File::open(path)
             .and_then(|file| file.take(64).read_to_end(&mut start))
-            .with_context(|| format!("{} could not be read", path.display()))?;
+            .map_err(FileError::of(format!("{} could not be read", path.display())))?;
         let is_page = start.is_empty() || start.trim_ascii_start().to_ascii_lowercase().starts_with(b"<!doctype html");
-        anyhow::ensure!(
-            is_page,
-            "{} is there already and is no page\n\nhint: give another name, such as report.html",
-            path.display()
-        );
-        Ok(())
+        if is_page { Ok(()) } else { Err(TakenName::NoPage { path: path.clone() }.into()) }
     }
 
     fn has_output(&self) -> bool {
         [&self.html, &self.csv, &self.json, &self.markdown, &self.latex, &self.svg].into_iter().any(Option::is_some)
     }
 
-    fn write_tables(&self, report: &Report) -> anyhow::Result<()> {
+    fn write_tables(&self, report: &Report) -> miette::Result<()> {
         if let Some(folder) = &self.csv {
             for table in report.tables() {
                 write_file(folder, &table.id, "csv", &table.csv())?;
             }
         }
         let joined = |form: fn(&Table) -> String| report.tables().map(form).collect::<Vec<_>>().join("\n");
-        let write =
-            |path: &Path, text: &str| write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?));
         if let Some(path) = &self.json {
             let tables: Vec<&Table> = report.tables().collect();
-            write(path, &(serde_json::to_string_pretty(&tables)? + "\n"))?;
+            write_text(path, &(serde_json::to_string_pretty(&tables).into_diagnostic()? + "\n"))?;
         }
         if let Some(path) = &self.markdown {
-            write(path, &joined(Table::markdown))?;
+            write_text(path, &joined(Table::markdown))?;
         }
         if let Some(path) = &self.latex {
-            write(path, &joined(Table::latex))?;
+            write_text(path, &joined(Table::latex))?;
         }
         Ok(())
     }
 }
 
 /// The folder is made where it is missing; files of these names are replaced.
-fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("{} could not be created", folder.display()))?;
-    write_whole(&folder.join(format!("{name}.{extension}")), |writer| anyhow::Ok(writer.write_all(text.as_bytes())?))
+fn write_file(folder: &Path, name: &str, extension: &str, text: &str) -> miette::Result<()> {
+    fs::create_dir_all(folder).map_err(FileError::of(format!("{} could not be created", folder.display())))?;
+    write_text(&folder.join(format!("{name}.{extension}")), text)
 }
 
-fn print_table(shown: &Table) -> anyhow::Result<()> {
+fn print_table(shown: &Table) -> miette::Result<()> {
     let rows: Vec<Vec<String>> =
         shown.rows.iter().map(|row| row.iter().map(probity_report::Cell::shown).collect()).collect();
     print(&visible(&shown.title))?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
+use miette::IntoDiagnostic as _;
 use probity_data::{Sample, Source};
 use probity_lm::{
     Ask, ContinuationAnswer, GenerateResult, LabelAnswer, LanguageModel, Outcome, Prompt, ScoreAnswer, ScoreRequest,
@@ -17,6 +17,7 @@ use probity_runtime::weights::fingerprint;
 use probity_runtime::{Checkpoint, LoadOptions, Model};
 use probity_store::{ANSWERS, Answers, AnyAnswer, Asked, Manifest, SAMPLES, sample_of};
 
+use crate::error::JsonError;
 use crate::exit::Done;
 use crate::terminal::{print, table, thousands, visible, visible_line};
 
@@ -54,7 +55,7 @@ pub(crate) struct ShowArgs {
 }
 
 /// The answers of a run; an error that says what to do where there are none.
-pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
+pub(crate) fn open_answers(run: &Path) -> miette::Result<(Manifest, Answers)> {
     let manifest = Manifest::read(run)?;
     // A file that is not as it was written is nobody's to show.
     manifest.check_files(run)?;
@@ -66,13 +67,13 @@ pub(crate) fn open_answers(run: &Path) -> anyhow::Result<(Manifest, Answers)> {
             }
             _ => "it was run with --no-store or by an older version; run it again with --overwrite".to_owned(),
         };
-        anyhow::bail!("{} holds no answers\n\nhint: {hint}", run.display());
+        return Err(ShowError::NoAnswers { run: run.to_owned(), hint }.into());
     }
     Ok((manifest, Answers::open_read_only(&path)?))
 }
 
 impl ShowArgs {
-    pub(crate) fn run(self) -> anyhow::Result<Done> {
+    pub(crate) fn run(self) -> miette::Result<Done> {
         let (manifest, answers) = open_answers(&self.run)?;
         let samples = samples(&self.run)?;
         let Some(id) = &self.id else { return list(&answers, &samples) };
@@ -82,7 +83,7 @@ impl ShowArgs {
             print(&texts(sample))?;
         }
         match &asked[..] {
-            [] if sample.is_none() => return Err(unknown(id, &samples, &self.run)),
+            [] if sample.is_none() => return Err(unknown(id, &samples, &self.run).into()),
             [] => print("nothing was asked about it")?,
             [one] => print(&self.question(one, &manifest)?)?,
             [first, ..] => print(&format!("{}\n\n{}", questions(&asked), self.question(first, &manifest)?))?,
@@ -91,29 +92,24 @@ impl ShowArgs {
     }
 
     /// The prompt as the model saw it, and the answer.
-    fn question(&self, asked: &Asked, manifest: &Manifest) -> anyhow::Result<String> {
+    fn question(&self, asked: &Asked, manifest: &Manifest) -> miette::Result<String> {
         let name = self.model_name(manifest);
-        let open = || -> anyhow::Result<Checkpoint> {
+        let open = || -> miette::Result<Checkpoint> {
             let checkpoint = Checkpoint::open(&self.located(manifest)?)?;
             // Another model's template would show a prompt that was never asked.
             let found = fingerprint(&checkpoint.files)?;
-            anyhow::ensure!(
-                manifest.info.model["fingerprint"] == found.as_str(),
-                "`{name}` is another model now than that of the run"
-            );
+            if manifest.info.model["fingerprint"] != found.as_str() {
+                return Err(ShowError::OtherFiles { name: name.to_owned() }.into());
+            }
             Ok(checkpoint)
         };
         let prompt = match open() {
             Ok(checkpoint) => seen(&checkpoint.encoder, asked)?,
-            Err(error) => {
-                let why = error.to_string();
-                let why = why.split("\n\n").next().unwrap_or_default();
-                format!(
-                    "{}\n\n(messages as they were given: {}; --model says where the model is)",
-                    messages(&asked.prompt),
-                    visible(why)
-                )
-            }
+            Err(error) => format!(
+                "{}\n\n(messages as they were given: {}; --model says where the model is)",
+                messages(&asked.prompt),
+                visible(&error.to_string())
+            ),
         };
         let outcome = json_line(asked.answer.outcome())?;
         Ok(format!("{}\n\n{prompt}\n\n{}\n{outcome}", heading(&asked.request), answer(&asked.answer)))
@@ -128,44 +124,53 @@ impl ShowArgs {
     }
 
     /// The run's model, computing as it did.
-    fn load(&self, manifest: &Manifest) -> anyhow::Result<Model> {
+    fn load(&self, manifest: &Manifest) -> miette::Result<Model> {
         let of_run = |name: &str| manifest.info.arguments_in_force["model"][name].clone();
         let defaults = LoadOptions::default();
         // Only what answers depend on is taken from the run: threads and budgets change no bit.
         let options = LoadOptions {
-            precision: serde_json::from_value(of_run("precision")).context("the manifest names no precision")?,
+            precision: serde_json::from_value(of_run("precision"))
+                .map_err(JsonError::of("the manifest names no precision"))?,
             device: of_run("device").as_str().unwrap_or("cpu").parse()?,
             min_mass: of_run("min_mass").as_f64().unwrap_or(defaults.min_mass),
             ..defaults
         };
         let model = Model::load(&self.located(manifest)?, options)?;
         let same = manifest.info.model["fingerprint"] == model.description().fingerprint.as_str();
-        anyhow::ensure!(
-            same,
-            "{} is another model now than that of the run\n\nhint: say with --model where that is",
-            model.description().name
-        );
-        Ok(model)
+        if same { Ok(model) } else { Err(ShowError::OtherModel { name: model.description().name.clone() }.into()) }
     }
 }
 
 /// The samples that were judged; none where the run keeps none.
-fn samples(run: &Path) -> anyhow::Result<Vec<Sample>> {
+fn samples(run: &Path) -> miette::Result<Vec<Sample>> {
     let path = run.join(SAMPLES);
     if path.exists() { Ok(Source::new(&path).samples()?) } else { Ok(Vec::new()) }
 }
 
-fn unknown(id: &str, samples: &[Sample], run: &Path) -> anyhow::Error {
+fn unknown(id: &str, samples: &[Sample], run: &Path) -> ShowError {
     let near = nearest(id, samples.iter().map(|sample| sample.id.as_str()));
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    anyhow::anyhow!(
-        "no sample and no question is called `{id}`{near}\n\nhint: probity show {} lists the samples",
-        run.display()
-    )
+    ShowError::Unknown { id: id.to_owned(), near, run: run.to_owned() }
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum ShowError {
+    #[error("{} holds no answers", run.display())]
+    #[diagnostic(help("{hint}"))]
+    NoAnswers { run: PathBuf, hint: String },
+    #[error("no sample and no question is called `{id}`{near}")]
+    #[diagnostic(help("probity show {} lists the samples", run.display()))]
+    Unknown { id: String, near: String, run: PathBuf },
+    #[error("`{name}` is another model now than that of the run")]
+    OtherFiles { name: String },
+    #[error("{name} is another model now than that of the run")]
+    #[diagnostic(help("say with --model where that is"))]
+    OtherModel { name: String },
 }
 
 /// Every sample with its questions and how they ended, in the order of the run.
-fn list(answers: &Answers, samples: &[Sample]) -> anyhow::Result<Done> {
+fn list(answers: &Answers, samples: &[Sample]) -> miette::Result<Done> {
     let known: BTreeSet<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
     let mut rows: Vec<(String, usize, BTreeMap<String, usize>)> = Vec::new();
     answers.outcomes(|request, outcome| {
@@ -263,7 +268,7 @@ pub(crate) fn messages(prompt: &Prompt) -> String {
 
 /// What the model saw before the tokens that were asked about, special tokens between ⟦ and ⟧. These two in a text are
 /// escaped.
-fn seen(encoder: &Encoder, asked: &Asked) -> anyhow::Result<String> {
+fn seen(encoder: &Encoder, asked: &Asked) -> miette::Result<String> {
     let ids = match &asked.ask {
         Some(Ask::Labels(set)) => encoder.encode_labels(&asked.prompt, set)?.prefix,
         Some(Ask::Continuation(text)) => encoder.encode_continuation(&asked.prompt, text)?.prefix,
@@ -346,7 +351,7 @@ fn generated(result: &GenerateResult) -> String {
 }
 
 /// Asks the model again and compares bits.
-fn recompute(asked: &[Asked], model: &Model) -> anyhow::Result<Done> {
+fn recompute(asked: &[Asked], model: &Model) -> miette::Result<Done> {
     let mut same = 0;
     for one in asked {
         let Some(ask) = &one.ask else { continue };
@@ -366,6 +371,6 @@ fn recompute(asked: &[Asked], model: &Model) -> anyhow::Result<Done> {
     Ok(if same == scored { Done::Success } else { Done::Differs })
 }
 
-fn json_line(outcome: &Outcome) -> anyhow::Result<String> {
-    Ok(format!("outcome: {}", visible_line(&serde_json::to_string(outcome)?)))
+fn json_line(outcome: &Outcome) -> miette::Result<String> {
+    Ok(format!("outcome: {}", visible_line(&serde_json::to_string(outcome).into_diagnostic()?)))
 }

@@ -8,6 +8,8 @@ use probity_report::text::is_hostile;
 pub(crate) use probity_report::text::{thousands, visible, visible_line};
 use unicode_width::UnicodeWidthStr;
 
+use crate::error::OutputError;
+
 /// JSON stays the same JSON, but without characters that a terminal would obey.
 pub(crate) fn visible_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
@@ -166,11 +168,11 @@ fn listed(columns: &[String], rows: &[Vec<String>], width: usize) -> String {
 }
 
 /// Writes to standard output, the place of data; a closed pipe comes back as an error that ends the program with 0.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
-    out.flush()
+    Ok(out.flush()?)
 }
 
 /// A line on standard error. That its reader has gone, or its disk is full, is no reason to stop the work.

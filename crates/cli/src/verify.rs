@@ -31,7 +31,7 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
-    pub(crate) fn run(self) -> anyhow::Result<Done> {
+    pub(crate) fn run(self) -> miette::Result<Done> {
         let mut whole = true;
         for folder in &self.folder {
             // A folder that is no run keeps no other from being checked.

@@ -320,6 +320,13 @@ impl DataError {
     }
 }
 
+/// The hint of the error or of what it comes from; empty where none has one.
+#[cfg(test)]
+pub(crate) fn hint_of(error: &dyn Diagnostic) -> String {
+    let own = error.help().map(|hint| hint.to_string());
+    own.or_else(|| error.diagnostic_source().map(hint_of)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,11 +389,4 @@ mod tests {
         assert_eq!(hint_of(&problems).lines().count(), 1);
         assert_eq!((problems.kept.len(), problems.count()), (KEPT, KEPT + 5));
     }
-}
-
-/// The hint of the error or of what it comes from; empty where none has one.
-#[cfg(test)]
-pub(crate) fn hint_of(error: &dyn Diagnostic) -> String {
-    let own = error.help().map(|hint| hint.to_string());
-    own.or_else(|| error.diagnostic_source().map(hint_of)).unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic as _;
+use miette::Diagnostic;
 use probity_lm::{
     Ask, Finish, GenerateRequest, Label, LabelSet, LanguageModel, LmError, Message, Outcome, Precision, Prompt, Role,
     Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
@@ -362,7 +362,7 @@ fn chat_needs_a_template_and_says_so() {
     let chat = Prompt::Chat { messages: vec![Message::new(Role::User, "hello")], answer_prefix: String::new() };
     let error = model.score_all(&[ask("chat", chat, words(&["A", "B"]))]).expect_err("no template");
     assert!(error.to_string().contains("chat template"), "{error}");
-    assert!(error.diagnostic_source().and_then(|cause| cause.help()).is_some(), "{error:?}");
+    assert!(error.diagnostic_source().and_then(Diagnostic::help).is_some(), "{error:?}");
 }
 
 fn copy(from: &Path, to: &Path) {

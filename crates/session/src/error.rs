@@ -152,6 +152,12 @@ impl Told {
         self
     }
 
+    /// The same, said of this option.
+    #[must_use]
+    pub fn about(self, option: &str) -> Self {
+        Self { what: format!("`{option}`: {}", self.what), ..self }
+    }
+
     /// Hints stand in the order of what is read: where an error quotes its cause, the cause's come first.
     fn add_causes(&mut self, error: &dyn Diagnostic) {
         let Some(cause) = error.diagnostic_source() else {

@@ -4,6 +4,7 @@ use probity_lm::nearest;
 use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
+use super::error::MetaError;
 use super::gold::{Candidate, Gold};
 use super::metrics::Metric;
 use crate::terminal::{thousands, visible_line};
@@ -43,7 +44,7 @@ pub(super) struct Counts {
 
 impl<'a> Aligned<'a> {
     /// An error where nothing of the metric is known to gold.
-    pub(super) fn new(metric: &'a Metric, gold: &Gold) -> anyhow::Result<Self> {
+    pub(super) fn new(metric: &'a Metric, gold: &Gold) -> miette::Result<Self> {
         let scores = gold.items.iter().map(|item| vec![Place::Missing; item.candidates.len()]).collect();
         let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
         for row in &metric.rows {
@@ -59,15 +60,15 @@ impl<'a> Aligned<'a> {
         // Some rows without gold are told in a note. All of them are names that differ between the files: figures over
         // nothing would hide that.
         if aligned.unknown == metric.rows.len() {
-            return Err(aligned.no_overlap(gold));
+            return Err(aligned.no_overlap(gold).into());
         }
         Ok(aligned)
     }
 
-    fn no_overlap(&self, gold: &Gold) -> anyhow::Error {
+    fn no_overlap(&self, gold: &Gold) -> MetaError {
         let first = self.metric.rows.first().expect("a metric has rows");
         let known = gold.items.iter().find(|item| item.id == first.item);
-        let (what, name, names): (&str, &str, Vec<&str>) = match known {
+        let (what, name, names): (&'static str, &str, Vec<&str>) = match known {
             None => ("items", &first.item, gold.items.iter().map(|item| item.id.as_str()).collect()),
             Some(item) => {
                 let ids = item.candidates.iter().map(|c| c.id.as_deref().unwrap_or("without a name")).collect();
@@ -78,16 +79,15 @@ impl<'a> Aligned<'a> {
             .map(|near| format!("; the nearest is `{}`", visible_line(near)))
             .unwrap_or_default();
         let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
-        anyhow::anyhow!(
-            "no score of `{}` in {} has gold in {}\n  {}\n\nhint: {what} in gold are {}{}{near}; item and candidate \
-             must be the same in both files",
-            visible_line(&self.metric.name),
-            self.metric.file,
-            gold.file,
-            told(self.metric, first.line, &first.item, first.candidate.as_deref()),
-            some.join(", "),
-            if names.len() > 3 { " …" } else { "" },
-        )
+        MetaError::NoOverlap {
+            metric: visible_line(&self.metric.name),
+            file: self.metric.file.clone(),
+            gold: gold.file.clone(),
+            first: told(self.metric, first.line, &first.item, first.candidate.as_deref()),
+            what,
+            some: some.join(", ") + if names.len() > 3 { " …" } else { "" },
+            near,
+        }
     }
 
     pub(super) fn score(&self, item: usize, candidate: usize) -> Option<f64> {

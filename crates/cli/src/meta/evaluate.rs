@@ -7,6 +7,7 @@ use probity_stats::{Correlation, Figures, MetricDifference, Resampling, compare_
 use serde::Serialize;
 
 use super::align::{Aligned, Counts};
+use super::error::MetaError;
 use super::gold::Gold;
 use super::metrics::Metrics;
 use super::preference::{PreferenceFigures, preference};
@@ -77,7 +78,7 @@ impl Evaluation {
         compare: &[Compare],
         average: bool,
         resampling: &Resampling,
-    ) -> anyhow::Result<Self> {
+    ) -> miette::Result<Self> {
         let aligned: Vec<Aligned<'_>> =
             metrics.list.iter().map(|metric| Aligned::new(metric, gold)).collect::<Result<_, _>>()?;
         let mut evaluation = Self {
@@ -183,7 +184,7 @@ fn compared(
     aligned: &[Aligned<'_>],
     gold: &Gold,
     resampling: &Resampling,
-) -> anyhow::Result<Vec<Compared>> {
+) -> miette::Result<Vec<Compared>> {
     let mut found = Vec::new();
     for first in aligned.iter().filter(|one| one.metric.name == pair.first) {
         for second in aligned.iter().filter(|one| one.metric.name == pair.second) {
@@ -197,11 +198,8 @@ fn compared(
         }
     }
     if found.iter().all(|one| one.scores == 0) {
-        anyhow::bail!(
-            "--compare: no candidate has gold and scores of both {} and {}\n\nhint: score the same samples with both",
-            pair.first.escape_debug(),
-            pair.second.escape_debug()
-        );
+        let [first, second] = pair.names().map(|name| name.escape_debug().to_string());
+        return Err(MetaError::NothingToCompare { first, second }.into());
     }
     Ok(found)
 }

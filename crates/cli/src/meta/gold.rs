@@ -5,6 +5,7 @@ use std::path::Path;
 
 use probity_data::{Preference, Sample, TIE, read_scores};
 
+use super::error::MetaError;
 use super::metrics::named;
 
 /// An item with its candidates.
@@ -52,7 +53,7 @@ impl Gold {
     }
 
     /// Of a table of scores: its attributes are the rows' attributes or metrics, or its columns.
-    pub(super) fn of_table(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn of_table(path: &Path) -> miette::Result<Self> {
         let table = read_scores(path)?;
         let mut items: Vec<Item> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -80,15 +81,10 @@ impl Gold {
     }
 
     /// Only the named attributes; all where none is named. Gold without scores may have preferences.
-    pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
+    pub(super) fn chosen(mut self, names: &[String]) -> miette::Result<Self> {
         let names = named(names, &self.attributes, "gold attribute", "--attribute")?;
         if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
-            anyhow::bail!(
-                "{} has neither gold scores nor preferences\n\nhint: candidates of samples have them in \"scores\", a \
-                 table in its columns; \
-                 --map score.ATTRIBUTE=COLUMN reads them from a table of samples",
-                self.file
-            );
+            return Err(MetaError::NothingInGold { file: self.file }.into());
         }
         self.attributes.retain(|name| names.is_empty() || names.contains(name));
         Ok(self)

@@ -7,6 +7,7 @@ use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_store::Manifest;
 
+use super::error::MetaError;
 use super::evaluate::Compare;
 use crate::terminal::visible_line;
 
@@ -49,16 +50,12 @@ pub(super) fn file_of(path: &Path) -> PathBuf {
 
 impl Metrics {
     /// The metrics of all files.
-    pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(super) fn read(paths: &[PathBuf]) -> miette::Result<Self> {
         let mut files = Vec::new();
         for path in paths {
             let file = file_of(path);
             if path.is_dir() && !file.is_file() {
-                let path = path.display();
-                anyhow::bail!(
-                    "{path} holds no {SCORES}\n\nhint: give the folder of a finished run of `probity metrics` or of a \
-                     method that scores"
-                );
+                return Err(MetaError::NoScores { path: path.display().to_string(), name: SCORES }.into());
             }
             // A table of a finished run that was changed since gives figures of no run. A table by itself has nothing
             // to be held against.
@@ -85,21 +82,18 @@ impl Metrics {
     }
 
     /// Only those that are named; all where none is.
-    pub(super) fn chosen(mut self, names: &[String]) -> anyhow::Result<Self> {
+    pub(super) fn chosen(mut self, names: &[String]) -> miette::Result<Self> {
         let names = named(names, &self.names(), "metric", "--metric")?;
         self.list.retain(|metric| names.is_empty() || names.contains(&metric.name));
         Ok(self)
     }
 
     /// Two metrics to be compared: `bleu,rouge-l`.
-    pub(super) fn pair(&self, text: &str) -> anyhow::Result<Compare> {
+    pub(super) fn pair(&self, text: &str) -> miette::Result<Compare> {
         let names = named(&[text.to_owned()], &self.names(), "metric", "--compare")?;
         match &names[..] {
             [first, second] if first != second => Ok(Compare { first: first.clone(), second: second.clone() }),
-            _ => anyhow::bail!(
-                "--compare: expected two metrics, such as bleu,rouge-l\n\nhint: there are {}",
-                self.names().join(" and ")
-            ),
+            _ => Err(MetaError::NoPair { known: self.names().join(" and ") }.into()),
         }
     }
 
@@ -133,7 +127,7 @@ fn labels(paths: &[PathBuf]) -> Vec<String> {
 
 /// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is
 /// known is meant.
-pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str) -> anyhow::Result<Vec<String>> {
+pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str) -> miette::Result<Vec<String>> {
     let mut names = Vec::new();
     for text in texts {
         let pieces: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -150,16 +144,17 @@ pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str
 }
 
 /// A name that is not among the known ones.
-fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> anyhow::Error {
+fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> MetaError {
     let near =
         nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
-    anyhow::anyhow!(
-        "{option}: there is no {what} `{}`\n\nhint: {}there are {}",
-        visible_line(name),
-        near.unwrap_or_default(),
-        listed.join(", ")
-    )
+    MetaError::Unknown {
+        option: option.to_owned(),
+        what: what.to_owned(),
+        name: visible_line(name),
+        near: near.unwrap_or_default(),
+        known: listed.join(", "),
+    }
 }
 
 /// How scores without a metric's name are called: by the method of the run they lie in.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use probity_data::{Candidate, LineError, Sample, open};
 use probity_metrics::{Choice, Item, Score};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Place;
+use crate::error::FileError;
 use crate::options::Typed;
 use crate::terminal::thousands;
 
@@ -38,6 +38,23 @@ pub(super) struct MaterialArgs {
     sources: Option<PathBuf>,
 }
 
+/// What is wrong with plain texts.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum TextsError {
+    #[error("{option} is missing, and {metrics} needs it")]
+    #[diagnostic(help("add {option} FILE, with a line for each line of {}", hypotheses.display()))]
+    Missing { option: &'static str, metrics: String, hypotheses: PathBuf },
+    #[error("{} is empty", path.display())]
+    #[diagnostic(help("each line is one candidate"))]
+    Empty { path: PathBuf },
+    #[error("--hypotheses: {wrong}")]
+    #[diagnostic(help("give each file once"))]
+    Names { wrong: LineError },
+    #[error("the files differ in their number of lines\n{counts}")]
+    #[diagnostic(help("line N of each file belongs to line N of the others; an empty line is an empty text"))]
+    Lengths { counts: String },
+}
+
 /// Samples, and what a manifest says of them.
 pub(super) struct Material {
     pub(super) samples: Vec<Sample>,
@@ -46,7 +63,7 @@ pub(super) struct Material {
 
 impl MaterialArgs {
     /// All samples; what a metric needs and a sample lacks is wrong with it.
-    pub(super) fn read(&self, choices: &[Choice]) -> anyhow::Result<Material> {
+    pub(super) fn read(&self, choices: &[Choice]) -> miette::Result<Material> {
         if let Some(path) = &self.data {
             let data = DataOptions { data: path.clone(), read: self.read.0.clone() };
             let samples = data.samples_for(|sample| lacking(choices, sample))?;
@@ -57,34 +74,21 @@ impl MaterialArgs {
         let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
         let hashes = paths
             .map(|path| Ok(json!({"path": path, "sha256": sha256_file(path)?})))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+            .collect::<miette::Result<Vec<_>>>()?;
         // All files have as many lines: what the first line lacks they all lack.
         if let Some(error) = samples.first().and_then(|sample| lacking(choices, sample).into_iter().next()) {
-            anyhow::bail!(
-                "{}",
-                if error.field() == Some("references") {
-                    self.no("--references", choices)
-                } else {
-                    self.no("--sources", choices)
-                }
-            );
+            let option = if error.field() == Some("references") { "--references" } else { "--sources" };
+            let labels: Vec<&str> = choices.iter().map(Choice::label).collect();
+            let (metrics, hypotheses) = (labels.join(","), self.hypotheses[0].clone());
+            return Err(TextsError::Missing { option, metrics, hypotheses }.into());
         }
         Ok(Material { described: json!({"files": hashes, "samples": samples.len()}), samples })
     }
 
-    fn no(&self, option: &str, choices: &[Choice]) -> String {
-        let labels: Vec<&str> = choices.iter().map(Choice::label).collect();
-        format!(
-            "{option} is missing, and {} needs it\n\nhint: add {option} FILE, with a line for each line of {}",
-            labels.join(","),
-            self.hypotheses[0].display()
-        )
-    }
-
     /// A sample for each line, called by its number; candidates are called by their files.
-    fn lines(&self) -> anyhow::Result<Vec<Sample>> {
+    fn lines(&self) -> miette::Result<Vec<Sample>> {
         let read = |paths: &[PathBuf]| {
-            paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<anyhow::Result<Vec<_>>>()
+            paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<miette::Result<Vec<_>>>()
         };
         let (hypotheses, references) = (read(&self.hypotheses)?, read(&self.references)?);
         let sources = read(self.sources.as_slice())?;
@@ -105,25 +109,23 @@ impl MaterialArgs {
             preference: None,
         };
         let samples: Vec<Sample> = hypotheses.drain(..).enumerate().map(sample).collect();
-        anyhow::ensure!(
-            !samples.is_empty(),
-            "{} is empty\n\nhint: each line is one candidate",
-            self.hypotheses[0].display()
-        );
+        if samples.is_empty() {
+            return Err(TextsError::Empty { path: self.hypotheses[0].clone() }.into());
+        }
         // Candidates are called by their files, so that all samples are wrong as the first one is.
-        if let Some(wrong) = samples[0].check().first() {
-            anyhow::bail!("--hypotheses: {wrong}\n\nhint: give each file once");
+        if let Some(wrong) = samples[0].check().into_iter().next() {
+            return Err(TextsError::Names { wrong }.into());
         }
         Ok(samples)
     }
 }
 
 /// The lines of a file, without their ends.
-fn lines(path: &Path) -> anyhow::Result<Vec<String>> {
+fn lines(path: &Path) -> miette::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in open(path)?.lines() {
-        let mut line =
-            line.with_context(|| format!("line {} of {} could not be read", lines.len() + 1, path.display()))?;
+        let place = || format!("line {} of {} could not be read", lines.len() + 1, path.display());
+        let mut line = line.map_err(|error| FileError::of(place())(error))?;
         if line.ends_with('\r') {
             line.pop();
         }
@@ -132,7 +134,7 @@ fn lines(path: &Path) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Clone) -> anyhow::Result<()> {
+fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Clone) -> miette::Result<()> {
     let mut lengths = files.clone().map(|(_, lines)| lines.len());
     let first = lengths.next();
     if lengths.all(|length| Some(length) == first) {
@@ -141,11 +143,7 @@ fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Cl
     let counts: Vec<String> = files
         .map(|(path, lines)| format!("  {} has {} lines", path.display(), thousands(lines.len() as u64)))
         .collect();
-    anyhow::bail!(
-        "the files differ in their number of lines\n{}\n\nhint: line N of each file belongs to line N of the others; \
-         an empty line is an empty text",
-        counts.join("\n")
-    )
+    Err(TextsError::Lengths { counts: counts.join("\n") }.into())
 }
 
 /// From lines by file to files by line.
@@ -166,8 +164,8 @@ fn lacking(choices: &[Choice], sample: &Sample) -> Vec<LineError> {
     for (choice, need) in needs.filter(|(_, need)| need.is_missing(&item)) {
         let field = need.field();
         if wrong.iter().all(|known| known.field() != Some(field)) {
-            let why = format!("{} needs {}, and there is none\n\nhint: {}", choice.label(), need.what(), need.hint());
-            wrong.push(LineError::content(field, why));
+            let why = format!("{} needs {}, and there is none", choice.label(), need.what());
+            wrong.push(LineError::content(field, why).with_hint(need.hint()));
         }
     }
     wrong

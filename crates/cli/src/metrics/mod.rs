@@ -24,6 +24,7 @@ use crate::interrupt;
 use crate::method::typed;
 use crate::terminal::{print, thousands};
 use material::{Material, MaterialArgs};
+use miette::IntoDiagnostic as _;
 use models::ModelsArgs;
 use summary::{Entry, Summary};
 
@@ -91,7 +92,7 @@ pub(crate) fn after_help() -> String {
 }
 
 impl MetricsArgs {
-    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         if self.list {
             print(&metrics().iter().map(|metric| described(*metric)).collect::<Vec<_>>().join("\n\n"))?;
             return Ok(Done::Success);
@@ -125,7 +126,7 @@ impl MetricsArgs {
             }
         };
         if self.json {
-            print(&serde_json::to_string_pretty(&summary)?)?;
+            print(&serde_json::to_string_pretty(&summary).into_diagnostic()?)?;
         } else {
             let sections: Vec<String> = summary.sections.iter().map(section_text).collect();
             print(sections.join("\n").trim_end())?;
@@ -189,8 +190,8 @@ fn into_folder(
     material: &Material,
     context: &Context,
     folder: &mut RunFolder,
-) -> anyhow::Result<Summary> {
-    folder.write_file(SAMPLES, |writer| anyhow::Ok(write_samples(writer, &material.samples)?))?;
+) -> miette::Result<Summary> {
+    folder.write_file(SAMPLES, |writer| -> miette::Result<()> { Ok(write_samples(writer, &material.samples)?) })?;
     let mut table = folder.table("scores.jsonl")?.with_flush_every(ROWS_AT_ONCE);
     let mut written = 0;
     let summary = score(ready, material, context, &mut |labels, places, rows| {
@@ -216,7 +217,7 @@ const ROWS_AT_ONCE: usize = 1024;
 type Place = (usize, usize);
 
 /// Gets the labels of a metric's numbers, the places of all candidates and a row for each.
-type Keep<'a> = dyn FnMut(&[String], &[Place], &[Vec<Score>]) -> anyhow::Result<()> + 'a;
+type Keep<'a> = dyn FnMut(&[String], &[Place], &[Vec<Score>]) -> miette::Result<()> + 'a;
 
 /// Scores by one metric after another.
 fn score(
@@ -224,7 +225,7 @@ fn score(
     material: &Material,
     context: &Context,
     keep: &mut Keep<'_>,
-) -> anyhow::Result<Summary> {
+) -> miette::Result<Summary> {
     let (places, items) = (material.places(), material.items());
     let systems = material.systems(&places);
     let mut entries = Vec::new();
@@ -245,7 +246,7 @@ fn score(
 }
 
 /// One metric over all items, with progress.
-fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], context: &Context) -> anyhow::Result<Scores> {
+fn run(choice: &Choice, metric: &dyn Metric, items: &[Item<'_>], context: &Context) -> miette::Result<Scores> {
     choice.check(items)?;
     let (what, total) = (choice.label(), items.len());
     let tell = |done| {
@@ -273,11 +274,11 @@ fn of_systems(
     scores: &Scores,
     systems: &[(String, Vec<usize>)],
     interrupt: &Interrupt,
-) -> anyhow::Result<Vec<(String, Vec<Score>)>> {
-    let of = |positions: &[usize]| {
+) -> miette::Result<Vec<(String, Vec<Score>)>> {
+    let of = |positions: &[usize]| -> miette::Result<Vec<Score>> {
         if choice.definition().is_mean() {
             let rows = positions.iter().map(|position| scores.items[*position].clone()).collect();
-            return anyhow::Ok(Scores::with_means(rows).corpus);
+            return Ok(Scores::with_means(rows).corpus);
         }
         let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
         // An interrupt ends it; progress is not told, since all candidates have been counted.

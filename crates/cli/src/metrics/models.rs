@@ -24,7 +24,7 @@ pub(super) struct ModelsArgs {
 
 impl ModelsArgs {
     /// Loads the models that are named and that a metric needs.
-    pub(super) fn load(&self, choices: &[Choice], context: &Context) -> anyhow::Result<Models> {
+    pub(super) fn load(&self, choices: &[Choice], context: &Context) -> miette::Result<Models> {
         let is_needed = |need: Need| choices.iter().any(|choice| choice.definition().needs().contains(&need));
         let encoder = wanted(self.encoder.as_deref(), is_needed(Need::Encoder), "--encoder", context);
         let model = wanted(self.model.as_deref(), is_needed(Need::LanguageModel), "--model", context);
@@ -48,7 +48,7 @@ fn load(
     model: Option<&str>,
     computing: &ComputingOptions,
     pool: &ModelPool,
-) -> anyhow::Result<Models> {
+) -> miette::Result<Models> {
     let named = |name: &str| ModelOptions { model: name.to_owned(), adapter: None, computing: computing.clone() };
     let mut models = Models::default();
     if let Some(name) = encoder {

@@ -3,7 +3,7 @@
 use probity_lm::nearest;
 use probity_methods::DynMethod;
 use probity_options::{Kind, OptionSpec, specs};
-use probity_session::{DataOptions, ModelOptions, run_options};
+use probity_session::{DataOptions, ModelOptions, Told, run_options};
 use serde_json::Value;
 
 use crate::report::ReportOptions;
@@ -39,13 +39,14 @@ pub(super) fn find<'a>(options: &'a [OptionSpec], key: &str) -> Option<&'a Optio
 }
 
 /// `there is no key `atribute` here; did you mean `attribute`?`, with all that there are.
-pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn unknown<'a>(key: &str, known: impl IntoIterator<Item = &'a str>) -> Told {
     let known: Vec<&str> = known.into_iter().collect();
     let dashed = key.replace('_', "-");
     let near = nearest(&dashed, known.iter().copied());
     let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    format!("`{}` is not known here{near}\n\nhint: what may stand here: {listed}", key.escape_debug())
+    Told::from(format!("`{}` is not known here{near}", key.escape_debug()))
+        .with_hint(format!("what may stand here: {listed}"))
 }
 
 /// Whether the value is a number of bytes, or a text with a unit.

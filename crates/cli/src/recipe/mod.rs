@@ -9,17 +9,16 @@ mod value;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use probity_methods::{method, methods};
 use probity_session::{AskOptions, KeepOptions, Plan};
-use probity_store::write_whole;
 
 use crate::exit::Done;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
 use crate::options::Given;
+use crate::output::write_text;
 use crate::progress::Reporter;
 use crate::report::ReportOptions;
 use crate::terminal::{print, table, thousands};
@@ -119,7 +118,7 @@ pub(crate) struct SchemaArgs {
 }
 
 impl RunCommand {
-    pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> anyhow::Result<Done> {
+    pub(crate) fn run(&self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         // What is typed counts more than what the recipe says.
         let mut flags = self.ask.given.clone();
         flags.extend(self.keep.given.clone());
@@ -133,7 +132,7 @@ impl RecipeArgs {
         &self,
         flags: probity_options::Given,
         arguments: Vec<String>,
-    ) -> anyhow::Result<(Plan, Option<ReportOptions>)> {
+    ) -> miette::Result<(Plan, Option<ReportOptions>)> {
         let asked = Asked { path: &self.recipe, only: &self.only, flags };
         let Content { stages, report, problems: found } = read::read(&asked)?;
         Ok((Plan { stages, found, recipe: Some(self.recipe.display().to_string()), arguments }, report))
@@ -146,14 +145,14 @@ fn overwriting() -> probity_options::Given {
 }
 
 impl RecipeCommand {
-    pub(crate) fn run(&self, global: Global) -> anyhow::Result<Done> {
+    pub(crate) fn run(&self, global: Global) -> miette::Result<Done> {
         match self {
             Self::New(args) => new(args, global),
             Self::Check(args) => check(args, global),
             Self::Schema(SchemaArgs { out }) => {
                 let schema = format!("{:#}", schema::schema());
                 match out {
-                    Some(path) => write_whole(path, |writer| anyhow::Ok(writeln!(writer, "{schema}")?))?,
+                    Some(path) => write_text(path, &format!("{schema}\n"))?,
                     None => print(&schema)?,
                 }
                 Ok(Done::Success)
@@ -162,8 +161,8 @@ impl RecipeCommand {
     }
 }
 
-fn new(args: &NewArgs, global: Global) -> anyhow::Result<Done> {
-    let method = method(&args.method).context("clap lets only names of methods through")?;
+fn new(args: &NewArgs, global: Global) -> miette::Result<Done> {
+    let method = method(&args.method).expect("clap lets only names of methods through");
     let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
     let text = template::recipe(method, &file);
     let Some(path) = &args.out else {
@@ -171,14 +170,22 @@ fn new(args: &NewArgs, global: Global) -> anyhow::Result<Done> {
         return Ok(Done::Success);
     };
     if path.symlink_metadata().is_ok() {
-        anyhow::bail!("{file} exists already\n\nhint: give another file with --out");
+        return Err(RecipeExists { file }.into());
     }
-    write_whole(path, |writer| anyhow::Ok(writer.write_all(text.as_bytes())?))?;
+    write_text(path, &text)?;
     Reporter::new(global).say(&format!("{file} is there; fill in data and model, then: probity run {file}"));
     Ok(Done::Success)
 }
 
-fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
+/// A new recipe replaces nothing.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{file} exists already")]
+#[diagnostic(help("give another file with --out"))]
+struct RecipeExists {
+    file: String,
+}
+
+fn check(args: &RecipeArgs, global: Global) -> miette::Result<Done> {
     // What a folder holds already does not make a recipe wrong: `run` says what to do about it.
     let (plan, report) = args.plan(overwriting(), Vec::new())?;
     let ready = plan.check()?;
@@ -201,5 +208,5 @@ fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
 pub fn told(path: &std::path::Path) -> String {
     let asked = Asked { path, only: &[], flags: overwriting() };
     let read = read::read(&asked).and_then(|content| Ok(content.problems.into_result(Some("recipe.toml"))?));
-    read.map_or_else(|error| probity_session::message(error.as_ref()), |()| String::new())
+    read.map_or_else(|error| probity_session::message(&*error), |()| String::new())
 }

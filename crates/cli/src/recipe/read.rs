@@ -8,13 +8,14 @@ use probity_methods::{DynMethod, MethodError, method, methods};
 use probity_options::{Given, OptionSpec};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
-use probity_session::{Lines, Origin, Problems, SessionError, Stage};
+use probity_session::{Lines, Origin, Problems, SessionError, Stage, Told};
 use probity_store::RecipeMark;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{keys, value};
+use crate::error::FileError;
 use crate::report::ReportOptions;
 
 /// A recipe, and how it is gone about.
@@ -36,16 +37,12 @@ pub(super) struct Content {
 }
 
 /// Reads a recipe. A file that cannot be read or is no TOML is an error.
-pub(super) fn read(asked: &Asked<'_>) -> anyhow::Result<Content> {
+pub(super) fn read(asked: &Asked<'_>) -> miette::Result<Content> {
     let file = asked.path.display().to_string();
     let text = std::fs::read_to_string(asked.path).map_err(|error| {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
-        let hint = if missing {
-            format!("\n\nhint: probity recipe new compare --out {file} writes one")
-        } else {
-            String::new()
-        };
-        anyhow::Error::from(error).context(format!("{file} could not be read{hint}"))
+        let error = FileError::of(format!("{file} could not be read"))(error);
+        if missing { error.with_hint(format!("probity recipe new compare --out {file} writes one")) } else { error }
     })?;
     // It goes on after an error: all of them are told at once.
     let (table, errors) = DeTable::parse_recoverable(&text);
@@ -120,9 +117,8 @@ impl Reader<'_> {
         self.check_defaults(&common.defaults);
         let runs = self.tables(top.get("run").copied(), "run");
         if runs.is_empty() {
-            let what = "there is no run\n\nhint: add [run.NAME] with method = \"compare\"; probity recipe new compare \
-                        shows one";
-            self.problems.at(1, what);
+            let hint = "add [run.NAME] with method = \"compare\"; probity recipe new compare shows one";
+            self.problems.at(1, Told::from("there is no run").with_hint(hint));
         }
         self.check_only(&runs);
         let mut stages = Vec::new();
@@ -139,7 +135,7 @@ impl Reader<'_> {
         let options = keys::of_report();
         self.check_keys(&entries, &options, &[]);
         let given = self.values(&entries, &options)?;
-        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, error.to_string())).ok()
+        probity_options::read(&given).map_err(|error| self.problems.at(entry.line, Told::of(&error))).ok()
     }
 
     fn line(&self, byte: usize) -> usize {
@@ -159,8 +155,8 @@ impl Reader<'_> {
         if let Some(table) = entry.value.as_table() {
             return self.entries(table);
         }
-        self.problems
-            .at(entry.line, format!("`{}` must be a table\n\nhint: write it as [{name}]", name.escape_debug()));
+        let told = Told::from(format!("`{}` must be a table", name.escape_debug()));
+        self.problems.at(entry.line, told.with_hint(format!("write it as [{name}]")));
         Entries::new()
     }
 
@@ -168,25 +164,20 @@ impl Reader<'_> {
     fn tables<'t>(&mut self, entry: Option<Entry<'t>>, kind: &str) -> Vec<Named<'t>> {
         let Some(entry) = entry else { return Vec::new() };
         let Some(table) = entry.value.as_table() else {
-            let what = format!(
-                "`{kind}` must be tables with names\n\nhint: write [{kind}.NAME]; what all runs share stands in \
-                 [defaults]"
-            );
-            self.problems.at(entry.line, what);
+            let told = Told::from(format!("`{kind}` must be tables with names"));
+            let hint = format!("write [{kind}.NAME]; what all runs share stands in [defaults]");
+            self.problems.at(entry.line, told.with_hint(hint));
             return Vec::new();
         };
         let mut tables = Vec::new();
         for (name, below) in self.entries(table) {
             match below.value.as_table() {
                 Some(table) => tables.push(Named { name, line: below.line, entries: self.entries(table) }),
-                None => self.problems.at(
-                    below.line,
-                    format!(
-                        "`{}` stands in no table with a name\n\nhint: write [{kind}.NAME] above it; what all runs \
-                         share stands in [defaults]",
-                        name.escape_debug()
-                    ),
-                ),
+                None => {
+                    let told = Told::from(format!("`{}` stands in no table with a name", name.escape_debug()));
+                    let hint = format!("write [{kind}.NAME] above it; what all runs share stands in [defaults]");
+                    self.problems.at(below.line, told.with_hint(hint));
+                }
             }
         }
         // Entries are sorted by key, and runs are done in the order of the file.
@@ -225,7 +216,7 @@ impl Reader<'_> {
                 (Ok(value), Some(given)) => given.extend(value.map(|value| (option.field.clone(), value))),
                 (Ok(_), None) => {}
                 (Err(why), _) => {
-                    self.problems.at(entry.line, format!("`{key}`: {why}"));
+                    self.problems.at(entry.line, Told::of(&why).about(key));
                     given = None;
                 }
             }
@@ -248,9 +239,8 @@ impl Reader<'_> {
             let near = nearest(only, names.iter().copied())
                 .map(|near| format!("; did you mean `{near}`?"))
                 .unwrap_or_default();
-            let what =
-                format!("there is no [run.{}]{near}\n\nhint: the runs are {}", only.escape_debug(), names.join(", "));
-            self.problems.anywhere(format!("--only: {what}"));
+            let told = Told::from(format!("--only: there is no [run.{}]{near}", only.escape_debug()));
+            self.problems.anywhere(told.with_hint(format!("the runs are {}", names.join(", "))));
         }
     }
 
@@ -307,10 +297,8 @@ impl Reader<'_> {
         let names = || methods().iter().map(|method| method.name());
         let listed = names().collect::<Vec<_>>().join(", ");
         let Some(entry) = run.entries.get("method") else {
-            self.problems.at(
-                run.line,
-                format!("run `{}`: `method` is missing\n\nhint: one of {listed}", run.name.escape_debug()),
-            );
+            let told = Told::from(format!("run `{}`: `method` is missing", run.name.escape_debug()));
+            self.problems.at(run.line, told.with_hint(format!("one of {listed}")));
             return None;
         };
         let found = entry.value.as_str().and_then(method);
@@ -339,8 +327,8 @@ impl Reader<'_> {
                 several => {
                     let names = several.iter().map(|table| table.name).collect::<Vec<_>>().join(", ");
                     let name = run.name.escape_debug();
-                    self.problems
-                        .at(run.line, format!("run `{name}`: `{kind}` is missing\n\nhint: one or a list of {names}"));
+                    let told = Told::from(format!("run `{name}`: `{kind}` is missing"));
+                    self.problems.at(run.line, told.with_hint(format!("one or a list of {names}")));
                     Vec::new()
                 }
             };
@@ -403,7 +391,7 @@ impl Reader<'_> {
                 Ok(full) => *out = full,
                 Err(why) => {
                     let line = lines.options.get("out").copied().unwrap_or(lines.stage);
-                    self.problems.at(line, format!("`out`: {why}"));
+                    self.problems.at(line, Told::of(&why).about("out"));
                     return None;
                 }
             }
@@ -422,20 +410,26 @@ impl Reader<'_> {
 
     /// A stage whose options do not go together, or lack one.
     fn refuse(&mut self, Origin { mark, lines }: &Origin, error: &SessionError) {
-        let (option, why) = match error {
+        let (option, told) = match error {
             SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
-                (error.field.replace('_', "-"), error.why.clone())
+                (error.field.replace('_', "-"), Told::of(&error.cause))
             }
-            other => (String::new(), other.to_string()),
+            other => (String::new(), Told::of(other)),
+        };
+        let of_run = |told: Told, why: &str| {
+            let what = format!("run `{}`: {why}", mark.stage.escape_debug());
+            Told { what, ..told }
         };
         match lines.options.get(&option) {
-            Some(line) => self.problems.at(*line, format!("`{option}`: {why}")),
+            Some(line) => self.problems.at(*line, told.about(&option)),
             None if option.is_empty() => {
-                self.problems.at(lines.stage, format!("run `{}`: {why}", mark.stage.escape_debug()));
+                let why = told.what.clone();
+                self.problems.at(lines.stage, of_run(told, &why));
             }
             None => {
-                let why = why.strip_prefix("it ").unwrap_or(&why);
-                self.problems.at(lines.stage, format!("run `{}`: `{option}` {why}", mark.stage.escape_debug()));
+                let why = told.what.strip_prefix("it ").unwrap_or(&told.what);
+                let why = format!("`{option}` {why}");
+                self.problems.at(lines.stage, of_run(told, &why));
             }
         }
     }
@@ -458,8 +452,16 @@ fn plain(name: &str) -> String {
         .to_owned()
 }
 
+/// A word in braces that is no name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("`{{{word}}}` stands for nothing; there are {known}")]
+struct NoName {
+    word: String,
+    known: String,
+}
+
 /// Puts names in the places of `{run}` and the like.
-fn expand(text: &str, names: &[(&str, &str)]) -> Result<String, String> {
+fn expand(text: &str, names: &[(&str, &str)]) -> Result<String, NoName> {
     let mut full = String::new();
     let mut rest = text;
     while let Some((before, (word, after))) =
@@ -467,8 +469,8 @@ fn expand(text: &str, names: &[(&str, &str)]) -> Result<String, String> {
     {
         let known = || names.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
         let found = names.iter().find(|(name, _)| *name == word);
-        let (_, value) =
-            found.ok_or_else(|| format!("`{{{}}}` stands for nothing; there are {}", word.escape_debug(), known()))?;
+        let unknown = || NoName { word: word.escape_debug().to_string(), known: known() };
+        let (_, value) = found.ok_or_else(unknown)?;
         full.push_str(before);
         full.push_str(&plain(value));
         rest = after;
@@ -504,7 +506,7 @@ mod tests {
         let one = |text: &str| expand(text, &names);
         assert_eq!(one("x/{run}-{model}{run}"), Ok("x/a-m-na".to_owned()));
         assert_eq!(one("x{"), Ok("x{".to_owned()));
-        assert!(one("{rum}").is_err_and(|why| why.contains("`{rum}`") && why.contains("{run}, {model}")));
+        assert!(one("{rum}").is_err_and(|why| why.word == "rum" && why.known == "{run}, {model}"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A value of a recipe as the option has it.
 
+use std::num::ParseIntError;
 use std::path::Path;
 
-use probity_lm::nearest;
-use probity_options::{Kind, OptionSpec};
+use probity_options::{Kind, OptionSpec, ValueError};
 use probity_runtime::hub::known_model;
 use serde_json::Value;
 use toml::de::DeValue;
@@ -11,11 +11,11 @@ use toml::de::DeValue;
 use super::keys::form;
 
 /// The option's value; nothing where it is left as it is. A file is looked for in `folder`.
-pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Option<Value>, String> {
+pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> Result<Option<Value>, WrongValue> {
     if option.kind == Kind::Flag {
         return match value {
             DeValue::Boolean(given) => Ok(Some((*given).into())),
-            other => Err(format!("expected true or false, found {}", kind(other))),
+            other => Err(WrongValue::Kind { expected: "true or false", found: kind(other) }),
         };
     }
     let texts = texts(option, value)?.into_iter().map(|text| located(option, text, folder));
@@ -27,26 +27,40 @@ pub(super) fn value(option: &OptionSpec, value: &DeValue<'_>, folder: &Path) -> 
 }
 
 /// One value that is written as a text.
-fn parsed(option: &OptionSpec, text: &str) -> Result<Value, String> {
-    option.parse(text).map_err(|why| match &option.kind {
-        Kind::Choice(choices) => {
-            let names = || choices.iter().map(|choice| choice.name.as_str());
-            let near = nearest(text, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            format!("`{}` is none of {}{near}", text.escape_debug(), names().collect::<Vec<_>>().join(", "))
-        }
-        _ => format!("`{}`: {why}", text.escape_debug()),
+fn parsed(option: &OptionSpec, text: &str) -> Result<Value, WrongValue> {
+    option.parse(text).map_err(|source| match source {
+        ValueError::Choice { .. } => WrongValue::Choice(source),
+        source => WrongValue::Text { text: text.escape_debug().to_string(), source },
     })
 }
 
+/// Why an option cannot have a value of a recipe.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub(super) enum WrongValue {
+    #[error("expected {expected}, found {found}")]
+    Kind { expected: &'static str, found: &'static str },
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Choice(ValueError),
+    #[error("`{text}`: {source}")]
+    Text {
+        text: String,
+        #[diagnostic_source]
+        source: ValueError,
+    },
+    #[error(transparent)]
+    Number(#[from] ParseIntError),
+}
+
 /// The values as they would be typed.
-fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, WrongValue> {
     let form = form(option);
     match value {
         DeValue::Array(items) if option.is_list => items.iter().map(|item| scalar(item.get_ref())).collect(),
         DeValue::Array(items) if form.contains(',') => {
             Ok(vec![items.iter().map(|item| scalar(item.get_ref())).collect::<Result<Vec<_>, _>>()?.join(",")])
         }
-        DeValue::Array(_) => Err("expected one value, found a list".to_owned()),
+        DeValue::Array(_) => Err(WrongValue::Kind { expected: "one value", found: "a list" }),
         DeValue::Table(pairs) if option.is_list && form.contains('=') => {
             pairs.iter().map(|(key, value)| Ok(format!("{}={}", key.get_ref(), scalar(value.get_ref())?))).collect()
         }
@@ -55,19 +69,17 @@ fn texts(option: &OptionSpec, value: &DeValue<'_>) -> Result<Vec<String>, String
     }
 }
 
-fn scalar(value: &DeValue<'_>) -> Result<String, String> {
+fn scalar(value: &DeValue<'_>) -> Result<String, WrongValue> {
     match value {
         DeValue::String(text) => Ok(text.clone().into_owned()),
         DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().replace('_', "")),
         DeValue::Integer(number) => {
             let digits = number.as_str().replace('_', "");
-            i64::from_str_radix(&digits, number.radix())
-                .map(|number| number.to_string())
-                .map_err(|error| error.to_string())
+            Ok(i64::from_str_radix(&digits, number.radix())?.to_string())
         }
         // As it is written: a recipe and its command are the same run, whose option reads the same digits.
         DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
-        other => Err(format!("expected a text or a number, found {}", kind(other))),
+        other => Err(WrongValue::Kind { expected: "a text or a number", found: kind(other) }),
     }
 }
 

@@ -415,7 +415,7 @@ mod tests {
             match said {
                 Ok(position) => assert_eq!(read, Ok(position), "{text}"),
                 Err(part) => {
-                    assert!(read.as_ref().is_err_and(|why| why.to_string().contains(part)), "{text}: {read:?}")
+                    assert!(read.as_ref().is_err_and(|why| why.to_string().contains(part)), "{text}: {read:?}");
                 }
             }
         }
