@@ -81,7 +81,7 @@ pub(crate) fn execute(
 pub fn close(folder: RunFolder, ended: Result<(), &(dyn std::error::Error + 'static)>) -> Result<(), StoreError> {
     let Err(error) = ended else { return folder.finish() };
     // The error that ended the run is what the user must see, not that it could not be noted (on a full disk, say).
-    let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(&error.to_string()) };
+    let _ = if was_interrupted(error) { folder.interrupt() } else { folder.fail(error.to_string()) };
     Ok(())
 }
 

@@ -171,13 +171,12 @@ impl Reader<'_> {
         };
         let mut tables = Vec::new();
         for (name, below) in self.entries(table) {
-            match below.value.as_table() {
-                Some(table) => tables.push(Named { name, line: below.line, entries: self.entries(table) }),
-                None => {
-                    let told = Told::from(format!("`{}` stands in no table with a name", name.escape_debug()));
-                    let hint = format!("write [{kind}.NAME] above it; what all runs share stands in [defaults]");
-                    self.problems.at(below.line, told.with_hint(hint));
-                }
+            if let Some(table) = below.value.as_table() {
+                tables.push(Named { name, line: below.line, entries: self.entries(table) });
+            } else {
+                let told = Told::from(format!("`{}` stands in no table with a name", name.escape_debug()));
+                let hint = format!("write [{kind}.NAME] above it; what all runs share stands in [defaults]");
+                self.problems.at(below.line, told.with_hint(hint));
             }
         }
         // Entries are sorted by key, and runs are done in the order of the file.
