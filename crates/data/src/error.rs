@@ -7,7 +7,6 @@ use std::io;
 use miette::Diagnostic;
 
 use crate::line_error::LineError;
-use crate::plan::UnfitMapping;
 
 /// How many problems a message lists before it says how many more there are.
 pub const LISTED: usize = 20;
@@ -304,6 +303,58 @@ pub enum DataError {
     /// Writing failed.
     #[error("samples could not be written: {0}")]
     Write(#[source] io::Error),
+}
+
+/// Why a mapping, given or taken from the file itself, does not go with the file. Texts are fit for a message.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum UnfitMapping {
+    /// A column is named that is not there.
+    #[error("there is no column `{column}` to be `{field}`")]
+    #[diagnostic(help("{near}the columns are {columns}"))]
+    NoColumn {
+        /// What the column was to be.
+        field: String,
+        /// Its name.
+        column: String,
+        /// `did you mean …? `, where a name is near enough.
+        near: String,
+        /// The columns that there are.
+        columns: String,
+    },
+    /// A field that is needed has no column.
+    #[error("no column is {what}")]
+    #[diagnostic(help(
+        "say which one is: --map {field}=COLUMN{}",
+        columns.as_ref().map(|columns| format!("; the columns are {columns}")).unwrap_or_default()
+    ))]
+    Missing {
+        /// The field.
+        field: &'static str,
+        /// What it is.
+        what: &'static str,
+        /// The columns that there are, where the file says so at its beginning.
+        columns: Option<String>,
+    },
+    /// Ids of candidates beside several columns of candidates.
+    #[error("`candidate-id` goes with one candidate column")]
+    #[diagnostic(help("leave `candidate-id` out, or map one `candidate`"))]
+    CandidateIds,
+    /// A score of which candidate is not said.
+    #[error("`score.{of}` does not say whose score it is")]
+    #[diagnostic(help("write {forms}"))]
+    Score {
+        /// The field after `score.`.
+        of: String,
+        /// How it could be written.
+        forms: String,
+    },
+    /// Preferences without what their answers answer.
+    #[error("its rows have `chosen` and `rejected` without the prompt that they answer")]
+    #[diagnostic(help(
+        "say where that is: --map instruction=COLUMN --map candidate.chosen=chosen --map candidate.rejected=rejected \
+         --map preference:=chosen; where there is none, --map context:="
+    ))]
+    NoPrompt,
 }
 
 impl DataError {

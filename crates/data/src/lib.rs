@@ -32,14 +32,13 @@ mod survey;
 mod values;
 mod write;
 
-pub use error::{DataError, KEPT, LISTED, Problem, Problems, Unit};
+pub use error::{DataError, KEPT, LISTED, Problem, Problems, UnfitMapping, Unit};
 pub use format::{Format, UnknownFormat};
 pub use import::{Importer, importer, importers};
 pub use line_error::LineError;
 pub use lines::{JsonLines, MAX_LINE};
 pub use mapping::{Field, MapEntry, Mapping, MappingError};
 pub use open::open;
-pub use plan::UnfitMapping;
 pub use read::{ReadReport, Record, Records, read_from, read_strict};
 pub use sample::{Candidate, Preference, Sample, TIE};
 pub use scores::{ScoreRow, ScoreTable, is_score_table, read_scores};

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use crate::error::UnfitMapping;
 use crate::mapping::{Field, MapEntry, Mapping};
-use crate::plan::UnfitMapping;
 
 /// What the prompt may be called; the first that is there is it.
 const PROMPTS: [&str; 3] = ["prompt", "question", "instruction"];

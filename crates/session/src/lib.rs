@@ -21,12 +21,13 @@ mod pooled;
 mod problems;
 mod stage;
 mod stage_tables;
+mod told;
 mod verify;
 
 pub use answers::{answer_settings, shared_answers};
 pub use check::Ready;
 pub use context::Context;
-pub use error::{SessionError, Told, causes, message};
+pub use error::SessionError;
 pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
 pub use execute::{close, probity_version, run_info};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
@@ -38,4 +39,5 @@ pub use options::{
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};
 pub use stage::{GivenSamples, Origin, Stage, run_options};
+pub use told::{Told, causes, message};
 pub use verify::Checked;

