@@ -1,7 +1,6 @@
 //! A method of three stages with two models, written for this test alone: a run of it is killed in each stage, gone on
 //! with, ended early, planned, rehearsed, shown and reported. Nothing outside this file knows of it.
 
-use std::error::Error;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +13,7 @@ use probity_methods::{
     entry,
 };
 use probity_options::Given;
-use probity_session::{Context, DryRun, Ended, Events, Interrupt, Notice, Plan, Stage};
+use probity_session::{Context, DryRun, Ended, Events, Interrupt, Notice, Plan, SessionError, Stage, message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -275,7 +274,7 @@ fn data(world: &World) -> String {
 }
 
 /// Runs the method, with these options besides.
-fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<Ended, Box<dyn Error>> {
+fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<Ended, SessionError> {
     let mut given = Given::new();
     given.insert("model".into(), json!(tiny()));
     given.insert("checker".into(), json!(golden("llama-head-dim")));
@@ -391,7 +390,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         // Where the claims are known, rows can be held against them before anything is asked.
         let claims = world.path("whole/claims.jsonl").display().to_string();
         let from = json!({"from": [format!("claims={claims}"), format!("{name}={file}")]});
-        let error = toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused").to_string();
+        let error = message(&toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused"));
         assert!(error.contains(part), "{part}\n{error}");
         assert!(!world.path("wrong").exists());
     }

@@ -206,6 +206,7 @@ mod tests {
     use super::*;
     use probity_data::read_from;
     use probity_lm::{Finish, Precision, Prompt};
+    use probity_session::Told;
     use serde_json::json;
 
     use crate::raw::answer;
@@ -253,7 +254,8 @@ mod tests {
             (r#""temperature":-1"#, "field `temperature`: must be a number from 0 on"),
             (r#""max_token":1"#, "nearest known name is `max_tokens`"),
         ] {
-            let problems = read(&format!("{{\"id\":\"1\",\"prompt\":\"x\",{fields}}}")).problems.to_string();
+            let problems = read(&format!("{{\"id\":\"1\",\"prompt\":\"x\",{fields}}}")).problems;
+            let problems = Told::of(&problems).to_string();
             assert!(problems.contains(told), "{told}\n{problems}");
         }
     }

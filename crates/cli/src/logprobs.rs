@@ -183,7 +183,7 @@ mod tests {
 
     use probity_store::TableWriter;
 
-    use probity_session::{Context, Interrupt, Silent};
+    use probity_session::{Context, Interrupt, Silent, Told};
 
     use crate::raw::{Answers, Tally, answer};
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn problem(line: &str) -> String {
-        read(line).problems.to_string()
+        Told::of(&read(line).problems).to_string()
     }
 
     #[test]

@@ -231,8 +231,7 @@ mod tests {
     #[test]
     fn same_tokens_in_two_labels_are_refused() {
         let error = resolve_variants(&set(&[&["q"], &["q"]]), &[vec![vec![5]], vec![vec![5]]]).expect_err("the same");
-        let text = error.to_string();
-        assert!(text.starts_with("labels `l0` and `l1` share the tokens of `q`\n"), "{text}");
+        assert_eq!(error.to_string(), "labels `l0` and `l1` share the tokens of `q`");
     }
 
     #[test]

@@ -287,7 +287,7 @@ mod tests {
     use probity_lm::{Ask, Finish, GenerateResult, ScriptedModel, Termination};
 
     use super::Scale;
-    use crate::testing::{generated, qualities, run, sample};
+    use crate::testing::{generated, qualities, run, sample, told};
 
     /// Gives rating `quality` nine tenths of the mass and the lowest the rest.
     fn rater(total: f64) -> ScriptedModel {
@@ -375,7 +375,7 @@ mod tests {
             let (result, output) =
                 run("g-eval --no-gold --attribute coherence --steps generate", &[sample("a", &[1.0])], &model);
             assert_eq!(output.rows("steps").len(), 1, "what was written is kept");
-            result.expect_err("no steps").to_string()
+            told(&result.expect_err("no steps"))
         };
         assert!(error(generated(" ")).contains("wrote nothing"));
         assert!(
@@ -404,10 +404,8 @@ mod tests {
             assert!(request.prompt.text().contains("Criterion: wit, from 1 (worst) to 3 (best).\nIs-it-funny"));
             vec![0.2, 0.3, 0.4]
         });
-        let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model)
-            .0
-            .expect_err("no definition")
-            .to_string();
+        let error = run("g-eval --attribute wit --no-gold", &[sample("a", &[1.0])], &model).0;
+        let error = told(&error.expect_err("no definition"));
         assert!(error.contains("--criteria") && error.contains("coherence"), "{error}");
         let args = "g-eval --attribute wit --no-gold --scale 1..3 --criteria Is-it-funny";
         let (result, output) = run(args, &[sample("a", &[1.0])], &model);

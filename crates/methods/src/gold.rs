@@ -153,6 +153,7 @@ pub(crate) fn notes(uses: &[GoldUse<'_>], table: &mut Section) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::told;
 
     fn sample(id: &str, golds: &[f64]) -> Sample {
         let candidate = |(k, gold): (usize, &f64)| Candidate {
@@ -174,9 +175,10 @@ mod tests {
     #[test]
     fn a_misspelt_attribute_is_an_error_with_the_nearest_name() {
         let samples = [sample("a", &[1.0])];
-        let error = uses(&samples, &["coherance".to_owned()], false).expect_err("unknown").to_string();
+        let error = told(&uses(&samples, &["coherance".to_owned()], false).expect_err("unknown"));
         assert!(error.contains("did you mean `coherence`?") && error.contains("--no-gold"), "{error}");
-        assert!(!uses(&samples, &["zzz".to_owned()], false).expect_err("unknown").to_string().contains("did you mean"));
+        let error = told(&uses(&samples, &["zzz".to_owned()], false).expect_err("unknown"));
+        assert!(!error.contains("did you mean"), "{error}");
     }
 
     #[test]

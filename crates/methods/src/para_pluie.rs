@@ -143,7 +143,7 @@ fn log_ratio(answer: &LabelAnswer) -> Reading {
 mod tests {
     use probity_lm::{Prompt, Role, ScriptedModel};
 
-    use crate::testing::{run, sample};
+    use crate::testing::{run, sample, told};
 
     /// Says Yes with probability 0.6 where the texts share the word `zebra`, else with 0.1; No has 0.3.
     fn judge() -> ScriptedModel {
@@ -188,7 +188,7 @@ mod tests {
             (row["score"].as_f64().expect("scored") - 2.0_f64.ln()).abs() < 1e-12
                 && row["answers"].as_array().expect("a list").len() == 2
         );
-        let error = run("parapluie --against reference", &samples(), &judge()).0.expect_err("none").to_string();
+        let error = told(&run("parapluie --against reference", &samples(), &judge()).0.expect_err("none"));
         assert!(error.contains("no sample has references") && error.contains("--against context"), "{error}");
         let [mut bare] = samples();
         bare.id = "bare".into();

@@ -398,6 +398,7 @@ fn is_comment(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::told;
 
     const SLOTS: &[DataSlot] = &[DataSlot::required("text"), DataSlot::optional("context")];
 
@@ -414,7 +415,7 @@ mod tests {
 
     #[test]
     fn an_unknown_slot_is_refused_by_name_with_the_known_ones() {
-        let error = load("{{ text }} {{ candidat }}").err().expect("unknown slot").to_string();
+        let error = told(&load("{{ text }} {{ candidat }}").err().expect("unknown slot"));
         assert!(
             error.contains("`t`") && error.contains("`candidat`") && error.contains("context, noun, text"),
             "{error}"
@@ -454,7 +455,7 @@ mod tests {
             BTreeMap::new(),
             &layout,
         );
-        assert!(error.err().expect("unknown").to_string().contains("`direct`"));
+        assert!(told(&error.err().expect("unknown")).contains("`direct`"));
     }
 
     #[test]

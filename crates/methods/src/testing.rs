@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use miette::Diagnostic;
 use probity_data::{Candidate, Sample};
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, Prompt, ScoreRequest, ScriptedModel};
 use probity_options::{Given, Kind, OptionSpec};
@@ -10,6 +11,17 @@ use probity_options::{Given, Kind, OptionSpec};
 use serde_json::Value;
 
 use crate::{Configured, MemoryOutput, MethodError, ModelKind, Run, Staging, Summary, method};
+
+/// What an error says, its hint and those of its causes, a line each.
+pub(crate) fn told(error: &dyn Diagnostic) -> String {
+    let mut text = error.to_string();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        text.extend(error.help().map(|hint| format!("\n{hint}")));
+        next = error.diagnostic_source();
+    }
+    text
+}
 
 /// A sample whose candidates `0`, `1` … have these qualities, in text and as gold for coherence.
 pub(crate) fn sample(id: &str, qualities: &[f64]) -> Sample {

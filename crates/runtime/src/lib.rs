@@ -42,3 +42,9 @@ pub use text_model::{TextFiles, TextModel};
 pub(crate) fn hint_of(error: &dyn miette::Diagnostic) -> String {
     error.help().map(|hint| hint.to_string()).unwrap_or_default()
 }
+
+/// What the error says, and its hint behind it.
+#[cfg(test)]
+pub(crate) fn told(error: &dyn miette::Diagnostic) -> String {
+    format!("{error}\n{}", hint_of(error))
+}

@@ -1,14 +1,13 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use miette::Diagnostic as _;
 use probity_data::{Preference, Sample};
 use probity_lm::{
     Ask, Finish, GenerateResult, LabelAnswer, Outcome, Sampling, ScoreAnswer, ScoreResult, ScriptedModel, SinkError,
 };
 use serde_json::Value;
 
-use crate::testing::{pair_judge, qualities, run, run_into, sample};
+use crate::testing::{pair_judge, qualities, run, run_into, sample, told};
 use crate::{MethodError, Output, Summary};
 
 const COMPARE: &str = "compare --attribute coherence";
@@ -601,9 +600,8 @@ fn wrong_options_are_refused_before_the_model_is_asked() {
         ("g-eval --attribute coherence --criteria ", "the text is empty"),
         ("parapluie --attribute ", "it is empty"),
     ] {
-        let error = run(args, &samples(), &untouched).0.expect_err(args);
-        let told = format!("{error}; {}", error.help().map(|hint| hint.to_string()).unwrap_or_default());
-        assert!(told.contains(part), "{args}: {told}");
+        let error = told(&run(args, &samples(), &untouched).0.expect_err(args));
+        assert!(error.contains(part), "{args}: {error}");
     }
     assert!(matches!(run(COMPARE, &[], &untouched).0, Err(MethodError::NoSamples)));
 }

@@ -7,7 +7,7 @@ use probity_options::{read, specs};
 use super::JudgingOptions;
 use super::judging::{Judging, Question, Shown};
 use super::verdict::{Choice, Verdict};
-use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample};
+use crate::testing::{generated, given, pair_judge, qualities, run, run_by, sample, told};
 use crate::{MemoryOutput, MethodError, Run};
 
 fn options(args: &str) -> JudgingOptions {
@@ -126,9 +126,8 @@ fn cycles_are_seeded_samples_of_their_own() {
     assert!(first > 0.2 && first < 0.8, "{first}");
     assert_eq!(votes("--cycles 50 --temperature 0.7"), Some(first));
     assert_ne!(votes("--cycles 51 --temperature 0.7 --seed 1"), Some(first));
-    assert!(
-        ask("--cycles 2 --verdict label", &[], &model).expect_err("refused").to_string().contains("rationale-label")
-    );
+    let refused = told(&ask("--cycles 2 --verdict label", &[], &model).expect_err("refused"));
+    assert!(refused.contains("rationale-label"), "{refused}");
 }
 
 #[test]
@@ -323,8 +322,9 @@ fn each_reference_has_a_voice_where_each_is_asked_about() {
     let (_, output) = run("judge --no-gold --reference given", &samples, &model);
     assert_eq!(output.rows("verdicts").len(), 2);
     assert_eq!(column(&output, "pairs", "preferred"), ["1"]);
-    let refused = run("judge --no-gold --reference given", &samples[1..], &model).0.expect_err("no references at all");
-    assert!(refused.to_string().contains("--reference none"), "{refused}");
+    let refused = run("judge --no-gold --reference given", &samples[1..], &model).0;
+    let refused = told(&refused.expect_err("no references at all"));
+    assert!(refused.contains("--reference none"), "{refused}");
 }
 
 #[test]
@@ -367,8 +367,8 @@ fn what_cannot_be_judged_is_told() {
         (1, 2, 0)
     );
     assert!(column(&output, "scores", "score").iter().all(|score| score.is_null()));
-    let refused = run("judge --no-gold", &samples[..1], &writer()).0.expect_err("no pair").to_string();
+    let refused = told(&run("judge --no-gold", &samples[..1], &writer()).0.expect_err("no pair"));
     assert!(refused.contains("--mode pointwise"), "{refused}");
-    let refused = run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition").to_string();
+    let refused = told(&run("judge --no-gold --attribute wit", &samples, &writer()).0.expect_err("no definition"));
     assert!(refused.contains("--criteria"), "{refused}");
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use probity_lm::{Finish, GenerateResult, LanguageModel, Outcome, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, run, sample};
+use crate::testing::{generated, run, sample, told};
 
 /// Writes what `answer` makes of the prompt.
 fn writer(answer: impl Fn(&str) -> GenerateResult + Send + Sync + 'static) -> ScriptedModel {
@@ -167,7 +167,7 @@ fn options_that_nothing_looks_at_are_refused() {
         ("revise --kind diversified", "no sample has references"),
         ("revise --attribute zest", "--criteria"),
     ] {
-        let error = run(args, &pairs(1), &model).0.expect_err(args).to_string();
+        let error = told(&run(args, &pairs(1), &model).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
 }

