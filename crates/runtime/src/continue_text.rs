@@ -67,7 +67,7 @@ impl Model {
             requests.push((index, request));
             prompts.push(prompt);
         }
-        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
+        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).map_err(|error| error.to_string());
         let constrain = |constraint: &Constraint| self.constrain(constraint);
         let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
         let mut done =

@@ -69,7 +69,7 @@ fn texts(
     let usage = generate(
         model,
         prompts,
-        &Vocabulary { decode: &letters, ends, constrain: &|_| Err("no constraints here".into()) },
+        &Vocabulary { decode: &|tokens| Ok(letters(tokens)), ends, constrain: &|_| Err("no constraints here".into()) },
         schedule,
         &mut |index, generated, _| {
             assert!(texts[index].replace(generated).is_none(), "each text once");
