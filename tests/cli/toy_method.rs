@@ -1,6 +1,7 @@
 //! A method of three stages with two models, written for this test alone: a run of it is killed in each stage, gone on
 //! with, ended early, planned, rehearsed, shown and reported. Nothing outside this file knows of it.
 
+use std::error::Error;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use probity_methods::{
     entry,
 };
 use probity_options::Given;
-use probity_session::{Context, DryRun, Ended, Events, Interrupt, Notice, Plan, SessionError, Stage};
+use probity_session::{Context, DryRun, Ended, Events, Interrupt, Notice, Plan, Stage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -274,7 +275,7 @@ fn data(world: &World) -> String {
 }
 
 /// Runs the method, with these options besides.
-fn toy(data: &str, out: &Path, more: Value, notes: &Arc<Notes>) -> Result<Ended, SessionError> {
+fn toy(data: &str, out: &Path, more: &Value, notes: &Arc<Notes>) -> Result<Ended, Box<dyn Error>> {
     let mut given = Given::new();
     given.insert("model".into(), json!(tiny()));
     given.insert("checker".into(), json!(golden("llama-head-dim")));
@@ -297,7 +298,7 @@ fn manifest(world: &World, run: &str) -> Value {
 fn child() {
     let variable = |name: &str| std::env::var(name).expect("given by the test that starts this one");
     let notes = Arc::new(Notes { ends_in: Some(variable("TOY_ENDS_IN")), ..Notes::default() });
-    let ended = toy(&variable("TOY_DATA"), Path::new(&variable("TOY_OUT")), json!({"resume": true}), &notes);
+    let ended = toy(&variable("TOY_DATA"), Path::new(&variable("TOY_OUT")), &json!({"resume": true}), &notes);
     panic!("it was to be killed, and ended: {ended:?}");
 }
 
@@ -308,7 +309,7 @@ fn a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes() {
     let world = World::new();
     let data = data(&world);
     let whole = Arc::new(Notes::default());
-    toy(&data, &world.path("whole"), json!({}), &whole).expect("runs");
+    toy(&data, &world.path("whole"), &json!({}), &whole).expect("runs");
     assert_eq!(*whole.progress.lock().expect("whole"), ["claims", "checks", "summaries"]);
     let rows = world.rows("whole/claims.jsonl");
     assert!(rows.len() > 12 && rows.len() < 12 * MOST_CLAIMS, "{} claims", rows.len());
@@ -330,7 +331,7 @@ fn a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes() {
         child.wait().expect("dead");
         assert_eq!(manifest(&world, "killed")["status"], "running", "{stage}");
     }
-    toy(&data, &world.path("killed"), json!({"resume": true}), &Arc::default()).expect("goes on");
+    toy(&data, &world.path("killed"), &json!({"resume": true}), &Arc::default()).expect("goes on");
     for table in TABLES {
         assert!(world.read(&format!("whole/{table}")) == world.read(&format!("killed/{table}")), "{table} differs");
     }
@@ -349,15 +350,15 @@ fn a_run_that_is_killed_in_any_stage_goes_on_to_the_same_bytes() {
 fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     let world = World::new();
     let data = data(&world);
-    toy(&data, &world.path("whole"), json!({}), &Arc::default()).expect("runs");
-    let ended = toy(&data, &world.path("run"), json!({"until": "checks"}), &Arc::default()).expect("ends");
+    toy(&data, &world.path("whole"), &json!({}), &Arc::default()).expect("runs");
+    let ended = toy(&data, &world.path("run"), &json!({"until": "checks"}), &Arc::default()).expect("ends");
     assert!(matches!(ended, Ended::Until("checks")), "{ended:?}");
     let stopped = manifest(&world, "run");
     assert_eq!((&stopped["status"], &stopped["after"]), (&json!("stopped"), &json!("checks")));
     assert!(!world.path("run/summary.json").exists() && !world.path("run/summaries.jsonl").exists());
     world.run(&["show", "run", "s0"]).exits(0);
     let notes = Arc::new(Notes::default());
-    toy(&data, &world.path("run"), json!({"resume": true}), &notes).expect("goes on");
+    toy(&data, &world.path("run"), &json!({"resume": true}), &notes).expect("goes on");
     for table in TABLES {
         assert!(world.read(&format!("whole/{table}")) == world.read(&format!("run/{table}")), "{table} differs");
     }
@@ -369,7 +370,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
     }
     let given = world.file("checks.jsonl", lines(&checks));
     let from = json!({"from": [format!("checks={given}")]});
-    toy(&data, &world.path("given"), from, &Arc::default()).expect("runs");
+    toy(&data, &world.path("given"), &from, &Arc::default()).expect("runs");
     let told = manifest(&world, "given");
     assert_eq!((&told["stages"][1]["from"], &told["stages"][1]["cost"]["requests"]), (&json!(given), &json!(0)));
     assert!(told["arguments_in_force"]["stages"]["checks"]["sha256"].is_string(), "{told:#}");
@@ -390,7 +391,7 @@ fn a_run_ends_after_a_stage_and_takes_a_stage_from_a_file() {
         // Where the claims are known, rows can be held against them before anything is asked.
         let claims = world.path("whole/claims.jsonl").display().to_string();
         let from = json!({"from": [format!("claims={claims}"), format!("{name}={file}")]});
-        let error = toy(&data, &world.path("wrong"), from, &Arc::default()).expect_err("refused").to_string();
+        let error = toy(&data, &world.path("wrong"), &from, &Arc::default()).expect_err("refused").to_string();
         assert!(error.contains(part), "{part}\n{error}");
         assert!(!world.path("wrong").exists());
     }
@@ -401,13 +402,13 @@ fn every_stage_is_planned_from_what_may_come_at_most() {
     let world = World::new();
     let data = data(&world);
     let notes = Arc::new(Notes::default());
-    let ended = toy(&data, &world.path("none"), json!({"dry_run": true}), &notes).expect("planned");
+    let ended = toy(&data, &world.path("none"), &json!({"dry_run": true}), &notes).expect("planned");
     assert!(matches!(ended, Ended::Planned) && !world.path("none").exists());
     let dry_run = notes.dry_run.lock().expect("whole").take().expect("told");
     let told: Vec<(Option<&str>, u64)> = dry_run.parts.iter().map(|part| (part.stage, part.plan.questions)).collect();
     assert_eq!(told, [(Some("claims"), 12), (Some("checks"), 12 * MOST_CLAIMS as u64), (Some("summaries"), 12)]);
     assert_ne!(dry_run.parts[0].model, dry_run.parts[1].model);
-    toy(&data, &world.path("run"), json!({}), &Arc::default()).expect("runs");
+    toy(&data, &world.path("run"), &json!({}), &Arc::default()).expect("runs");
     let stages = &manifest(&world, "run")["stages"];
     for (part, stage) in dry_run.parts.iter().zip(stages.as_array().expect("a list")) {
         let cost = &stage["cost"]["tokens_unshared"];
@@ -421,7 +422,7 @@ fn what_a_later_stage_cannot_ask_is_found_before_anything_is_asked() {
     let data = data(&world);
     // An encoder has no answers: the second stage's model is looked at although the first has asked nothing yet.
     let encoder = json!({"checker": golden("bert")});
-    let error = toy(&data, &world.path("run"), encoder, &Arc::default()).expect_err("refused").to_string();
+    let error = toy(&data, &world.path("run"), &encoder, &Arc::default()).expect_err("refused").to_string();
     assert!(error.contains("bert"), "{error}");
     assert!(!world.path("run").exists());
 }
@@ -430,7 +431,7 @@ fn what_a_later_stage_cannot_ask_is_found_before_anything_is_asked() {
 fn a_method_that_nobody_knows_is_shown_and_reported() {
     let world = World::new();
     let data = data(&world);
-    toy(&data, &world.path("run"), json!({}), &Arc::default()).expect("runs");
+    toy(&data, &world.path("run"), &json!({}), &Arc::default()).expect("runs");
     let shown = world.run(&["show", "run", "s0"]).exits(0);
     assert!(shown.stdout.contains("the cat 0 sat on mat 0"), "{}", shown.stdout);
     world.run(&["report", "run", "--html", "report.html"]).exits(0);

@@ -143,17 +143,17 @@ fn dry_run_text(dry_run: &DryRun) -> String {
     if let [part] = dry_run.parts.as_slice() {
         return part_text(part);
     }
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for part in &dry_run.parts {
         let stage = part.stage.map(|stage| format!("stage {stage}, ")).unwrap_or_default();
-        text.push_str(&format!("{stage}asked of {}\n", visible_line(&part.model)));
-        text.extend(part_text(part).lines().map(|line| format!("  {line}\n")));
+        lines.push(format!("{stage}asked of {}", visible_line(&part.model)));
+        lines.extend(part_text(part).lines().map(|line| format!("  {line}")));
     }
     let seconds = dry_run.parts.iter().map(|part| part.estimate.seconds).sum();
     let questions: u64 = dry_run.parts.iter().map(|part| part.plan.questions).sum();
     let (questions, time) = (thousands(questions), seconds_text(seconds));
-    text.push_str(&format!("all together {questions} questions at most, about {time} at most"));
-    text
+    lines.push(format!("all together {questions} questions at most, about {time} at most"));
+    lines.join("\n")
 }
 
 /// What one model would be asked in one stage, line by line.

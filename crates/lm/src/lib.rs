@@ -32,7 +32,8 @@ pub use request::{Ask, Constraint, GenerateRequest, Sampling, SamplingLimits, Sc
 pub use scripted::ScriptedModel;
 pub use scripted_encoder::ScriptedEncoder;
 pub use text_encoder::{
-    EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, check_sequences,
+    EncoderConfig, EncoderError, Framed, Framing, HiddenStates, MaskedSequence, Piece, TextEncoder, TextTokenizer,
+    check_sequences,
 };
 
 /// Label mass below which a verdict is flagged [`Outcome::LowMass`].

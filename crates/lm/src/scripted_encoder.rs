@@ -1,8 +1,8 @@
 //! An encoder that answers by functions: metrics are tested against it.
 
 use crate::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink, TextEncoder, Usage,
-    check_sequences,
+    EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Precision, Sink,
+    TextEncoder, TextTokenizer, Usage, check_sequences,
 };
 
 type StateScript = Box<dyn Fn(&[u32], usize) -> Vec<f32> + Send + Sync>;
@@ -11,11 +11,9 @@ type MaskScript = Box<dyn Fn(&MaskedSequence) -> Vec<u32> + Send + Sync>;
 /// A text encoder whose answers are written by the test. Its vocabulary is a list of pieces, `##` before those that
 /// continue a word; words stand between spaces and are cut into the longest pieces from the left, as `WordPiece` does.
 pub struct ScriptedEncoder {
-    description: ModelDescription,
+    config: EncoderConfig,
     vocabulary: Vec<String>,
     framing: Framing,
-    layers: usize,
-    hidden_size: usize,
     states: StateScript,
     masked: Option<MaskScript>,
 }
@@ -47,13 +45,14 @@ impl ScriptedEncoder {
         };
         let vocabulary = SPECIAL.iter().chain(vocabulary).map(|&piece| piece.to_owned()).collect();
         let framing = Framing { before: vec![1], after: vec![2], mask: Some(3) };
-        Self { description, vocabulary, framing, layers, hidden_size, states: Box::new(states), masked: None }
+        let config = EncoderConfig { description, layers, hidden_size };
+        Self { config, vocabulary, framing, states: Box::new(states), masked: None }
     }
 
     /// Sees so many tokens.
     #[must_use]
     pub fn with_context_length(mut self, context_length: usize) -> Self {
-        self.description.context_length = Some(context_length);
+        self.config.description.context_length = Some(context_length);
         self
     }
 
@@ -83,19 +82,7 @@ impl ScriptedEncoder {
     }
 }
 
-impl TextEncoder for ScriptedEncoder {
-    fn description(&self) -> &ModelDescription {
-        &self.description
-    }
-
-    fn layers(&self) -> usize {
-        self.layers
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.hidden_size
-    }
-
+impl TextTokenizer for ScriptedEncoder {
     fn framing(&self) -> &Framing {
         &self.framing
     }
@@ -109,6 +96,16 @@ impl TextEncoder for ScriptedEncoder {
         let rest = piece.strip_prefix("##");
         Piece { text: rest.unwrap_or(piece).to_owned(), continues_word: rest.is_some() }
     }
+}
+
+impl TextEncoder for ScriptedEncoder {
+    fn config(&self) -> &EncoderConfig {
+        &self.config
+    }
+
+    fn tokenizer(&self) -> &dyn TextTokenizer {
+        self
+    }
 
     fn hidden_states(
         &self,
@@ -116,9 +113,13 @@ impl TextEncoder for ScriptedEncoder {
         layers: &[usize],
         sink: &mut Sink<'_, HiddenStates>,
     ) -> Result<Usage, EncoderError> {
-        check_sequences(sequences.iter().copied(), self.description.context_length, self.vocabulary.len())?;
-        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.layers) {
-            return Err(EncoderError::Layer { asked, layers: self.layers, model: self.description.name.clone() });
+        check_sequences(sequences.iter().copied(), self.config.description.context_length, self.vocabulary.len())?;
+        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.config.layers) {
+            return Err(EncoderError::Layer {
+                asked,
+                layers: self.config.layers,
+                model: self.config.description.name.clone(),
+            });
         }
         let mut usage = Usage::default();
         // Last first: a metric that relies on the order of answers fails its tests.
@@ -126,7 +127,7 @@ impl TextEncoder for ScriptedEncoder {
             let values = layers.iter().flat_map(|&layer| (self.states)(ids, layer)).collect();
             usage.tokens_computed += ids.len() as u64;
             usage.tokens_unshared += ids.len() as u64;
-            sink(index, HiddenStates { values, tokens: ids.len(), hidden_size: self.hidden_size })
+            sink(index, HiddenStates { values, tokens: ids.len(), hidden_size: self.config.hidden_size })
                 .map_err(EncoderError::Sink)?;
         }
         Ok(usage)
@@ -137,11 +138,11 @@ impl TextEncoder for ScriptedEncoder {
         sequences: &[MaskedSequence],
         sink: &mut Sink<'_, Vec<u32>>,
     ) -> Result<Usage, EncoderError> {
-        let no_head = || EncoderError::NoMaskedHead { model: self.description.name.clone() };
+        let no_head = || EncoderError::NoMaskedHead { model: self.config.description.name.clone() };
         let masked = self.masked.as_ref().ok_or_else(no_head)?;
         check_sequences(
             sequences.iter().map(|s| s.ids.as_slice()),
-            self.description.context_length,
+            self.config.description.context_length,
             self.vocabulary.len(),
         )?;
         let mut usage = Usage::default();

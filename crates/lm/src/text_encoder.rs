@@ -1,7 +1,7 @@
 //! The contract between metrics and models that read whole texts: hidden states of each token, and what stands behind a
 //! mask.
 //!
-//! Text becomes ids by [`TextEncoder::tokenize`], ids become what the model reads by [`Framing::frame`], and that is
+//! Text becomes ids by [`TextTokenizer::tokenize`], ids become what the model reads by [`Framing::frame`], and that is
 //! the only place where anything is cut. Everything else takes whole sequences as they are.
 
 use std::ops::Range;
@@ -131,20 +131,19 @@ pub struct MaskedSequence {
     pub positions: Vec<usize>,
 }
 
-/// A model that reads whole texts in both directions.
-///
-/// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes
-/// back for it does not depend on the other entries.
-pub trait TextEncoder: Send + Sync {
+/// What is known of an encoder without its weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderConfig {
     /// What a record must say about this model.
-    fn description(&self) -> &ModelDescription;
-
+    pub description: ModelDescription,
     /// Layers after the embeddings: hidden states are numbered from 0, the embeddings, to this.
-    fn layers(&self) -> usize;
-
+    pub layers: usize,
     /// Numbers of a hidden state.
-    fn hidden_size(&self) -> usize;
+    pub hidden_size: usize,
+}
 
+/// How an encoder cuts texts into tokens.
+pub trait TextTokenizer: Send + Sync {
     /// What stands around a text.
     fn framing(&self) -> &Framing;
 
@@ -160,6 +159,18 @@ pub trait TextEncoder: Send + Sync {
     fn word_start(&self) -> &'static str {
         ""
     }
+}
+
+/// A model that reads whole texts in both directions.
+///
+/// It answers whole lists and orders the work itself; each entry is answered exactly once, in any order, and what comes
+/// back for it does not depend on the other entries.
+pub trait TextEncoder: Send + Sync {
+    /// What is known of it without its weights.
+    fn config(&self) -> &EncoderConfig;
+
+    /// How it cuts texts into tokens.
+    fn tokenizer(&self) -> &dyn TextTokenizer;
 
     /// The hidden states of each sequence after each of `layers`, through `sink` by the sequence's position.
     fn hidden_states(

@@ -159,7 +159,9 @@ fn with_references(sample: &Sample, part: Option<usize>, references: Vec<String>
 fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: Signature) -> Report {
     let mut outcomes = Outcomes::default();
     let use_truncated = reviser.how.options.use_truncated;
-    made.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
+    for revision in made {
+        outcomes.add_named(revision.outcome(use_truncated));
+    }
     let pairs = reviser.how.mode == Mode::Pairwise;
     let not_a_pair = reviser.samples.iter().filter(|sample| pairs && sample.candidates.len() != 2).count();
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));

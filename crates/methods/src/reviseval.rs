@@ -357,7 +357,9 @@ impl Told {
     fn report(mut self, work: &Work<'_>, made: &[Revision], verdicts: &[Verdict], signature: Signature) -> Report {
         let mut outcomes = Outcomes::default();
         let use_truncated = work.params.reviser.use_truncated;
-        made.iter().for_each(|revision| outcomes.add_named(revision.outcome(use_truncated)));
+        for revision in made {
+            outcomes.add_named(revision.outcome(use_truncated));
+        }
         for verdict in verdicts {
             outcomes.add(&verdict.decided.outcome);
         }

@@ -360,10 +360,11 @@ impl<'a> Run<'a> {
         }
         if self.staging.stands_in && self.in_stage {
             // Each model that a stage asks is rehearsed: one that is ends its list by an error of the sink.
-            return match answer(&mut requests, &mut |_, _| Ok(())) {
-                Err(LmError::Sink(_)) => Ok(()),
-                ended => Ok(self.usage += ended?),
-            };
+            match answer(&mut requests, &mut |_, _| Ok(())) {
+                Err(LmError::Sink(_)) => {}
+                ended => self.usage += ended?,
+            }
+            return Ok(());
         }
         self.requests += total;
         let (mut done, output) = (0, &mut *self.output);

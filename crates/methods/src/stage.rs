@@ -140,7 +140,7 @@ pub(crate) fn key<'i>(name: &'i str, inputs: impl IntoIterator<Item = &'i str>) 
 impl GivenTable {
     /// What it says, for a key.
     pub(crate) fn text(&self) -> String {
-        self.rows.iter().map(|(_, row)| format!("{row}\n")).collect()
+        self.rows.iter().map(|(_, row)| row.to_string()).collect::<Vec<_>>().join("\n")
     }
 
     /// The parts of a stage that it holds.

@@ -69,12 +69,12 @@ references. All items together: the mean.";
 
     fn build(options: BertScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
-        let layers = encoder.layers();
+        let layers = encoder.config().layers;
         let layer = options.layer.unwrap_or(layers);
         let refuse =
             |why: String, hint: &str| MetricError::Option { metric: Self::NAME.into(), why, hint: hint.into() };
         if layer > layers {
-            let why = format!("there is no layer {layer} in `{}`", encoder.description().name.escape_debug());
+            let why = format!("there is no layer {layer} in `{}`", encoder.config().description.name.escape_debug());
             return Err(refuse(why, &format!("choose one from 0 (the embeddings) to {layers}")));
         }
         let baseline = options.baseline.map(|path| {

@@ -90,11 +90,11 @@ which the signature names. All items together: the mean.";
         let encoder = models.encoder(Self::NAME)?;
         let unfit = |why: &str| MetricError::Option {
             metric: Self::NAME.into(),
-            why: format!("`{}` {why}", encoder.description().name.escape_debug()),
+            why: format!("`{}` {why}", encoder.config().description.name.escape_debug()),
             hint: "choose another --encoder, one whose config.json says \"…ForMaskedLM\"".into(),
         };
-        let mask = encoder.framing().mask.ok_or_else(|| unfit("has no token for masks"))?;
-        let filler = encoder.tokenize(&["."]).map_err(|source| failed(Self::NAME, source))?;
+        let mask = encoder.tokenizer().framing().mask.ok_or_else(|| unfit("has no token for masks"))?;
+        let filler = encoder.tokenizer().tokenize(&["."]).map_err(|source| failed(Self::NAME, source))?;
         // The filler has to be as long as the summary, token for token: else positions behind it would differ.
         let [filler] = *filler[0].as_slice() else { return Err(unfit("has no full stop of one token")) };
         Ok(Box::new(Self { encoder, options, mask, filler }))
@@ -183,10 +183,11 @@ impl Blanc {
         if summary.iter().all(Vec::is_empty) {
             return Ok(Err("the candidate is empty"));
         }
-        let framing = self.encoder.framing();
+        let framing = self.encoder.tokenizer().framing();
         let limit = self
             .encoder
-            .description()
+            .config()
+            .description
             .context_length
             // The tool cuts at 512 even where the model sees more; a longer view would give other scores.
             .map_or(MOST_TOKENS, |limit| limit.min(MOST_TOKENS))
@@ -205,11 +206,11 @@ impl Blanc {
         let text: String = text.nfkd().collect();
         let sentences: Vec<&str> =
             text.split_sentence_bounds().map(str::trim).filter(|sentence| !sentence.is_empty()).collect();
-        self.encoder.tokenize(&sentences).map_err(|source| failed(Self::NAME, source))
+        self.encoder.tokenizer().tokenize(&sentences).map_err(|source| failed(Self::NAME, source))
     }
 
     fn maskings(&self, framing: &Framing, sentence: &[u32], help: &[u32]) -> Vec<Masking> {
-        let pieces: Vec<Piece> = sentence.iter().map(|&id| self.encoder.piece(id)).collect();
+        let pieces: Vec<Piece> = sentence.iter().map(|&id| self.encoder.tokenizer().piece(id)).collect();
         let continues = |at: usize| at > 0 && pieces.get(at).is_some_and(|piece| piece.continues_word);
         let is_long_enough = |at: usize| {
             let least = match (continues(at), continues(at + 1)) {

@@ -68,7 +68,7 @@ the mean.";
 
     fn build(options: MoverScoreOptions, models: &Models) -> Result<Box<dyn Metric>, MetricError> {
         let encoder = models.encoder(Self::NAME)?;
-        let last = encoder.layers();
+        let last = encoder.config().layers;
         // From 1: the embeddings are no layer of the tool's pool, even where a model has fewer than five others.
         let layers = (1..=last).skip(last.saturating_sub(POOLED)).collect();
         Ok(Box::new(Self { encoder, options, layers }))
@@ -79,7 +79,7 @@ impl Metric for MoverScore {
     fn settings(&self) -> Settings {
         let mut settings = encoded::settings(&*self.encoder);
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let last = self.encoder.layers();
+        let last = self.encoder.config().layers;
         settings.push(("layers", format!("{}-{last}", self.layers.first().unwrap_or(&last))));
         settings.push(("n", self.options.n.to_string()));
         settings.push(("idf", yes(!self.options.no_idf)));
@@ -187,7 +187,7 @@ impl MoverScore {
         if !text.from_text.contains(&at) {
             return true;
         }
-        let piece = self.encoder.piece(text.ids[at]);
+        let piece = self.encoder.tokenizer().piece(text.ids[at]);
         let continues = piece.continues_word && at > text.from_text.start;
         let is_punctuation =
             !continues && piece.text.len() == 1 && piece.text.chars().all(|c| c.is_ascii_punctuation());

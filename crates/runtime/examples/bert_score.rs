@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     let encoder =
         TextModel::load(&locate(model)?, LoadOptions { threads: Some(threads), precision, ..LoadOptions::default() })?;
-    println!("{}", json!({"model": encoder.description()}));
+    println!("{}", json!({"model": encoder.config().description}));
     let pairs: Vec<[String; 2]> = serde_json::from_slice(&std::fs::read(pairs)?)?;
     let items: Vec<Item<'_>> = pairs
         .iter()

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::Tensor;
 use probity_lm::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage,
+    EncoderConfig, EncoderError, Framing, HiddenStates, MaskedSequence, Piece, Sink, TextEncoder, TextTokenizer, Usage,
     check_sequences,
 };
 use probity_models::{Compute, Encoder, HeadRow, ModelConfig};
@@ -21,9 +21,7 @@ use crate::weights::fingerprint;
 pub struct TextFiles {
     tokenizer: Tokenizer,
     framing: Framing,
-    description: ModelDescription,
-    layers: usize,
-    hidden_size: usize,
+    config: EncoderConfig,
     vocab_size: usize,
 }
 
@@ -58,43 +56,34 @@ impl TextFiles {
         Ok(Self {
             tokenizer,
             framing: Framing { before, after, mask },
-            description,
-            layers: config.num_layers,
-            hidden_size: config.hidden_size,
+            config: EncoderConfig { description, layers: config.num_layers, hidden_size: config.hidden_size },
             vocab_size: config.vocab_size,
         })
     }
 
-    /// [`TextEncoder::description`].
-    pub fn description(&self) -> &ModelDescription {
-        &self.description
+    /// What is known of the encoder.
+    pub fn config(&self) -> &EncoderConfig {
+        &self.config
     }
 
-    /// [`TextEncoder::layers`].
-    pub fn layers(&self) -> usize {
-        self.layers
+    fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a [u32]>) -> Result<(), EncoderError> {
+        check_sequences(sequences, self.config.description.context_length, self.vocab_size)
     }
+}
 
-    /// [`TextEncoder::hidden_size`].
-    pub fn hidden_size(&self) -> usize {
-        self.hidden_size
-    }
-
-    /// [`TextEncoder::framing`].
-    pub fn framing(&self) -> &Framing {
+impl TextTokenizer for TextFiles {
+    fn framing(&self) -> &Framing {
         &self.framing
     }
 
-    /// [`TextEncoder::tokenize`].
-    pub fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
+    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
         let encode = |(index, text): (usize, &&str)| {
             self.tokenizer.encode_text(text).map_err(|error| EncoderError::Tokenize { index, why: error.to_string() })
         };
         texts.par_iter().enumerate().map(encode).collect()
     }
 
-    /// [`TextEncoder::piece`].
-    pub fn piece(&self, id: u32) -> Piece {
+    fn piece(&self, id: u32) -> Piece {
         let text = self.tokenizer.token_text(id);
         if self.tokenizer.words_begin_with_space() {
             let word = text.strip_prefix(' ');
@@ -104,13 +93,8 @@ impl TextFiles {
         Piece { text: rest.unwrap_or(&text).to_owned(), continues_word: rest.is_some() }
     }
 
-    /// [`TextEncoder::word_start`].
-    pub fn word_start(&self) -> &'static str {
+    fn word_start(&self) -> &'static str {
         if self.tokenizer.words_begin_with_space() && !self.tokenizer.adds_space() { " " } else { "" }
-    }
-
-    fn check<'a>(&self, sequences: impl IntoIterator<Item = &'a [u32]>) -> Result<(), EncoderError> {
-        check_sequences(sequences, self.description.context_length, self.vocab_size)
     }
 }
 
@@ -137,12 +121,12 @@ impl TextModel {
     /// included, as sentence-transformers makes them of models with mean pooling. What is beyond the model's context is
     /// left out.
     pub fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EncoderError> {
-        let limit = self.files.description.context_length;
+        let limit = self.files.config.description.context_length;
         let framing = &self.files.framing;
-        let framed: Vec<_> = self.tokenize(texts)?.iter().map(|ids| framing.frame(ids, limit)).collect();
+        let framed: Vec<_> = self.files.tokenize(texts)?.iter().map(|ids| framing.frame(ids, limit)).collect();
         let sequences: Vec<&[u32]> = framed.iter().map(|text| text.ids.as_slice()).collect();
         let mut vectors = vec![Vec::new(); texts.len()];
-        self.hidden_states(&sequences, &[self.files.layers], &mut |index, states| {
+        self.hidden_states(&sequences, &[self.files.config.layers], &mut |index, states| {
             vectors[index] = mean_of_length_one(&states);
             Ok(())
         })?;
@@ -166,7 +150,7 @@ impl TextModel {
     }
 
     fn states_of(&self, texts: &[Vec<u32>], layers: &[usize]) -> candle_core::Result<Vec<HiddenStates>> {
-        let hidden_size = self.files.hidden_size;
+        let hidden_size = self.files.config.hidden_size;
         let states = self.threads.compute(|| self.encoder.encode(texts, layers))?;
         let states = states.iter().map(floats).collect::<candle_core::Result<Vec<_>>>()?;
         let mut start = 0;
@@ -216,32 +200,12 @@ fn mean_of_length_one(states: &HiddenStates) -> Vec<f32> {
 }
 
 impl TextEncoder for TextModel {
-    fn description(&self) -> &ModelDescription {
-        self.files.description()
+    fn config(&self) -> &EncoderConfig {
+        &self.files.config
     }
 
-    fn layers(&self) -> usize {
-        self.files.layers()
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.files.hidden_size()
-    }
-
-    fn framing(&self) -> &Framing {
-        self.files.framing()
-    }
-
-    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
-        self.files.tokenize(texts)
-    }
-
-    fn piece(&self, id: u32) -> Piece {
-        self.files.piece(id)
-    }
-
-    fn word_start(&self) -> &'static str {
-        self.files.word_start()
+    fn tokenizer(&self) -> &dyn TextTokenizer {
+        &self.files
     }
 
     fn hidden_states(
@@ -251,9 +215,9 @@ impl TextEncoder for TextModel {
         sink: &mut Sink<'_, HiddenStates>,
     ) -> Result<Usage, EncoderError> {
         self.files.check(sequences.iter().copied())?;
-        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.files.layers) {
-            let model = self.files.description.name.clone();
-            return Err(EncoderError::Layer { asked, layers: self.files.layers, model });
+        if let Some(&asked) = layers.iter().find(|&&layer| layer > self.files.config.layers) {
+            let model = self.files.config.description.name.clone();
+            return Err(EncoderError::Layer { asked, layers: self.files.config.layers, model });
         }
         let mut usage = Usage::default();
         for pack in self.packs(&sequences.iter().map(|ids| ids.len()).collect::<Vec<_>>()) {
@@ -272,7 +236,7 @@ impl TextEncoder for TextModel {
         sink: &mut Sink<'_, Vec<u32>>,
     ) -> Result<Usage, EncoderError> {
         if !self.encoder.has_masked_head() {
-            return Err(EncoderError::NoMaskedHead { model: self.files.description.name.clone() });
+            return Err(EncoderError::NoMaskedHead { model: self.files.config.description.name.clone() });
         }
         self.files.check(sequences.iter().map(|sequence| sequence.ids.as_slice()))?;
         let mut usage = Usage::default();

@@ -104,8 +104,13 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
         tiny(LoadOptions::default()),
         tiny(LoadOptions { token_budget: 1, threads: Some(1), ..LoadOptions::default() }),
     );
-    let ids: Vec<Vec<u32>> =
-        wide.tokenize(&texts).expect("tokenizes").iter().map(|ids| wide.framing().frame(ids, None).ids).collect();
+    let ids: Vec<Vec<u32>> = wide
+        .tokenizer()
+        .tokenize(&texts)
+        .expect("tokenizes")
+        .iter()
+        .map(|ids| wide.tokenizer().framing().frame(ids, None).ids)
+        .collect();
     let sequences: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
     let states = |model: &TextModel| {
         let mut states = vec![None; sequences.len()];
@@ -119,8 +124,8 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
     };
     let together = states(&wide);
     assert_eq!(together, states(&narrow));
-    assert_eq!(together[1].values.len(), 2 * ids[1].len() * wide.hidden_size());
-    let mask = wide.framing().mask.expect("a mask");
+    assert_eq!(together[1].values.len(), 2 * ids[1].len() * wide.config().hidden_size);
+    let mask = wide.tokenizer().framing().mask.expect("a mask");
     let masked: Vec<MaskedSequence> = ids
         .iter()
         .map(|ids| {
@@ -140,19 +145,26 @@ fn states_and_predictions_are_the_same_bits_whatever_runs_together() {
     };
     assert_eq!(predictions(&wide), predictions(&narrow));
     // As transformers predicts, with half a logit and more to the next.
-    let words: Vec<String> = predictions(&wide).iter().map(|ids| wide.piece(ids[0]).text).collect();
+    let words: Vec<String> = predictions(&wide).iter().map(|ids| wide.tokenizer().piece(ids[0]).text).collect();
     assert_eq!(words, ["old", "neighbour", "old", "farmer"]);
 }
 
 #[test]
 fn words_and_special_tokens_are_told_apart() {
     let model = tiny(LoadOptions::default());
-    let ids = model.tokenize(&["farmers [SEP]"]).expect("tokenizes").remove(0);
-    let pieces: Vec<_> = ids.iter().map(|&id| model.piece(id)).collect();
+    let ids = model.tokenizer().tokenize(&["farmers [SEP]"]).expect("tokenizes").remove(0);
+    let pieces: Vec<_> = ids.iter().map(|&id| model.tokenizer().piece(id)).collect();
     assert!(!pieces[0].continues_word && pieces[1].continues_word, "{pieces:?}");
     assert_eq!(pieces[0].text.clone() + &pieces[1].text, "farmers", "{pieces:?}");
-    assert!(!ids.contains(&model.framing().after[0]), "a text never holds a special token");
-    assert_eq!((model.framing().before.len(), model.framing().after.len(), model.word_start()), (1, 1, ""));
+    assert!(!ids.contains(&model.tokenizer().framing().after[0]), "a text never holds a special token");
+    assert_eq!(
+        (
+            model.tokenizer().framing().before.len(),
+            model.tokenizer().framing().after.len(),
+            model.tokenizer().word_start()
+        ),
+        (1, 1, "")
+    );
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Ready<'_> {
         let others = self.others.iter().map(|other| describe(&other.options, &other.files));
         let for_metrics = self.for_metrics.iter().map(|model| {
             Ok(match &model.files {
-                MetricFiles::Encoder(files) => files.description().clone(),
+                MetricFiles::Encoder(files) => files.config().description.clone(),
                 MetricFiles::Seq2Seq(description) => description.clone(),
             })
         });

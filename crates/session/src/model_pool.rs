@@ -161,7 +161,7 @@ impl Loaded {
     fn description(&self) -> &ModelDescription {
         match self {
             Self::Language(model) => model.description(),
-            Self::Encoder(model) => model.description(),
+            Self::Encoder(model) => &model.config().description,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use probity_lm::{
-    EncoderError, Framing, GenerateRequest, GenerateResult, HiddenStates, LanguageModel, LmError, MaskedSequence,
-    ModelDescription, Piece, Requests, ScoreRequest, ScoreResult, Sink, TextEncoder, Usage,
+    EncoderConfig, EncoderError, GenerateRequest, GenerateResult, HiddenStates, LanguageModel, LmError, MaskedSequence,
+    ModelDescription, Requests, ScoreRequest, ScoreResult, Sink, TextEncoder, TextTokenizer, Usage,
 };
 use probity_runtime::{Model, TextFiles, TextModel};
 
@@ -81,32 +81,12 @@ impl PooledEncoder {
 }
 
 impl TextEncoder for PooledEncoder {
-    fn description(&self) -> &ModelDescription {
-        self.files.description()
+    fn config(&self) -> &EncoderConfig {
+        self.files.config()
     }
 
-    fn layers(&self) -> usize {
-        self.files.layers()
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.files.hidden_size()
-    }
-
-    fn framing(&self) -> &Framing {
-        self.files.framing()
-    }
-
-    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
-        self.files.tokenize(texts)
-    }
-
-    fn piece(&self, id: u32) -> Piece {
-        self.files.piece(id)
-    }
-
-    fn word_start(&self) -> &'static str {
-        self.files.word_start()
+    fn tokenizer(&self) -> &dyn TextTokenizer {
+        &*self.files
     }
 
     fn hidden_states(

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use probity_lm::{
-    EncoderError, Framing, HiddenStates, MaskedSequence, ModelDescription, Piece, Sink, TextEncoder, Usage,
+    EncoderConfig, EncoderError, HiddenStates, MaskedSequence, ModelDescription, Sink, TextEncoder, TextTokenizer,
+    Usage,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -160,7 +161,7 @@ pub struct RecordedEncoder {
 impl RecordedEncoder {
     /// The encoder with those places to keep things in: a run's own first, then one that runs share.
     pub fn new(encoder: Arc<dyn TextEncoder>, places: Vec<Arc<Encodings>>) -> Self {
-        let ModelDescription { fingerprint, precision, device, .. } = encoder.description();
+        let ModelDescription { fingerprint, precision, device, .. } = &encoder.config().description;
         let mut hasher = Sha256::new();
         for part in [env!("CARGO_PKG_VERSION"), fingerprint, precision.as_str(), device] {
             hasher.update((part.len() as u64).to_le_bytes());
@@ -222,32 +223,12 @@ fn numbers<T>(bytes: &[u8], count: usize, number: impl Fn([u8; 4]) -> T) -> Opti
 }
 
 impl TextEncoder for RecordedEncoder {
-    fn description(&self) -> &ModelDescription {
-        self.encoder.description()
+    fn config(&self) -> &EncoderConfig {
+        self.encoder.config()
     }
 
-    fn layers(&self) -> usize {
-        self.encoder.layers()
-    }
-
-    fn hidden_size(&self) -> usize {
-        self.encoder.hidden_size()
-    }
-
-    fn framing(&self) -> &Framing {
-        self.encoder.framing()
-    }
-
-    fn tokenize(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>, EncoderError> {
-        self.encoder.tokenize(texts)
-    }
-
-    fn piece(&self, id: u32) -> Piece {
-        self.encoder.piece(id)
-    }
-
-    fn word_start(&self) -> &'static str {
-        self.encoder.word_start()
+    fn tokenizer(&self) -> &dyn TextTokenizer {
+        self.encoder.tokenizer()
     }
 
     fn hidden_states(
@@ -256,7 +237,7 @@ impl TextEncoder for RecordedEncoder {
         layers: &[usize],
         sink: &mut Sink<'_, HiddenStates>,
     ) -> Result<Usage, EncoderError> {
-        let hidden_size = self.hidden_size();
+        let hidden_size = self.config().hidden_size;
         let keys = sequences.iter().map(|ids| self.key("hidden", layers, ids)).collect();
         let read = |index: usize, bytes: &[u8]| {
             let tokens = sequences[index].len();
@@ -373,6 +354,8 @@ mod tests {
         ask();
     }
 
+    type IsRight = fn(&StoreError) -> bool;
+
     #[test]
     fn what_cannot_be_opened_for_another_reason_is_told_and_stays() {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -386,7 +369,6 @@ mod tests {
         let change = |path: &Path, statement: &str| {
             Connection::open(path).expect("opened").execute_batch(statement).expect(statement);
         };
-        type IsRight = fn(&StoreError) -> bool;
         let cases: [(&str, &str, &str, IsRight); 4] = [
             ("newer", "PRAGMA user_version = 99", "PRAGMA user_version = 1", |e| matches!(e, StoreError::Newer { .. })),
             ("table", "CREATE TABLE more (x)", "DROP TABLE more", |e| matches!(e, StoreError::Foreign { .. })),

@@ -33,7 +33,7 @@ impl ModelsArgs {
 
     /// What was loaded and how it computes, for the manifest; null where nothing was.
     pub(super) fn described(&self, models: &Models) -> Value {
-        let encoder = models.encoder.as_ref().map(|encoder| encoder.description().clone());
+        let encoder = models.encoder.as_ref().map(|encoder| encoder.config().description.clone());
         let model = models.language_model.as_ref().map(|model| model.description().clone());
         if encoder.is_none() && model.is_none() {
             return Value::Null;

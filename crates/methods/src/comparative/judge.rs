@@ -352,7 +352,9 @@ mod tests {
         let results = [(0, read), (1, failed("the second", 13)), (2, failed("the third", 14))];
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let mut sampled = Sampled::default();
-            order.iter().for_each(|at| sampled.add(results[*at].0, &results[*at].1, &labels));
+            for (sample, result) in order.map(|at| &results[at]) {
+                sampled.add(*sample, result, &labels);
+            }
             let verdict = sampled.verdict();
             assert_eq!(verdict.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
             assert_eq!((verdict.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));

@@ -46,9 +46,9 @@ impl<'a> Distinct<'a> {
 
     /// All texts as the encoder reads them, cut where they are longer than it can see.
     pub(crate) fn read(&self, encoder: &dyn TextEncoder) -> Result<Vec<Framed>, EncoderError> {
-        let limit = encoder.description().context_length;
+        let limit = encoder.config().description.context_length;
         let spaced: Vec<String>;
-        let texts = match encoder.word_start() {
+        let texts = match encoder.tokenizer().word_start() {
             "" => self.texts.clone(),
             // Where spaces are parts of words, the first word would be another token than the same word further on.
             start => {
@@ -60,7 +60,12 @@ impl<'a> Distinct<'a> {
                 spaced.iter().map(String::as_str).collect()
             }
         };
-        Ok(encoder.tokenize(&texts)?.iter().map(|ids| encoder.framing().frame(ids, limit)).collect())
+        Ok(encoder
+            .tokenizer()
+            .tokenize(&texts)?
+            .iter()
+            .map(|ids| encoder.tokenizer().framing().frame(ids, limit))
+            .collect())
     }
 }
 
@@ -86,7 +91,7 @@ impl Job<'_> {
         compare: impl Fn(usize, &[&T]) -> R + Sync,
         watch: Watch<'_>,
     ) -> Result<Vec<R>, MetricError> {
-        let width = self.encoder.hidden_size() * self.layers.len() * size_of::<f32>();
+        let width = self.encoder.config().hidden_size * self.layers.len() * size_of::<f32>();
         let sizes: Vec<usize> = self.texts.iter().map(|text| text.ids.len() * width).collect();
         let mut held: Vec<Option<T>> = self.texts.iter().map(|_| None).collect();
         let mut results: Vec<Option<R>> = self.uses.iter().map(|_| None).collect();
@@ -125,7 +130,7 @@ impl Job<'_> {
 
 /// What a signature must say of the encoder.
 pub(crate) fn settings(encoder: &dyn TextEncoder) -> Settings {
-    let description = encoder.description();
+    let description = &encoder.config().description;
     let fingerprint = description.fingerprint.chars().take(12).collect();
     vec![
         ("model", description.name.clone()),
