@@ -44,8 +44,12 @@ static GGUF: Gguf = Gguf {
         ("context_length", "max_position_embeddings", MAX_CONTEXT),
     ],
     // How sentences are pooled is not a question to the encoder.
-    known: &["attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
+    known: &["attention.causal", "attention.head_count_kv", "attention.layer_norm_epsilon", "pooling_type"],
     more: |reader, config| {
+        // llama.cpp's converter writes that it is not. A bert that is exists (a decoder), and is another model.
+        if reader.bool("attention.causal")? == Some(true) {
+            return Err(reader.error("attention.causal", "a bert sees the whole text, and this one does not"));
+        }
         config.insert("layer_norm_eps".into(), json!(reader.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12)));
         // No key says so: llama.cpp has BERT with this function alone.
         config.insert("hidden_act".into(), json!("gelu"));

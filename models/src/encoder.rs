@@ -155,10 +155,11 @@ impl Encoder for MaskedModel {
                 *state = x.to_vec();
             }
         })?;
-        states
-            .into_iter()
-            .map(|state| Tensor::from_vec(state.clone(), (state.len() / width, width), &Device::Cpu))
-            .collect()
+        let tensor = |state: Vec<f32>| {
+            let rows = state.len() / width;
+            Tensor::from_vec(state, (rows, width), &Device::Cpu)
+        };
+        states.into_iter().map(tensor).collect()
     }
 
     fn has_masked_head(&self) -> bool {

@@ -178,8 +178,8 @@ impl Reader<'_> {
         GgufError::new(self.key(name), why)
     }
 
-    /// Refuses settings that nobody reads, unless they say what all of these models are: `attention.causal`, and of
-    /// all else nothing.
+    /// Refuses settings that nobody reads, unless they say what decoders are: `attention.causal`, and of all else
+    /// nothing.
     fn refuse_unknown(&self, gguf: &Gguf) -> Result<(), GgufError> {
         let neutral = |name: &str, key: &str| match name {
             "attention.causal" => self.file.bool(key) == Ok(Some(true)),
@@ -234,6 +234,10 @@ impl Reader<'_> {
 
     pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, GgufError> {
         self.file.string(&self.key(name))
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>, GgufError> {
+        self.file.bool(&self.key(name))
     }
 
     pub(crate) fn token_id(&self, name: &str) -> Result<Option<u32>, GgufError> {

@@ -47,7 +47,15 @@ static GGUF: Gguf = Gguf {
     more: |reader, config| {
         let layers =
             reader.integer("decoder_block_count", MAX_LAYERS)?.map_or(config["num_layers"].clone(), Value::from);
-        let norm_eps = reader.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6);
+        // llama.cpp's converter writes the same number under both names.
+        let [plain, rms] = ["attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"];
+        let (of_plain, of_rms) = (reader.float(plain)?, reader.float(rms)?);
+        if let (Some(one), Some(other)) = (of_plain, of_rms)
+            && one != other
+        {
+            return Err(reader.error(plain, format!("{one}, and {rms} is {other}")));
+        }
+        let norm_eps = of_rms.or(of_plain).unwrap_or(1e-6);
         config.insert("num_decoder_layers".into(), layers);
         config.insert("layer_norm_epsilon".into(), json!(norm_eps));
         // The activation stands nowhere in a file. Gated models are version 1.1 and Flan-T5, the others the first T5.

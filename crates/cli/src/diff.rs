@@ -59,8 +59,8 @@ impl DiffArgs {
         let (first, answers) = open_answers(&self.first)?;
         let (second, _) = open_answers(&self.second)?;
         let mut tally = Tally::default();
-        let overlap = answers
-            .differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top.max(1)))?;
+        let overlap =
+            answers.differences(&self.second.join(ANSWERS), |difference| tally.add(gap(difference), self.top))?;
         let counts = format!(
             "{} questions in both runs, {} in the first alone, {} in the second alone",
             thousands(overlap.both as u64),
@@ -82,7 +82,7 @@ impl DiffArgs {
             // Runs that share no question are not the same.
             return Ok(if overlap.both == 0 { Done::Differs } else { Done::Success });
         }
-        print(&tally.text(overlap.both, overlap.differ, self.top))?;
+        print(&tally.text(overlap.both, overlap.differ))?;
         Ok(Done::Differs)
     }
 }
@@ -173,7 +173,7 @@ impl Tally {
         }
     }
 
-    fn text(&self, both: usize, differ: usize, top: usize) -> String {
+    fn text(&self, both: usize, differ: usize) -> String {
         let mut lines = vec![format!(
             "{} answers differ; mean difference over all {:.6}",
             thousands(differ as u64),
@@ -190,7 +190,7 @@ impl Tally {
         }
         let size = |gap: &Gap| if gap.size.is_finite() { format!("{:.6}", gap.size) } else { "–".to_owned() };
         let row = |gap: &Gap| vec![gap.request.clone(), size(gap), gap.first.clone(), gap.second.clone()];
-        let rows: Vec<Vec<String>> = self.top.iter().take(top).map(row).collect();
+        let rows: Vec<Vec<String>> = self.top.iter().map(row).collect();
         if !rows.is_empty() {
             lines
                 .push(format!("\n{}", table(&["question", "difference", "first", "second"].map(str::to_owned), &rows)));

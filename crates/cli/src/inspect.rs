@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use probity_runtime::hub::{Format, Located, Origin, locate};
+use probity_runtime::tokenizer::chat_template_of;
 use probity_runtime::weights::{Adapter, GgufFile, SafetensorsFiles};
 use probity_runtime::{Checkpoint, DeviceChoice, LoadError, gguf_config};
 use serde_json::Value;
@@ -106,9 +107,7 @@ fn inspect_folder(folder: &Path) -> miette::Result<Inspection> {
         }
         None => "none (no tokenizer.json)".to_owned(),
     };
-    let chat_template = json_file(&folder.join("tokenizer_config.json"))?
-        .and_then(|config| config["chat_template"].as_str().map(str::to_owned))
-        .or_else(|| std::fs::read_to_string(folder.join("chat_template.jinja")).ok());
+    let chat_template = chat_template_of(folder)?.map(|template| template.text);
     let mut paths = files.paths();
     let others = ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
     paths.extend(others.iter().map(|name| folder.join(name)).filter(|path| path.is_file()));
@@ -242,3 +241,20 @@ const SIZES: [(&str, &[&str]); 8] = [
     ("heads", &["num_attention_heads", "num_heads", "n_heads", "encoder_attention_heads"]),
     ("key heads", &["num_key_value_heads"]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_that_is_shown_is_the_one_that_runs() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models/qwen2");
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+            std::fs::copy(golden.join(name), folder.path().join(name)).expect("copied");
+        }
+        std::fs::write(folder.path().join("chat_template.jinja"), "{{ messages[0].content }}").expect("written");
+        let shown = inspect_folder(folder.path()).expect("inspected").chat_template;
+        assert_eq!(shown.as_deref(), Some("{{ messages[0].content }}"));
+    }
+}

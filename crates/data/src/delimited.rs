@@ -212,7 +212,8 @@ impl<R> Quotes<R> {
             self.row_bytes = 0;
             self.state = State::Start;
         }
-        self.row_bytes += 1;
+        // Blank lines between rows are none's, however many there are.
+        self.row_bytes += usize::from(self.state != State::Between);
         self.state = match (self.state, byte) {
             _ if ends_row => State::Between,
             (State::Quoted, b'"') => State::Quote,
@@ -341,6 +342,14 @@ mod tests {
         let (_, error) = rows.next().expect("an error");
         assert!(error.expect_err("too long").to_string().contains("opened on line 2 is not closed within 1000 bytes"));
         assert!(rows.next().is_none());
+    }
+
+    #[test]
+    fn blank_lines_between_rows_belong_to_none() {
+        let text = format!("a,b\n1,2\n{}3,4\n", "\r\n".repeat(2000));
+        let rows = Delimited::with_limit(text.as_bytes(), b',', 1000).map_err(|(_, e)| e).expect("a head");
+        let lines: Vec<usize> = rows.map(|(line, row)| (line, row.expect("short")).0).collect();
+        assert_eq!(lines, [2, 2003]);
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Plan {
             .as_ref()
             .filter(|_| self.gathers)
             .and_then(|column| keep(required(Field::CandidateId, column)));
-        let mut partial = Partial::new(place, id.unwrap_or_default(), context.filter(|_| self.context.is_some()));
+        let mut partial = Partial::new(place, id.unwrap_or_default(), context);
         let instruction = instruction.filter(|text| !text.is_empty());
         match self.asked(row, instruction) {
             Ok(asked) => partial.instruction = asked,

@@ -104,10 +104,10 @@ impl<R: BufRead> MappedSamples<R> {
         let seen = self.seen.all();
         let known = names(&seen);
         let wrong = |entry: &MapEntry| {
-            let missing = self.plan.columns().filter(|(_, column)| !column.is_constant());
-            let missing =
-                missing.into_iter().find(|(_, column)| column.name == entry.column && column.root(&known).is_none());
-            missing.map(|_| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
+            let is_missing =
+                |column: &Column| !column.is_constant() && column.name == entry.column && column.root(&known).is_none();
+            let missing = self.plan.columns().any(|(_, column)| is_missing(column));
+            missing.then(|| LineError::caused("", no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());

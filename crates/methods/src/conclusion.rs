@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use probity_data::{Preference, Sample};
-use probity_stats::{Figures, Interval, Range, Resampling, equalised, mean_interval, order, sign_test};
+use probity_stats::{
+    Figures, Interval, Range, Resampling, equalised, mean_interval, order, preference_point, sign_test,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -155,7 +157,10 @@ impl Case<'_> {
 
     fn correlation(&self) -> Option<Said> {
         let figures = self.gold?;
-        if self.is_level() {
+        let found = figures.spearman.per_context;
+        // Where scores are constant in every context that could tell, the mean is 0 by rule, and has no interval.
+        let constant = found.figure.contexts > 0 && found.figure.constant_predictions == found.figure.contexts;
+        if constant || self.is_level() {
             return Some(Said {
                 says: "No agreement with gold: the candidates of each sample have equal scores".to_owned(),
                 unbelieved: None,
@@ -163,7 +168,6 @@ impl Case<'_> {
                 doubt: Doubt::Unreliable("equal scores say nothing about the texts".to_owned()),
             });
         }
-        let found = figures.spearman.per_context;
         // Samples of one candidate have no order within them: then over all scores.
         let (name, value, interval, n) = if let Some(mean) = found.figure.mean {
             ("contexts", mean, found.interval, found.figure.contexts)
@@ -217,27 +221,31 @@ impl Case<'_> {
         let of_sample = |(sample, scores): (&Sample, &Vec<Option<f64>>)| {
             let Some(Preference::Candidate(id)) = &sample.preference else { return None };
             let own = sample.candidates.iter().position(|candidate| candidate.id == *id)?;
-            let others: Option<Vec<f64>> =
-                (0..sample.candidates.len()).filter(|k| *k != own).map(|k| scores[k]).collect();
-            // All rivals need a score: the one without might be the better.
-            Some(point(scores[own]?, others?.into_iter().reduce(f64::max)?))
+            Some((preference_point(scores, own)?, 1.0 / sample.candidates.len() as f64))
         };
-        let points: Vec<f64> = self.samples.iter().zip(self.scores).filter_map(of_sample).collect();
+        // With what guessing has in each sample.
+        let (points, guesses): (Vec<f64>, Vec<f64>) =
+            self.samples.iter().zip(self.scores).filter_map(of_sample).unzip();
         let share = crate::summary::mean(points.iter().copied())?;
-        let interval = share_interval(&points);
-        let most = self.samples.iter().map(|sample| sample.candidates.len()).max().unwrap_or(2).max(2);
-        let chance = if most == 2 { "; guessing has 50\u{a0}%" } else { "" };
+        let guessing = crate::summary::mean(guesses.iter().copied())?;
+        let (interval, n) = (share_interval(&points), points.len());
         let doubt = match interval {
-            Some(Interval { low, high }) if most == 2 && low <= 0.5 && high >= 0.5 => {
-                Doubt::Unreliable("guessing would do as well: the interval holds 50 %".to_owned())
+            // Chance comes before few samples here too.
+            Some(Interval { low, high }) if low <= guessing && high >= guessing => {
+                let why = format!("guessing would do as well: the interval holds {}", short_percent(guessing, ' '));
+                Doubt::Unreliable(why)
             }
-            Some(Interval { high, .. }) if most == 2 && high < 0.5 => {
+            Some(Interval { high, .. }) if high < guessing => {
                 Doubt::Unreliable("it is against the preferences".to_owned())
             }
+            None => Doubt::Caution("there are too few samples for an interval".to_owned()),
+            Some(_) if n < FEW_CONTEXTS => {
+                Doubt::Caution(format!("it was held against preferences in {n} samples alone"))
+            }
             Some(_) if share < WEAK_ACCURACY => Doubt::Caution("it agrees with gold, though weakly".to_owned()),
-            _ => Doubt::None,
+            Some(_) => Doubt::None,
         };
-        let n = points.len();
+        let chance = format!("; guessing has {}", short_percent(guessing, '\u{a0}'));
         let agrees = match doubt {
             Doubt::Unreliable(_) => "No agreement with the preferences beyond chance: right",
             _ => "Agrees with the preferences",
@@ -420,6 +428,12 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
+/// `50 %`, `33.3 %`.
+fn short_percent(share: f64, space: char) -> String {
+    let number = format!("{:.1}", 100.0 * share);
+    format!("{}{space}%", number.strip_suffix(".0").unwrap_or(&number))
+}
+
 fn percents(interval: Option<Interval>) -> String {
     interval.map(|i| format!(" [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)).unwrap_or_default()
 }
@@ -570,6 +584,37 @@ mod tests {
             "right, and yet by the order"
         );
         assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Unreliable);
+    }
+
+    #[test]
+    fn preferences_of_few_samples_are_a_beginning_whatever_they_say() {
+        let few = conclusion(&[&[0.4, 0.6][..]; 9], Some("1"), Some((0.1, 9)), false);
+        assert_eq!(
+            (few.trust, few.because.as_str()),
+            (Trust::Caution, "it was held against preferences in 9 samples alone")
+        );
+        // Few and against them is against them.
+        assert_eq!(conclusion(&[&[0.4, 0.6][..]; 9], Some("0"), None, false).trust, Trust::Unreliable);
+        assert_eq!(conclusion(&[&[0.4, 0.6][..]; 2], Some("1"), None, false).trust, Trust::Unreliable, "may be chance");
+    }
+
+    #[test]
+    fn preferences_among_several_are_held_against_guessing_too() {
+        let row = |best: usize| -> &[f64] { [&[0.9, 0.1, 0.2][..], &[0.1, 0.9, 0.2], &[0.1, 0.2, 0.9]][best] };
+        // Right in 4 of 12, which a third would be by guessing.
+        let rows: Vec<&[f64]> = (0..12).map(|k| row(k % 3)).collect();
+        let guessed = conclusion(&rows, Some("0"), None, false);
+        assert_eq!(
+            (guessed.trust, guessed.because.as_str()),
+            (Trust::Unreliable, "guessing would do as well: the interval holds 33.3 %")
+        );
+        assert!(guessed.says.ends_with("; guessing has 33.3\u{a0}%"), "{}", guessed.says);
+        // Right in 8 of 12: above a third, though the interval holds one half.
+        let rows: Vec<&[f64]> = (0..12).map(|k| row(usize::from(k >= 8))).collect();
+        assert_eq!(conclusion(&rows, Some("0"), None, false).trust, Trust::Reliable);
+        // Never right.
+        assert_eq!(conclusion(&[row(1); 20], Some("0"), None, false).because, "it is against the preferences");
+        assert_eq!(conclusion(&[row(0); 3], Some("0"), None, false).trust, Trust::Unreliable, "may be chance");
     }
 
     #[test]

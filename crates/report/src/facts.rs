@@ -40,6 +40,8 @@ pub(crate) struct SampleFacts {
     /// Where its rows are.
     pub(crate) rows: Vec<Stretch>,
     pub(crate) gold: Vec<Gold>,
+    /// How many candidates it has.
+    pub(crate) candidates: usize,
     /// The candidate that people preferred; nothing where it was a tie or nobody was asked.
     pub(crate) preferred: Option<u32>,
     /// Outcomes that occur, as bits over [`Facts::outcomes`].
@@ -146,7 +148,8 @@ impl Facts {
     fn sample(&mut self, line: &str, start: u64, end: u64) -> serde_json::Result<()> {
         let sample: Sample = serde_json::from_str(line)?;
         let number = self.at(&sample.id);
-        let mut facts = SampleFacts { text: Some((start, end)), ..SampleFacts::default() };
+        let candidates = sample.candidates.len();
+        let mut facts = SampleFacts { text: Some((start, end)), candidates, ..SampleFacts::default() };
         facts.digest = Sha256::digest(line.as_bytes())[..16].try_into().ok();
         for candidate in &sample.candidates {
             let named = self.candidates.number(&candidate.id);

@@ -228,9 +228,9 @@ fn against_gold(id: String, attribute: &Attribute, resampling: &Resampling) -> O
     );
     if line.as_ref().is_some_and(|line| !line.band.is_empty()) {
         caption = format!(
-            "{caption} The line is least squares; the band holds {} % of {} lines over resampled samples.",
-            tables::confidence(resampling),
-            thousands(resampling.rounds as u64)
+            "{caption} The line is least squares; the band is the {} % interval of each of its points, by the \
+             jackknife over samples.",
+            tables::confidence(resampling)
         );
     }
     if points.len() > crate::plot::POINTS_DRAWN {

@@ -1,19 +1,15 @@
 //! Figures with intervals: each is a ratio of sums over samples, so that its interval and a paired test are over whole
 //! samples.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probity_stats::{
-    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, order,
-    pairwise_accuracy, per_context, ratio_interval, spearman, system_estimate,
+    Correlation, Interval, NoInterval, POOLED_LIMIT, Range, Resampling, SystemScore, jackknife, pairwise_accuracy,
+    per_context, preference_point, ratio_interval, spearman, system_coverage, system_estimate,
 };
 use serde::Serialize;
 
 use crate::facts::{Facts, Scored};
-
-/// A system counts at system level where it has scores in this share of the contexts.
-const SYSTEM_COVERAGE: f64 = 0.5;
 
 /// A sample's part in a measure: Σ `sum` / Σ `weight` over samples is the measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -190,17 +186,16 @@ fn pairwise_unit(group: &[Scored]) -> (f64, f64) {
     (result.correct as f64 + result.tied as f64 / 2.0, (result.correct + result.wrong + result.tied) as f64)
 }
 
-/// Two candidates at least, one of them preferred; equal with the best of the others counts as half.
+/// Of samples with a preference and scores of all their candidates, as everywhere: see [`preference_point`].
 fn preference_unit(facts: &Facts, group: &[Scored]) -> (f64, f64) {
-    let preferred = facts.samples[group[0].sample as usize].preferred;
-    let Some(own) = preferred.and_then(|id| group.iter().find(|s| s.candidate == id)) else { return (0.0, 0.0) };
-    let others = group.iter().filter(|s| s.candidate != own.candidate).map(|s| s.score);
-    match others.reduce(f64::max).map(|best| order(own.score, best)) {
-        None => (0.0, 0.0),
-        Some(Ordering::Greater) => (1.0, 1.0),
-        Some(Ordering::Equal) => (0.5, 1.0),
-        Some(Ordering::Less) => (0.0, 1.0),
-    }
+    let sample = &facts.samples[group[0].sample as usize];
+    let Some(own) = sample.preferred.and_then(|id| group.iter().position(|s| s.candidate == id)) else {
+        return (0.0, 0.0);
+    };
+    let mut scores: Vec<Option<f64>> = group.iter().map(|s| Some(s.score)).collect();
+    // Those without a score have no row here.
+    scores.resize(scores.len().max(sample.candidates), None);
+    preference_point(&scores, own).map_or((0.0, 0.0), |point| (point, 1.0))
 }
 
 fn pooled(groups: &[Vec<(f64, f64)>], resampling: &Resampling) -> (Option<f64>, Result<Interval, NoInterval>) {
@@ -233,11 +228,7 @@ fn system_level(
                 .collect()
         })
         .collect();
-    let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
-    if with_scores < 2 {
-        return (None, Err(NoInterval::Undefined), 0);
-    }
-    let coverage = SYSTEM_COVERAGE.max(2.0 / with_scores as f64);
+    let coverage = system_coverage(&contexts);
     let found = system_estimate(Correlation::Spearman, &contexts, coverage, resampling.confidence);
     let level = found.figure;
     // Two systems correlate with ±1 whatever they are.

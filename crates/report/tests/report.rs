@@ -228,6 +228,39 @@ fn figures_are_those_of_the_definitions() {
 }
 
 #[test]
+fn a_preference_counts_only_where_all_candidates_have_scores() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    write(
+        "manifest.json",
+        r#"{"probity_run":1,"status":"finished","command":"g-eval","files":["samples.jsonl","scores.jsonl"]}"#,
+    );
+    let sample = |id: &str| {
+        let candidates: Vec<String> =
+            ["a", "b", "c"].iter().map(|name| format!("{{\"id\":\"{name}\",\"text\":\"x\"}}")).collect();
+        format!(
+            "{{\"id\":\"{id}\",\"context\":\"c\",\"candidates\":[{}],\"preference\":\"a\"}}\n",
+            candidates.join(",")
+        )
+    };
+    let score = |item: &str, id: &str, score: f64| {
+        format!(
+            "{{\"item\":\"{item}\",\"attribute\":\"q\",\"candidate\":\"{id}\",\"score\":{score},\"outcome\":\"scored\"}}\n"
+        )
+    };
+    write("samples.jsonl", &["s", "t"].map(sample).concat());
+    // Of `t` the third candidate has no score, and might be the best.
+    let rows = [("s", "a", 0.1), ("s", "b", 0.2), ("s", "c", 0.3), ("t", "a", 0.9), ("t", "b", 0.1)];
+    write("scores.jsonl", &rows.map(|(item, id, value)| score(item, id, value)).concat());
+    let path = folder.path().to_owned();
+    let report = report(&[&path]);
+    let Cell::Interval(accuracy, _) = value(table(&report, "run1-figures"), "preference accuracy") else {
+        panic!("a verdict")
+    };
+    assert!(accuracy.abs() < 1e-12, "{accuracy}");
+}
+
+#[test]
 fn a_run_against_itself_does_not_differ_and_other_data_are_not_compared() {
     let (_first, one) = made(SMALL);
     let (_second, two) = made(SMALL);

@@ -359,8 +359,12 @@ fn without_generation_marks(source: &str) -> String {
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    let _: Option<bool> = options.get("ensure_ascii")?;
+    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
+    // Escaping would also take away the marks by which a special token's text in a message is told from the token.
+    if ensure_ascii == Some(true) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "`tojson(ensure_ascii=true)` is not supported"));
+    }
     let json = serde_json::to_value(value).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))?;
     let mut text = String::new();
     // A template may ask for any width: with the depth, this bounds what a line takes.
@@ -564,6 +568,13 @@ mod tests {
     fn json_is_written_as_python_does() {
         let source = "{{ {'b': [1, 'é<'], 'a': none, 'e': {}} | tojson }}{{ [1] | tojson(indent=2) }}";
         assert_eq!(render(source, &[]).as_deref(), Ok("{\"b\": [1, \"é<\"], \"a\": null, \"e\": {}}[\n  1\n]"));
+    }
+
+    #[test]
+    fn json_in_ascii_alone_is_refused_rather_than_written_otherwise() {
+        assert_eq!(render("{{ ['é'] | tojson(ensure_ascii=false) }}", &[]).as_deref(), Ok("[\"é\"]"));
+        let refused = render("{{ ['é'] | tojson(ensure_ascii=true) }}", &[]);
+        assert!(matches!(&refused, Err(ChatError::Failed(why)) if why.contains("ensure_ascii")), "{refused:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use probity_kernels::RopeLayout;
+use probity_kernels::{RopeLayout, dequantise};
 use probity_lm::Precision;
 use probity_models::{
     Compute, ConfigError, Decoder, DeviceChoice, DeviceError, ModelConfig, RawTensor, SourceError, WeightSource,
@@ -15,10 +15,9 @@ use serde_json::Value;
 use crate::encoder::Encoder;
 use crate::gguf_config::gguf_config;
 use crate::hub::{Format, Located};
-use crate::side_file;
 use crate::tokenizer::{Tokenizer, TokenizerError};
-use crate::unique_keys::refuse_repeated_keys;
 use crate::weights::{Adapter, AdapterError, GgufFile, SafetensorsFiles, WeightsError, check_finite};
+use crate::{side_file, unique_keys};
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
@@ -185,9 +184,18 @@ pub struct Checkpoint {
     pub files: Vec<PathBuf>,
 }
 
-/// The output head's name, and those that an embedding may have to which it is tied.
+/// The output head's name, and those that an embedding may have to which it is tied: a decoder's, T5's, and BART's with
+/// its prefix. The first that is there is the one that a model reads.
 const HEAD: &str = "lm_head.weight";
-const EMBEDDINGS: [&str; 2] = ["model.embed_tokens.weight", "shared.weight"];
+const EMBEDDINGS: [&str; 7] = [
+    "model.embed_tokens.weight",
+    "shared.weight",
+    "model.shared.weight",
+    "encoder.embed_tokens.weight",
+    "model.encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+];
 
 /// Files of a folder that decide a model's numbers besides its weights, where they are there.
 const SIDE_FILES: [&str; 5] =
@@ -323,16 +331,34 @@ impl Checkpoint {
         }
         let Some(head) = tensor(HEAD)? else { return Ok(()) };
         for name in EMBEDDINGS {
-            if let Some(embedding) = tensor(name)?
-                // Bytes of two types cannot be compared as they are.
-                && embedding.weight_type == head.weight_type
-                && *embedding.bytes != *head.bytes
-            {
-                return Err(LoadError::Untied { embedding: name, path: self.source.path() });
+            if let Some(embedding) = tensor(name)? {
+                let untied = || LoadError::Untied { embedding: name, path: self.source.path() };
+                return says_the_same(&embedding, &head).then_some(()).ok_or_else(untied);
             }
         }
         Ok(())
     }
+}
+
+/// Whether two tensors hold the same numbers, in whatever types.
+fn says_the_same(first: &RawTensor, second: &RawTensor) -> bool {
+    if first.weight_type == second.weight_type {
+        return *first.bytes == *second.bytes;
+    }
+    let (rows, columns) = first.shape.split_at(1.min(first.shape.len()));
+    let (rows, width) = (rows.iter().product::<usize>(), columns.iter().product::<usize>());
+    let row = |tensor: &RawTensor, row: usize, values: &mut [f32]| {
+        let bytes = tensor.bytes.len() / rows;
+        dequantise(tensor.weight_type, &tensor.bytes[row * bytes..][..bytes], 0, values);
+    };
+    // A row at a time: embeddings take gigabytes as f32.
+    let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
+    first.shape == second.shape
+        && (0..rows).all(|at| {
+            row(first, at, &mut one);
+            row(second, at, &mut other);
+            one == other
+        })
 }
 
 /// A source that looks at each tensor once, when it is first taken, and remembers which were.
@@ -368,12 +394,90 @@ fn config_of_folder(folder: &Path) -> Result<Value, LoadError> {
     let path = folder.join("config.json");
     let fail = |why: String| LoadError::ConfigFile { path: path.clone(), why };
     let text = side_file::read(&path).map_err(|error| fail(error.to_string()))?;
-    let config: Value = refuse_repeated_keys(&text)
-        .and_then(|()| serde_json::from_slice(&text))
-        .map_err(|error| fail(error.to_string()))?;
+    let config: Value = unique_keys::parse(&text).map_err(|error| fail(error.to_string()))?;
     // Such fields say what a GGUF file's metadata says; in a folder they would mean nothing to anyone else.
     match config.as_object().and_then(|map| map.keys().find(|key| key.starts_with("probity."))) {
         Some(key) => Err(fail(format!("the field `{key}` is not one of a config.json"))),
         None => Ok(config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use probity_models::{Bytes, WeightType};
+
+    use super::*;
+
+    /// Tensors of two rows of two numbers.
+    struct Tensors(Vec<(&'static str, WeightType, Vec<u8>)>);
+
+    impl WeightSource for Tensors {
+        fn tensor(&self, name: &str) -> Result<RawTensor, SourceError> {
+            let (_, weight_type, bytes) = self.0.iter().find(|(other, ..)| *other == name).expect("asked for by name");
+            let bytes = Bytes::slice(Arc::new(bytes.clone()), 0..bytes.len()).expect("all of them");
+            Ok(RawTensor { shape: vec![2, 2], weight_type: *weight_type, bytes })
+        }
+
+        fn contains(&self, name: &str) -> bool {
+            self.0.iter().any(|(other, ..)| *other == name)
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.0.iter().map(|(name, ..)| (*name).to_owned()).collect()
+        }
+
+        fn path(&self) -> PathBuf {
+            PathBuf::from("demo")
+        }
+    }
+
+    fn floats(values: [f32; 4]) -> (WeightType, Vec<u8>) {
+        (WeightType::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    }
+
+    /// The upper halves of floats.
+    fn halves(values: [f32; 4]) -> (WeightType, Vec<u8>) {
+        (WeightType::BF16, values.iter().flat_map(|value| value.to_le_bytes()[2..].to_vec()).collect())
+    }
+
+    #[test]
+    fn a_tied_head_is_the_embedding_whatever_that_is_called_and_however_it_is_stored() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/models");
+        let right = [1.0, -2.0, 0.5, 0.0];
+        for (model, embedding) in [
+            ("llama", "model.embed_tokens.weight"),
+            ("t5", "shared.weight"),
+            ("t5", "encoder.embed_tokens.weight"),
+            ("t5", "decoder.embed_tokens.weight"),
+            ("bart", "shared.weight"),
+            ("bart", "model.shared.weight"),
+            ("bart", "model.encoder.embed_tokens.weight"),
+            ("bart", "model.decoder.embed_tokens.weight"),
+        ] {
+            let mut config_json = config_of_folder(&models.join(model)).expect("golden");
+            config_json["tie_word_embeddings"] = true.into();
+            let checked = |head: (WeightType, Vec<u8>)| {
+                let ((kind, bytes), (head_kind, head)) = (floats(right), head);
+                let checkpoint = Checkpoint {
+                    config: read_config(&config_json).expect("supported"),
+                    config_json: config_json.clone(),
+                    source: Box::new(Tensors(vec![(embedding, kind, bytes), (HEAD, head_kind, head)])),
+                    encoder: Encoder::new(Tokenizer::from_json(&models.join("qwen2/tokenizer.json")).expect("golden")),
+                    files: Vec::new(),
+                };
+                checkpoint.check_tied()
+            };
+            checked(floats(right)).expect(embedding);
+            checked(halves(right)).expect(embedding);
+            for wrong in [floats([1.0, -2.0, 0.5, 0.25]), halves([1.0, -2.0, 0.5, 0.25])] {
+                let refused = checked(wrong);
+                assert!(
+                    matches!(refused, Err(LoadError::Untied { embedding: e, .. }) if e == embedding),
+                    "{embedding}"
+                );
+            }
+        }
     }
 }

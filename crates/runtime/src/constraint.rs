@@ -94,7 +94,7 @@ impl Mask {
 }
 
 /// Why a text cannot be kept within a constraint.
-#[derive(Debug, Clone, thiserror::Error, miette::Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum ConstraintError {
     #[error("there is nothing to choose from")]
     NoChoice,

@@ -10,10 +10,11 @@ use crate::Model;
 use crate::constraint::{Constrained, ConstraintError, Grammars};
 use crate::encoder::EncodedContinuation;
 use crate::engine::behind::Behind;
-use crate::engine::generate::{Generated, TokenPrompt, Vocabulary, generate};
+use crate::engine::generate::{Generated, Strayed, TokenPrompt, Vocabulary, generate};
 use crate::engine::walk::WalkError;
 use crate::model::walk_error;
 use crate::score::{encode_error, request_error};
+use crate::tokenizer::TokenizerError;
 use crate::verdict::verdict_request;
 use crate::window::Held;
 
@@ -67,7 +68,8 @@ impl Model {
             requests.push((index, request));
             prompts.push(prompt);
         }
-        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).unwrap_or_default();
+        let no_text = |error: TokenizerError| Strayed::NoText { why: error.to_string() };
+        let decode = |ids: &[u32]| self.encoder().tokenizer().decode(ids).map_err(no_text);
         let constrain = |constraint: &Constraint| self.constrain(constraint);
         let vocabulary = Vocabulary { decode: &decode, ends: self.encoder().tokenizer().ends(), constrain: &constrain };
         let mut done =

@@ -5,11 +5,16 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Refuses JSON in which an object has a key twice, with the key, its line and column.
 pub(crate) fn refuse_repeated_keys(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<UniqueKeys>(json).map(|_| ())
+}
+
+/// What JSON says, which has no key twice in an object.
+pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    refuse_repeated_keys(json).and_then(|()| serde_json::from_slice(json))
 }
 
 struct UniqueKeys;

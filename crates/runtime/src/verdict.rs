@@ -2,7 +2,7 @@
 
 use probity_lm::{Ask, GenerateRequest, Label, LabelSet, Prompt, ScoreRequest};
 
-use crate::engine::generate::{Generated, TokenPrompt};
+use crate::engine::generate::{Decode, Generated, TokenPrompt};
 
 /// The question that a generated text leaves open: its labels right behind the last occurrence of the marker. `None`
 /// where none was asked for, or the text has no marker.
@@ -13,17 +13,20 @@ pub(crate) fn verdict_request(
     request: &GenerateRequest,
     prompt: &TokenPrompt,
     generated: &Generated,
-    decode: &dyn Fn(&[u32]) -> String,
+    decode: Decode<'_>,
 ) -> Option<ScoreRequest> {
     let (marker, labels) = request.verdict.as_ref()?;
     let end = generated.text.rfind(marker.as_str())? + marker.len();
-    let text_before = |count: usize| decode(&generated.token_ids[..count]);
+    // A part of a text may have none though the whole does: then it is not where the marker ends.
+    let text_before = |count: usize| decode(&generated.token_ids[..count]).ok();
+    let whole = &generated.text[..end];
     // The most tokens whose text lies before the end of the marker.
     // Downwards: where a token ends inside a character, the text so far ends in a replacement and begins no text at
     // all.
-    let count =
-        (0..=generated.token_ids.len()).rev().find(|&count| generated.text[..end].starts_with(&text_before(count)))?;
-    let rest = &generated.text[text_before(count).len()..end];
+    let (count, before) = (0..=generated.token_ids.len())
+        .rev()
+        .find_map(|count| Some((count, text_before(count).filter(|text| whole.starts_with(text.as_str()))?)))?;
+    let rest = &whole[before.len()..];
     let charged = |label: &Label| Label {
         name: label.name.clone(),
         variants: label.variants.iter().map(|variant| format!("{rest}{variant}")).collect(),

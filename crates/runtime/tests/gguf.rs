@@ -364,6 +364,67 @@ fn metadata_that_cannot_be_honoured_is_refused_by_key() {
     assert!(gguf_config(&open(&neutral).expect("valid")).is_ok());
 }
 
+/// The metadata of an architecture with these keys behind its name.
+fn metadata_of(architecture: &str, keys: &[(&str, Meta)]) -> Gguf {
+    let named = Gguf::default().text("general.architecture", architecture);
+    let embedding = named.tensor("token_embd.weight", &[32, 4], 0, &[0; 512]);
+    keys.iter().fold(embedding, |gguf, (key, value)| gguf.meta(&format!("{architecture}.{key}"), value.clone()))
+}
+
+#[test]
+fn a_bert_says_that_it_is_not_causal_and_no_other_may() {
+    let config = |gguf: Gguf| gguf_config(&open(&gguf).expect("a valid header"));
+    // As llama.cpp's converter writes it.
+    let bert = |causal: Meta| {
+        metadata_of(
+            "bert",
+            &[
+                ("block_count", Meta::U32(1)),
+                ("context_length", Meta::U32(512)),
+                ("embedding_length", Meta::U32(32)),
+                ("feed_forward_length", Meta::U32(64)),
+                ("attention.head_count", Meta::U32(4)),
+                ("attention.layer_norm_epsilon", Meta::F32(1e-12)),
+                ("pooling_type", Meta::U32(1)),
+                ("attention.causal", causal),
+            ],
+        )
+    };
+    assert_eq!(config(bert(Meta::Bool(0))).expect("a bert")["max_position_embeddings"], json!(512));
+    let refused = config(bert(Meta::Bool(1))).expect_err("a causal bert").to_string();
+    assert!(refused.contains("bert.attention.causal"), "{refused}");
+    let llama = |causal: u8| config(with(small(), "llama.attention.causal", Some(Meta::Bool(causal))));
+    assert!(llama(1).is_ok());
+    assert!(llama(0).expect_err("not causal").to_string().contains("llama.attention.causal"));
+}
+
+#[test]
+fn both_names_of_a_t5s_epsilon_are_read_and_must_agree() {
+    let config = |epsilons: &[(&str, f32)]| {
+        let mut keys = vec![
+            ("block_count", Meta::U32(1)),
+            ("embedding_length", Meta::U32(32)),
+            ("feed_forward_length", Meta::U32(64)),
+            ("attention.key_length", Meta::U32(8)),
+            ("attention.head_count", Meta::U32(4)),
+            ("attention.relative_buckets_count", Meta::U32(32)),
+        ];
+        keys.extend(epsilons.iter().map(|(key, value)| (*key, Meta::F32(*value))));
+        gguf_config(&open(&metadata_of("t5", &keys)).expect("a valid header"))
+    };
+    let (plain, rms) = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon");
+    for (epsilons, expected) in [
+        (vec![], 1e-6),
+        (vec![(rms, 1e-5)], 1e-5),
+        (vec![(plain, 1e-5)], 1e-5),
+        (vec![(plain, 1e-5), (rms, 1e-5)], 1e-5),
+    ] {
+        assert_eq!(config(&epsilons).expect("a t5")["layer_norm_epsilon"], json!(expected), "{epsilons:?}");
+    }
+    let refused = config(&[(plain, 1e-5), (rms, 1e-6)]).expect_err("which of the two?").to_string();
+    assert!(refused.contains("t5.attention.layer_norm_epsilon"), "{refused}");
+}
+
 #[test]
 fn broken_vocabularies_are_refused_by_key() {
     let refused = |gguf: Gguf, word: &str| {

@@ -8,6 +8,7 @@ use probity_lm::{
     Sampling, SamplingLimits, ScoreRequest, ScoreResult, Termination,
 };
 use probity_runtime::hub::locate;
+use probity_runtime::tokenizer::Tokenizer;
 use probity_runtime::{LoadError, LoadOptions, Model};
 use serde_json::Value;
 
@@ -363,6 +364,25 @@ fn chat_needs_a_template_and_says_so() {
     let error = model.score_all(&[ask("chat", chat, words(&["A", "B"]))]).expect_err("no template");
     assert!(error.to_string().contains("chat template"), "{error}");
     assert!(error.diagnostic_source().and_then(Diagnostic::help).is_some(), "{error:?}");
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_in_every_file_beside_the_weights() {
+    for name in ["config.json", "tokenizer_config.json", "generation_config.json"] {
+        let folder = tempfile::tempdir().expect("folder");
+        copy(&goldens().join("models/qwen2"), folder.path());
+        let file = folder.path().join(name);
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|_| "{}".to_owned());
+        let inner = text.trim().strip_prefix('{').expect("an object").trim_start();
+        let comma = if inner == "}" { "" } else { "," };
+        std::fs::write(&file, format!("{{\"x_y\": 1, \"x_y\": 2{comma} {inner}")).expect("written");
+        // By the tokenizer alone too, which looks into all of them.
+        let tokenizer = Tokenizer::from_json(&folder.path().join("tokenizer.json")).err().expect("refused").to_string();
+        let model = load_path(folder.path(), LoadOptions::default()).err().expect("refused").to_string();
+        for error in [tokenizer, model] {
+            assert!(error.contains(name) && error.contains("`x_y` is there twice"), "{error}");
+        }
+    }
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -127,7 +127,7 @@ const SYSTEM_COVERAGE: f64 = 0.5;
 pub(crate) const LEAST_CONTEXTS: usize = 10;
 
 /// The coverage of these contexts that [`Figures`](crate::Figures) uses: half of them, and two at least.
-pub(crate) fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
+pub fn system_coverage(contexts: &[Vec<SystemScore<'_>>]) -> f64 {
     let with_scores = contexts.iter().filter(|context| !context.is_empty()).count();
     // Two at least: an id that stands in one context alone names a text and no system.
     SYSTEM_COVERAGE.max(2.0 / with_scores.max(1) as f64)

@@ -7,7 +7,7 @@ use crate::correlation::{Correlation, Undefined};
 use crate::interval::{Estimate, NoInterval, Range, jackknife, mean_interval};
 use crate::pairwise::{PairwiseAccuracy, pairwise_accuracy};
 use crate::resample::Resampling;
-use crate::ties::{PAIR_LIMIT, TieCalibration, tie_calibration};
+use crate::ties::{TieCalibration, tie_calibration};
 
 /// More scores than this get no interval for their pooled correlations: it would take minutes.
 pub const POOLED_LIMIT: usize = 20_000;
@@ -52,7 +52,8 @@ pub struct Figures {
     pub pairwise: PairwiseAccuracy,
     /// Over pairs within contexts, ties among them, averaged over contexts; absent where no context has a pair.
     pub pairwise_with_ties: Option<TieCalibration>,
-    /// Over pairs of all scores, ties among them; absent without a pair, and where there are more than [`PAIR_LIMIT`].
+    /// Over pairs of all scores, ties among them; absent without a pair, and where there are more than
+    /// [`PAIR_LIMIT`](crate::PAIR_LIMIT).
     pub pairwise_with_ties_pooled: Option<TieCalibration>,
     /// How sure the intervals are.
     pub resampling: Resampling,
@@ -68,16 +69,13 @@ impl Figures {
         let all = Correlated { lists: &lists, systems: Systems::new(contexts, system_coverage(contexts)), resampling };
         let slices = || lists.iter().map(|(predicted, gold)| (predicted.as_slice(), gold.as_slice()));
         let (predicted, gold) = joined(lists.iter());
-        let pairs = gold.len() * gold.len().saturating_sub(1) / 2;
         Self {
             pearson: all.figures(Correlation::Pearson),
             spearman: all.figures(Correlation::Spearman),
             kendall: all.figures(Correlation::Kendall),
             pairwise: pairwise_accuracy(slices()),
             pairwise_with_ties: tie_calibration(slices()),
-            pairwise_with_ties_pooled: (pairs <= PAIR_LIMIT)
-                .then(|| tie_calibration([(predicted.as_slice(), gold.as_slice())]))
-                .flatten(),
+            pairwise_with_ties_pooled: tie_calibration([(predicted.as_slice(), gold.as_slice())]),
             resampling: *resampling,
         }
     }

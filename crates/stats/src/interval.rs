@@ -186,7 +186,8 @@ pub fn jackknife(
 /// The interval of Σ sum / Σ weight over units, each a `(sum, weight)`, whose ratio lies in the range.
 ///
 /// Units of weight 1 that are each at one end of the range or half-way are verdicts: they have Clopper and Pearson's
-/// interval, also where all are at the same end. Others have the jackknife's.
+/// interval, also where all are at the same end. Others have the jackknife's; so have coefficients that are all 0, since
+/// a context whose scores are constant counts as 0 by rule, and says nothing of where a coefficient lies.
 ///
 /// # Errors
 /// Says why no interval is known to cover.
@@ -197,8 +198,9 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     // Before the jackknife, which has no error where all verdicts are the same and so no interval.
     if let Some((low, high)) = range.ends()
         && let Some(points) = verdicts(units, low, high)
+        && (range != Range::Correlation || points.iter().any(|point| *point != 0.5))
     {
-        let found = proportion(points, units.len(), confidence);
+        let found = proportion(points.iter().sum(), units.len(), confidence);
         return Ok(Interval { low: low + (high - low) * found.low, high: low + (high - low) * found.high });
     }
     jackknife(units.len(), confidence, range, |kept| {
@@ -208,14 +210,13 @@ pub fn ratio_interval(units: &[(f64, f64)], confidence: f64, range: Range) -> Re
     })
 }
 
-/// The sum of points, 0, ½ and 1 each, where every unit is a verdict.
-fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<f64> {
+/// The points, 0, ½ or 1 each, where every unit is a verdict.
+fn verdicts(units: &[(f64, f64)], low: f64, high: f64) -> Option<Vec<f64>> {
     let point = |&(sum, weight): &(f64, f64)| {
         let near = |point: &f64| (sum - low - point * (high - low)).abs() < 1e-12;
         (weight == 1.0).then(|| [0.0, 0.5, 1.0].into_iter().find(near)).flatten()
     };
-    let points: Vec<f64> = units.iter().map(point).collect::<Option<_>>()?;
-    Some(points.iter().sum())
+    units.iter().map(point).collect()
 }
 
 /// [`ratio_interval`] of a mean.
@@ -281,6 +282,11 @@ mod tests {
             jackknife(3, 0.95, Range::Unbounded, |kept| kept.contains(&0).then_some(1.0)),
             Err(NoInterval::Undefined)
         );
+        // What constant scores count as is no coefficient that was measured.
+        assert_eq!(mean_interval(&[0.0], 0.95, Range::Correlation), Err(NoInterval::TooFew));
+        assert_eq!(mean_interval(&[0.0; 5], 0.95, Range::Correlation), Err(NoInterval::AllAlike));
+        assert!(mean_interval(&[0.0, 1.0], 0.95, Range::Correlation).is_ok());
+        assert!(mean_interval(&[0.5; 5], 0.95, Range::SHARE).is_ok(), "ties are verdicts");
         let estimate = Estimate::new((), mean_interval(&[0.3; 5], 0.95, Range::SHARE));
         assert_eq!((estimate.interval, estimate.no_interval), (None, Some(NoInterval::AllAlike)));
     }

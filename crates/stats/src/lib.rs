@@ -16,12 +16,15 @@ mod interval;
 mod kappa;
 mod kendall;
 mod pairwise;
+mod preference;
 mod ranking;
 mod resample;
 mod significance;
 mod ties;
 
-pub use agreement::{PerContext, SystemLevel, SystemScore, per_context, system_estimate, system_level};
+pub use agreement::{
+    PerContext, SystemLevel, SystemScore, per_context, system_coverage, system_estimate, system_level,
+};
 pub use alpha::{Level, krippendorff_alpha};
 pub use compare::{Measured, MetricDifference, Rivals, compare_metrics};
 pub use correlation::{Correlation, Tested, Undefined, average_ranks, kendall_tau_b, pearson, spearman};
@@ -31,6 +34,7 @@ pub use figures::{CorrelationFigures, Figures, POOLED_LIMIT, Pooled};
 pub use interval::{Estimate, Interval, NoInterval, Range, jackknife, mean_interval, ratio_interval};
 pub use kappa::{Association, KappaWeights, association, cohen_kappa, fleiss_kappa};
 pub use pairwise::{PairwiseAccuracy, comparison_accuracy, pairwise_accuracy};
+pub use preference::preference_point;
 pub use ranking::{
     BRADLEY_TERRY_PRIOR, Comparison, Comparisons, Conditionals, EXACT_SEARCH, LikelihoodRanking, PROBABILITY_FLOOR,
     RankMethod, RankingError, Strength, UnknownRankMethod,

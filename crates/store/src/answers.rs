@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 use crate::access::{Access, create_folders, create_new};
+use crate::database::{self, PATIENCE, format, has_tables, objects, patiently};
 
 /// The file's name in a run folder and in a folder of answers that runs share.
 pub const ANSWERS: &str = "answers.sqlite";
@@ -24,9 +25,6 @@ pub const ANSWERS: &str = "answers.sqlite";
 /// The version of the tables and of what goes into a key.
 // Raised with every change of the tables or the keys: a database of another version is refused, not read wrong.
 const FORMAT: i64 = 2;
-
-/// How long a process waits for another that writes to the same database.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An answer that comes so long after the last flush is flushed to the disk, with all before it.
 const FLUSH_AFTER: Duration = Duration::from_secs(2);
@@ -549,13 +547,9 @@ impl Answers {
     }
 }
 
-/// Prepares a connection to a file that may be anyone's: it waits for others, trusts no code of the file's own, looks
-/// at each cell before it reads it, and can seal.
+/// Prepares a connection to a file that may be anyone's, and teaches it to seal.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(PATIENCE)?;
-    // Functions of ours could else be called from a view or an index in a stranger's file.
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
+    database::prepare(connection)?;
     learn_to_seal(connection)
 }
 
@@ -581,40 +575,9 @@ fn learn_to_seal(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// Tries again where another process is in the way: `SQLite` itself does not wait for the lock under which a database
-/// changes its journal.
-fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let begun = Instant::now();
-    loop {
-        match attempt() {
-            // Several runs that begin together on one cache meet here.
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && begun.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            done => return done,
-        }
-    }
-}
-
-/// The version of the tables; 0 where there are none.
-fn format(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.pragma_query_value(None, "user_version", |row| row.get(0))
-}
-
-/// Whether the tables of that database are as we make them, with nothing that acts on them. What stands in their place
-/// in a file of a stranger (a view without end, a trigger) would be run by our questions.
+/// See [`has_tables`].
 pub(crate) fn has_our_tables(connection: &Connection, database: &str) -> rusqlite::Result<bool> {
-    let ours = Connection::open_in_memory()?;
-    ours.execute_batch(SCHEMA)?;
-    Ok(objects(connection, database)? == objects(&ours, "main")?)
-}
-
-/// Tables, indexes, views and triggers of a database: what kind, what name, and how it was made.
-fn objects(connection: &Connection, database: &str) -> rusqlite::Result<Vec<[String; 3]>> {
-    // Indexes that SQLite makes for a primary key have no text.
-    let mut find = connection
-        .prepare(&format!("SELECT type, name, coalesce(sql, '') FROM {database}.sqlite_master ORDER BY type, name"))?;
-    find.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?.collect()
+    has_tables(connection, database, SCHEMA)
 }
 
 /// The path as an URI with that option; `None` where it has no such form.

@@ -1,5 +1,6 @@
 //! What encoders made of texts, in a database, keyed by the content of what was read.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,11 +10,12 @@ use probity_lm::{
     EncoderConfig, EncoderError, HiddenStates, MaskedSequence, ModelDescription, Sink, TextEncoder, TextTokenizer,
     Usage,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 use crate::access::{Access, create_folders, create_new};
+use crate::database::{format, has_tables, objects, patiently, prepare};
 
 /// The file's name in a run folder and in a folder that runs share.
 pub const ENCODINGS: &str = "encodings.sqlite";
@@ -28,10 +30,7 @@ const SCHEMA: &str =
 /// the rest again where it is resumed.
 const MOST_BYTES: u64 = 2 << 30;
 
-/// How long a process waits for another that writes to the same database.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
-/// Encodings of texts. Nothing here is more than a saving of time: what cannot be read is computed again.
+/// Encodings of texts. Nothing here is more than a saving of time: what is damaged is computed again.
 #[derive(Debug)]
 pub struct Encodings {
     path: PathBuf,
@@ -40,18 +39,28 @@ pub struct Encodings {
 }
 
 impl Encodings {
-    /// Opens the database at `path`, or makes one for its owner alone. One that is damaged, or of another version, is
-    /// replaced.
+    /// Opens the database at `path`, or makes one for its owner alone. One that is damaged is replaced. One that cannot
+    /// be opened for another reason, is of another version or has other tables stays as it is, and is an error.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         match path.symlink_metadata() {
             Ok(found) if !found.is_file() => return Err(StoreError::NoFile { path: path.to_owned() }),
             Ok(_) => {}
-            Err(_) => create_new(path, Access::Private).map(drop).map_err(StoreError::io("created", path))?,
+            // Another run that begins on the same cache may have made it meanwhile.
+            Err(_) => match create_new(path, Access::Private) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(StoreError::io("created", path)(error));
+                }
+                _ => {}
+            },
         }
-        let opened = Self::prepared(path).or_else(|_| {
-            create_again(path)?;
-            Self::prepared(path).map_err(StoreError::database("opened", path))
-        });
+        let opened = match Self::prepared(path) {
+            // A busy disk, a lock or missing permissions say nothing of what the file holds, which may be others' too.
+            Err(StoreError::Database { source, .. }) if is_damage(&source) => {
+                create_again(path)?;
+                Self::prepared(path)
+            }
+            opened => opened,
+        };
         let (connection, bytes) = opened?;
         Ok(Self { path: path.to_owned(), connection: Mutex::new(connection), bytes: AtomicU64::new(bytes) })
     }
@@ -62,21 +71,33 @@ impl Encodings {
         Self::open(&folder.join(ENCODINGS))
     }
 
-    fn prepared(path: &Path) -> rusqlite::Result<(Connection, u64)> {
-        let connection = Connection::open(path)?;
-        connection.busy_timeout(PATIENCE)?;
-        connection.pragma_update(None, "trusted_schema", false)?;
-        connection.pragma_update(None, "journal_mode", "wal")?;
-        // What a power cut takes is computed again.
-        connection.pragma_update(None, "synchronous", "off")?;
-        let format: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        if format == 0 {
-            connection.execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
-        } else if format != FORMAT {
-            return Err(rusqlite::Error::InvalidQuery);
+    fn prepared(path: &Path) -> Result<(Connection, u64), StoreError> {
+        let failed = || StoreError::database("opened", path);
+        let open = || -> rusqlite::Result<(Connection, i64, bool)> {
+            let connection = Connection::open(path)?;
+            prepare(&connection)?;
+            if format(&connection)? == 0 && objects(&connection, "main")?.is_empty() {
+                connection
+                    .execute_batch(&format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?;
+            }
+            let (format, ours) = (format(&connection)?, has_tables(&connection, "main", SCHEMA)?);
+            // A stranger's database stays as it is.
+            if format == FORMAT && ours {
+                connection.pragma_update(None, "journal_mode", "wal")?;
+                // What a power cut takes is computed again.
+                connection.pragma_update(None, "synchronous", "off")?;
+            }
+            Ok((connection, format, ours))
+        };
+        let (connection, format, ours) = patiently(open).map_err(failed())?;
+        if format > FORMAT {
+            return Err(StoreError::Newer { path: path.to_owned() });
         }
-        let bytes = connection
-            .query_row("SELECT coalesce(sum(length(value)), 0) FROM encodings", [], |row| row.get::<_, i64>(0))?;
+        if format != FORMAT || !ours {
+            return Err(StoreError::Foreign { path: path.to_owned() });
+        }
+        let sum = "SELECT coalesce(sum(length(value)), 0) FROM encodings";
+        let bytes: i64 = connection.query_row(sum, [], |row| row.get(0)).map_err(failed())?;
         Ok((connection, bytes as u64))
     }
 
@@ -101,6 +122,11 @@ impl Encodings {
             .and_then(|mut insert| insert.execute(params![&key[..], value, seal_of(key, value)]));
         put.map(drop).map_err(StoreError::database("written", &self.path))
     }
+}
+
+/// Whether that says of the file itself that it is broken.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
 /// Makes an empty file in the place of one that is of no use, with what stands beside it.
@@ -311,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_of_another_kind_is_read_again() {
+    fn what_is_damaged_is_read_again() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join(ENCODINGS);
         let (encoder, _) = counting();
@@ -321,15 +347,59 @@ mod tests {
             assert_eq!(found, states(encoder.as_ref(), &[&[4, 5]], &[1]));
         };
         ask();
-        let change =
-            |statement: &str| Connection::open(&path).expect("opened").execute_batch(statement).expect(statement);
-        for statement in
-            ["UPDATE encodings SET value = zeroblob(16)", "PRAGMA user_version = 99", "DROP TABLE encodings"]
-        {
-            change(statement);
-            ask();
-        }
+        let change = "UPDATE encodings SET value = zeroblob(16)";
+        Connection::open(&path).expect("opened").execute_batch(change).expect(change);
+        ask();
         std::fs::write(&path, "no database at all, and long enough to be taken for one by nobody").expect("written");
         ask();
+    }
+
+    type IsRight = fn(&StoreError) -> bool;
+
+    #[test]
+    fn what_cannot_be_opened_for_another_reason_is_told_and_stays() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (encoder, _) = counting();
+        let fresh = |name: &str| {
+            let path = folder.path().join(name);
+            let place = Arc::new(Encodings::open(&path).expect("opened"));
+            states(&RecordedEncoder::new(encoder.clone(), vec![place]), &[&[4, 5]], &[1]);
+            path
+        };
+        let change = |path: &Path, statement: &str| {
+            Connection::open(path).expect("opened").execute_batch(statement).expect(statement);
+        };
+        let cases: [(&str, &str, &str, IsRight); 4] = [
+            ("newer", "PRAGMA user_version = 99", "PRAGMA user_version = 1", |e| matches!(e, StoreError::Newer { .. })),
+            ("table", "CREATE TABLE more (x)", "DROP TABLE more", |e| matches!(e, StoreError::Foreign { .. })),
+            (
+                "trigger",
+                "CREATE TRIGGER t AFTER INSERT ON encodings BEGIN DELETE FROM encodings; END",
+                "DROP TRIGGER t",
+                |e| matches!(e, StoreError::Foreign { .. }),
+            ),
+            ("lost", "ALTER TABLE encodings RENAME TO other", "ALTER TABLE other RENAME TO encodings", |e| {
+                matches!(e, StoreError::Foreign { .. })
+            }),
+        ];
+        for (name, statement, undo, is_right) in cases {
+            let path = fresh(name);
+            change(&path, statement);
+            let error = Encodings::open(&path).expect_err(name);
+            assert!(is_right(&error), "{name}: {error}");
+            change(&path, undo);
+            let rows =
+                Connection::open(&path)
+                    .expect("opened")
+                    .query_row("SELECT count(*) FROM encodings", [], |row| row.get(0));
+            assert_eq!(rows, Ok(1), "{name}");
+        }
+        // A place that cannot be written to: the log cannot be made.
+        let path = fresh("log");
+        let before = std::fs::read(&path).expect("read");
+        std::fs::create_dir(folder.path().join("log-wal")).expect("created");
+        let error = Encodings::open(&path).expect_err("no log");
+        assert!(matches!(&error, StoreError::Database { .. }), "{error}");
+        assert_eq!(std::fs::read(&path).expect("still there"), before);
     }
 }

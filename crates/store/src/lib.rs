@@ -9,6 +9,7 @@ mod access;
 mod answers;
 mod asked;
 mod atomic;
+mod database;
 mod encodings;
 mod error;
 mod manifest;

@@ -3,6 +3,7 @@
 use probity_data::Preference;
 use probity_stats::{
     Association, Interval, KappaWeights, Range, Resampling, association, cohen_kappa, mean_interval, order,
+    preference_point,
 };
 use serde::Serialize;
 
@@ -66,9 +67,8 @@ pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resamp
 
 /// People's choice, the metric's, and how far it is theirs; nothing where a candidate has no score.
 fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, Choice, f64)> {
-    let scores: Option<Vec<f64>> =
-        (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
-    let scores = scores?;
+    let given: Vec<Option<f64>> = (0..item.candidates.len()).map(|candidate| aligned.score(place, candidate)).collect();
+    let scores: Vec<f64> = given.iter().copied().collect::<Option<_>>()?;
     let preferred = match item.preference.as_ref()? {
         Preference::Tie => None,
         Preference::Candidate(id) => {
@@ -80,10 +80,6 @@ fn choices(aligned: &Aligned<'_>, place: usize, item: &Item) -> Option<(Choice, 
         // Equal but for rounding is equal: 0.1 + 0.2 and 0.3 share a best score.
         (0..scores.len()).filter(|candidate| order(scores[*candidate], highest).is_eq()).collect();
     let best = if let [only] = at_best[..] { Some(only) } else { None };
-    let hit = match preferred {
-        Some(own) if best == Some(own) => 1.0,
-        Some(own) if at_best.contains(&own) => 0.5,
-        _ => 0.0,
-    };
+    let hit = preferred.and_then(|own| preference_point(&given, own)).unwrap_or(0.0);
     Some((preferred, best, hit))
 }

@@ -37,13 +37,10 @@ pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<
     if let Some(last) = sections.last_mut() {
         let share = 100.0 * resampling.confidence;
         last.notes.extend(evaluation.notes.iter().cloned());
-        last.notes.push(
-            format!(
-                "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy \
+        last.notes.push(format!(
+            "In brackets: {share} % intervals over whole contexts, by the jackknife with Student's t; of accuracy \
                  of preferences by Clopper and Pearson."
-            )
-            .replace(".0 %", " %"),
-        );
+        ));
     }
     sections
 }

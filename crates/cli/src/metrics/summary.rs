@@ -27,6 +27,9 @@ pub(super) struct Summary {
 #[derive(Debug, Serialize)]
 pub(super) struct Entry {
     metric: String,
+    /// Whether it is a part of what a metric tells, its recall say, and not the metric's own number.
+    #[serde(skip)]
+    is_part: bool,
     /// What the scores of all candidates together depend on.
     signature: String,
     /// What the scores of single candidates depend on, where that is not the same.
@@ -67,6 +70,7 @@ impl Entry {
         let undefined = why.values().sum();
         Self {
             metric,
+            is_part: part > 0,
             signature: signature.clone(),
             item_signature: (item_signature != signature).then(|| item_signature.clone()),
             corpus: scores.corpus[part].value(),
@@ -83,7 +87,7 @@ impl Summary {
     pub(super) fn new(samples: usize, candidates: usize, metrics: Vec<Entry>) -> Self {
         let scored = metrics.iter().map(|entry| entry.scored).sum();
         let undefined = metrics.iter().map(|entry| entry.undefined).sum();
-        let headline = metrics.iter().filter(|entry| !entry.metric.contains('.')).map(|entry| Headline {
+        let headline = metrics.iter().filter(|entry| !entry.is_part).map(|entry| Headline {
             figure: entry.metric.clone().into(),
             attribute: None,
             value: entry.corpus,
@@ -116,7 +120,7 @@ fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section
         let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined as u64)];
         all.rows.push(std::iter::once(entry.metric.clone()).chain(numbers).collect());
     }
-    for entry in metrics.iter().filter(|entry| !entry.metric.contains('.')) {
+    for entry in metrics.iter().filter(|entry| !entry.is_part) {
         all.notes.push(format!("{}|{}", entry.metric, entry.signature));
     }
     let reasons: BTreeMap<&str, usize> =
@@ -140,4 +144,20 @@ fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section
 
 fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_whose_options_hold_a_point_has_its_headline_and_signature() {
+        let scores = Scores { items: vec![vec![Score::Value(0.5); 2]], corpus: vec![Score::Value(0.5); 2] };
+        let signatures = ["v:1".to_owned(), "v:1".to_owned()];
+        let label = "meteor:alpha=0.85";
+        let entry = |part: usize, label: &str| Entry::new(label.to_owned(), &signatures, part, &scores, &[]);
+        let summary = Summary::new(1, 1, vec![entry(0, label), entry(1, &format!("{label}.recall"))]);
+        assert_eq!(summary.headline.len(), 1);
+        assert_eq!(summary.sections[0].notes, [format!("{label}|v:1")]);
+    }
 }

@@ -9,7 +9,7 @@
 
 #![expect(non_snake_case, reason = "fields are called as in the file")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 
@@ -107,20 +107,38 @@ impl Annotation {
 }
 
 fn convert(bytes: &[u8]) -> Result<Vec<Sample>, Malformed> {
-    let mut ids = BTreeSet::new();
+    let mut ids = Ids::default();
     Ok(parse_rows::<Row>(bytes)?.into_iter().map(|row| sample(row, &mut ids)).collect())
 }
 
-fn sample(row: Row, ids: &mut BTreeSet<String>) -> Sample {
+/// The ids that were given, and how often each pair came.
+#[derive(Default)]
+struct Ids {
+    given: HashSet<String>,
+    rows: HashMap<String, usize>,
+}
+
+impl Ids {
+    /// The pair's own id for its first row, then `#2` and so on, as far as no other row has that.
+    fn next(&mut self, pairing: &str) -> String {
+        let rows = self.rows.entry(pairing.to_owned()).or_default();
+        loop {
+            *rows += 1;
+            let id = if *rows == 1 { pairing.to_owned() } else { format!("{pairing}#{rows}") };
+            if self.given.insert(id.clone()) {
+                return id;
+            }
+        }
+    }
+}
+
+fn sample(row: Row, ids: &mut Ids) -> Sample {
     let pairing = match row.id_pairing {
         Id::Number(number) => number.to_string(),
         Id::Text(text) => text,
     };
     // A pair that several people judged comes several times.
-    let mut id = pairing.clone();
-    while !ids.insert(id.clone()) {
-        id = format!("{pairing}#{}", ids.iter().filter(|known| known.starts_with(&format!("{pairing}#"))).count() + 2);
-    }
+    let id = ids.next(&pairing);
     let names = match (row.model_A, row.model_B) {
         (Some(a), Some(b)) if a != b && !a.is_empty() && !b.is_empty() => [a, b],
         _ => ["A".to_owned(), "B".to_owned()],
@@ -161,6 +179,13 @@ mod tests {
         });
         assert_eq!(agree.count(), 129);
         assert!(samples.iter().all(|s| s.candidates.iter().all(|c| c.scores.len() == 3) && s.references.len() == 1));
+    }
+
+    #[test]
+    fn ids_are_unique_also_where_a_pair_is_called_as_another_is_numbered() {
+        let mut ids = Ids::default();
+        let given: Vec<String> = ["7", "7#2", "7", "7", "7#2", "8"].iter().map(|pairing| ids.next(pairing)).collect();
+        assert_eq!(given, ["7", "7#2", "7#3", "7#4", "7#2#2", "8"]);
     }
 
     fn row(preference: &str, correct: [bool; 2], related: [&str; 2]) -> String {

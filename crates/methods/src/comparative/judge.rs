@@ -74,13 +74,51 @@ impl Verdict {
             samples: None,
         }
     }
+}
+
+/// The sampled answers to one comparison. They come in any order, and what is kept of them depends on none.
+#[derive(Default)]
+struct Sampled {
+    done: usize,
+    tally: Tally,
+    /// How the first that failed ended, by its place among the samples.
+    failed: Option<(usize, Outcome)>,
+    /// Of the first sample; all have the same prompt.
+    prompt_tokens: Option<usize>,
+}
+
+impl Sampled {
+    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is
+    /// the model's outcome.
+    fn add(&mut self, sample: usize, result: &GenerateResult, label_words: &[String]) {
+        self.done += 1;
+        if sample == 0 {
+            self.prompt_tokens = Some(result.prompt_tokens);
+        }
+        match &result.outcome {
+            Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty | Outcome::Unparsed { .. } => {
+                match last_label(&result.text, label_words) {
+                    Some(0) => self.tally.first += 1,
+                    Some(_) => self.tally.second += 1,
+                    None => self.tally.unparsed += 1,
+                }
+            }
+            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
+            outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => {
+                if self.failed.as_ref().is_none_or(|(first, _)| sample < *first) {
+                    self.failed = Some((sample, outcome.clone()));
+                }
+            }
+        }
+    }
 
     /// Paper eq. 5 over the samples that could be read.
-    fn from_samples(tally: Tally, failed: Option<Outcome>, prompt_tokens: usize) -> Self {
+    fn verdict(self) -> Verdict {
+        let Self { tally, failed, prompt_tokens, .. } = self;
         let parsed = tally.first + tally.second;
         let p = (parsed > 0).then(|| tally.first as f64 / parsed as f64);
         let outcome = match failed {
-            Some(outcome) => outcome,
+            Some((_, outcome)) => outcome,
             None if parsed == 0 => {
                 Outcome::Unparsed { why: format!("none of {} samples names a label", tally.unparsed) }
             }
@@ -88,7 +126,7 @@ impl Verdict {
             None => Outcome::Scored,
         };
         let p = p.filter(|_| outcome.has_answer());
-        Self { p, mass: None, outcome, logprobs: None, prompt_tokens: Some(prompt_tokens), samples: Some(tally) }
+        Verdict { p, mass: None, outcome, logprobs: None, prompt_tokens, samples: Some(tally) }
     }
 }
 
@@ -229,15 +267,14 @@ impl Judge<'_> {
         let requests =
             // The samples of one prompt stand together, so that it is computed once.
             (0..asked.len() * k).map(|request| self.sample_request(&comparisons[asked[request / k]], request % k));
-        let mut open: Vec<(usize, Tally, Option<Outcome>)> = vec![(0, Tally::default(), None); asked.len()];
+        let mut open: Vec<Sampled> = asked.iter().map(|_| Sampled::default()).collect();
         run.generate(requests, |request, result, output| {
-            let (done, tally, failed) = &mut open[request / k];
-            self.count(&result, tally, failed);
-            *done += 1;
-            if *done < k {
+            let sampled = &mut open[request / k];
+            sampled.add(request % k, &result, &self.params.label_words.0);
+            if sampled.done < k {
                 return Ok(());
             }
-            keep(asked[request / k], Verdict::from_samples(*tally, failed.take(), result.prompt_tokens), output)
+            keep(asked[request / k], std::mem::take(sampled).verdict(), output)
         })
     }
 
@@ -249,22 +286,6 @@ impl Judge<'_> {
         GenerateRequest {
             sampling,
             ..GenerateRequest::greedy(format!("{id}#{sample}"), self.prompt(comparison), self.params.max_tokens)
-        }
-    }
-
-    /// Counts one generated answer. A model that ends its turn at once has named no label; any other missing text is
-    /// the model's outcome.
-    fn count(&self, result: &GenerateResult, tally: &mut Tally, failed: &mut Option<Outcome>) {
-        match &result.outcome {
-            Outcome::Scored | Outcome::LowMass | Outcome::Tie | Outcome::Empty | Outcome::Unparsed { .. } => {
-                match last_label(&result.text, &self.params.label_words.0) {
-                    Some(0) => tally.first += 1,
-                    Some(_) => tally.second += 1,
-                    None => tally.unparsed += 1,
-                }
-            }
-            // Not counted as unparsed: it says something of the prompt and nothing of what the model would answer.
-            outcome @ (Outcome::TooLong { .. } | Outcome::NotFinite { .. }) => *failed = Some(outcome.clone()),
         }
     }
 
@@ -321,6 +342,24 @@ pub(super) fn last_label(text: &str, labels: &[String]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_of_sampled_answers_does_not_depend_on_their_order() {
+        let labels = ["A".to_owned(), "B".to_owned()];
+        let failed =
+            |why: &str, tokens| GenerateResult::without_text(Outcome::NotFinite { why: why.to_owned() }, tokens);
+        let read = GenerateResult { text: "A".to_owned(), ..GenerateResult::without_text(Outcome::Scored, 12) };
+        let results = [(0, read), (1, failed("the second", 13)), (2, failed("the third", 14))];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let mut sampled = Sampled::default();
+            for (sample, result) in order.map(|at| &results[at]) {
+                sampled.add(*sample, result, &labels);
+            }
+            let verdict = sampled.verdict();
+            assert_eq!(verdict.outcome, Outcome::NotFinite { why: "the second".to_owned() }, "{order:?}");
+            assert_eq!((verdict.prompt_tokens, verdict.samples.map(|tally| tally.first)), (Some(12), Some(1)));
+        }
+    }
 
     #[test]
     fn the_last_label_that_stands_alone_counts() {

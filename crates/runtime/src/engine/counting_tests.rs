@@ -173,7 +173,7 @@ fn as_many_texts_are_generated_side_by_side_as_the_cache_has_room_for() {
     };
     let prompts: Vec<TokenPrompt> = (0..9).map(prompt).collect();
     let vocabulary =
-        Vocabulary { decode: &|_| String::new(), ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
+        Vocabulary { decode: &|_| Ok(String::new()), ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
     let run = |prompts: &[TokenPrompt], cache: u64| {
         let mut texts = vec![Vec::new(); prompts.len()];
         let usage = generate(&model, prompts, &vocabulary, schedule(64, cache, true), &mut |index, generated, _| {

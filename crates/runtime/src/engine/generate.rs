@@ -39,21 +39,34 @@ pub(crate) struct TokenPrompt {
     pub(crate) constraint: Option<Constraint>,
 }
 
-/// What was generated; `finish` is absent where the model's logits were not finite, or the text could not be kept
-/// within its constraint.
+/// What was generated; `finish` is absent where the model's logits were not finite, the text could not be kept within
+/// its constraint, or its tokens could not be decoded.
 pub(crate) struct Generated {
     pub(crate) token_ids: Vec<u32>,
     pub(crate) text: String,
     pub(crate) finish: Option<Finish>,
-    /// Why it could not be kept within its constraint, where it could not.
-    pub(crate) strayed: Option<ConstraintError>,
+    /// Why it could not be kept within its constraint, or its tokens have no text.
+    pub(crate) strayed: Option<Strayed>,
     /// Tokens of the text that were guessed.
     pub(crate) accepted: usize,
 }
 
+/// Why a text could not be gone on with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Strayed {
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+    /// Its tokens have no text.
+    #[error("{why}")]
+    NoText { why: String },
+}
+
+/// The text of tokens, or why they have none.
+pub(crate) type Decode<'a> = &'a dyn Fn(&[u32]) -> Result<String, Strayed>;
+
 /// What generation needs to know of the tokenizer.
 pub(crate) struct Vocabulary<'a> {
-    pub(crate) decode: &'a dyn Fn(&[u32]) -> String,
+    pub(crate) decode: Decode<'a>,
     pub(crate) ends: &'a [u32],
     /// Begins a text under a constraint.
     pub(crate) constrain: &'a dyn Fn(&Constraint) -> Result<Constrained, ConstraintError>,
@@ -65,8 +78,8 @@ struct Decoding<'a> {
     index: usize,
     random: Option<ChaCha8Rng>,
     constrained: Option<Constrained>,
-    /// Why it cannot be kept within its constraint.
-    strayed: Option<ConstraintError>,
+    /// Why it cannot be kept within its constraint, or decoded.
+    strayed: Option<Strayed>,
     path: Vec<Arc<KvSpan>>,
     /// How many spans of the path are the prompt's.
     prompt_spans: usize,
@@ -94,7 +107,7 @@ impl<'a> Decoding<'a> {
         // on.
         let constrained = prompt.constraint.as_ref().map(vocabulary.constrain).transpose();
         let (constrained, strayed) =
-            constrained.map_or_else(|why| (None, Some(why)), |constrained| (constrained, None));
+            constrained.map_or_else(|why| (None, Some(why.into())), |constrained| (constrained, None));
         let (prompt_spans, tokens) = (path.len(), prompt.tokens.clone());
         Self { prompt, index, random, constrained, strayed, prompt_spans, path, tokens, accepted: 0 }
     }
@@ -120,7 +133,7 @@ impl<'a> Decoding<'a> {
             }
         };
         Ok(chosen.unwrap_or_else(|why| {
-            self.strayed = Some(why);
+            self.strayed = Some(why.into());
             None
         }))
     }
@@ -155,11 +168,11 @@ impl<'a> Decoding<'a> {
         for at in 0..=guessed.len() {
             let token = self.choose(&row(at))?;
             let right = token.is_some() && token == guessed.get(at).copied();
+            let before = self.tokens.len();
             let ended = self.push(token, vocabulary);
-            // A token that ends the turn is not among the text's, however well it was guessed.
-            if right && !matches!(&ended, Some(Generated { finish: Some(Finish::EndOfTurn), .. })) {
-                self.accepted += 1;
-            }
+            // A token that ends the turn is not among the text's, however well it was guessed; one that completes a
+            // constraint is.
+            self.accepted += usize::from(right && self.tokens.len() > before);
             if ended.is_some() || !right {
                 return Ok(ended.map(|generated| Generated { accepted: self.accepted, ..generated }));
             }
@@ -175,12 +188,17 @@ impl<'a> Decoding<'a> {
         }
         self.tokens.push(token);
         if let Some(Err(why)) = self.constrained.as_mut().map(|constrained| constrained.advance(token)) {
-            self.strayed = Some(why);
+            self.strayed = Some(why.into());
             return Some(self.end(vocabulary, None));
         }
         // Before the end of the constraint and of the limit: what comes with the same token must still be cut away.
-        if let Some(text) = self.text_before_stop(vocabulary) {
-            return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) });
+        match self.text_before_stop(vocabulary) {
+            Ok(None) => {}
+            Ok(Some(text)) => return Some(Generated { text, ..self.end(vocabulary, Some(Finish::Stop)) }),
+            Err(why) => {
+                self.strayed = Some(why);
+                return Some(self.end(vocabulary, None));
+            }
         }
         if self.constrained.as_ref().is_some_and(Constrained::is_finished) {
             return Some(self.end(vocabulary, Some(Finish::EndOfTurn)));
@@ -189,32 +207,45 @@ impl<'a> Decoding<'a> {
     }
 
     /// The text up to the first stop sequence where there is one in it.
-    fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Option<String> {
+    fn text_before_stop(&self, vocabulary: &Vocabulary<'_>) -> Result<Option<String>, Strayed> {
         let stops = &self.prompt.stop;
         // Where there are none, nothing is decoded at every token.
-        let longest = stops.iter().map(String::len).max()?;
-        // Each token of a text has a byte at least, so a stop sequence that was completed just now lies in the last
-        // few.
-        let recent = &self.generated()[self.generated().len().saturating_sub(longest + 8)..];
-        let recent = (vocabulary.decode)(recent);
+        let Some(longest) = stops.iter().map(String::len).max() else { return Ok(None) };
+        let recent = self.recent_text(longest, vocabulary)?;
         if !stops.iter().any(|stop| recent.contains(stop)) {
-            return None;
+            return Ok(None);
         }
-        let mut text = (vocabulary.decode)(self.generated());
-        let at = stops.iter().filter_map(|stop| text.find(stop)).min()?;
+        let mut text = (vocabulary.decode)(self.generated())?;
+        let Some(at) = stops.iter().filter_map(|stop| text.find(stop)).min() else { return Ok(None) };
         text.truncate(at);
-        Some(text)
+        Ok(Some(text))
+    }
+
+    /// The last token's text, with as much of what stands before it as a stop sequence of that many bytes can reach.
+    fn recent_text(&self, longest: usize, vocabulary: &Vocabulary<'_>) -> Result<String, Strayed> {
+        let Some((_, before)) = self.generated().split_last() else { return Ok(String::new()) };
+        // A space that decoding drops at the beginning, and at either end three bytes of a character that is cut off,
+        // each written as a replacement of three.
+        let reach = longest + 24;
+        let mut count = reach;
+        loop {
+            let from = before.len().saturating_sub(count);
+            // A token has a byte at least, unless it is a special one: of such any number may stand there.
+            if from == 0 || (vocabulary.decode)(&before[from..])?.len() >= reach {
+                return (vocabulary.decode)(&self.generated()[from..]);
+            }
+            count *= 2;
+        }
     }
 
     fn end(&self, vocabulary: &Vocabulary<'_>, finish: Option<Finish>) -> Generated {
         let token_ids = self.generated().to_vec();
-        Generated {
-            text: (vocabulary.decode)(&token_ids),
-            token_ids,
-            finish,
-            strayed: self.strayed.clone(),
-            accepted: self.accepted,
-        }
+        let (text, finish, strayed) = match (vocabulary.decode)(&token_ids) {
+            Ok(text) => (text, finish, self.strayed.clone()),
+            // An empty text in its place would be an answer that nobody gave.
+            Err(why) => (String::new(), None, Some(why)),
+        };
+        Generated { text, token_ids, finish, strayed, accepted: self.accepted }
     }
 
     /// Keeps of a new span what was computed of tokens that stand, as one with the short spans before it that are not
@@ -531,4 +562,83 @@ fn with_values<T>(tensor: &Tensor, read: impl FnOnce(&[f32]) -> T) -> candle_cor
     // The lock on the storage is let go before the tensor is asked for its elements again.
     drop(storage);
     Ok(read(&tensor.flatten_all()?.to_vec1::<f32>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::constraint::Grammars;
+    use crate::tokenizer::Tokenizer;
+    use crate::weights::GgufFile;
+
+    const RANDOM: Sampling = Sampling::Random {
+        temperature: 1.0,
+        limits: probity_lm::SamplingLimits { top_k: None, top_p: None, min_p: None },
+        seed: 0,
+    };
+
+    fn prompt(stop: &[&str], constraint: Option<Constraint>) -> TokenPrompt {
+        let stop = stop.iter().map(|&text| text.to_owned()).collect();
+        TokenPrompt { tokens: vec![1], source: 0, max_tokens: 100, stop, sampling: RANDOM, constraint }
+    }
+
+    #[test]
+    fn a_rightly_guessed_token_that_completes_a_constraint_counts_as_right() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/goldens/tokenizers/tiny-bpe-smollm.gguf");
+        let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&path).expect("golden")).expect("valid");
+        let grammars = Grammars::new(&tokenizer).expect("a vocabulary");
+        let constrain = |constraint: &Constraint| grammars.start(constraint);
+        let decode = |ids: &[u32]| tokenizer.decode(ids).map_err(|error| error.to_string());
+        let vocabulary = Vocabulary { decode: &decode, ends: tokenizer.ends(), constrain: &constrain };
+        let tokens = tokenizer.encode_text("xy").expect("encoded");
+        let prompt = prompt(&[], Some(Constraint::Choice(vec!["xy".to_owned()])));
+        let wanted: Vec<Vec<f32>> = tokens
+            .iter()
+            .map(|token| (0..tokenizer.vocab_size() as u32).map(|id| if id == *token { 50.0 } else { 0.0 }).collect())
+            .collect();
+        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let ended =
+            text.advance(&tokens, |at| Row::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
+        assert_eq!((ended.text.as_str(), ended.finish), ("xy", Some(Finish::EndOfTurn)));
+        assert_eq!((&ended.token_ids, ended.accepted), (&tokens, tokens.len()));
+        // An end token was guessed as well and is none of the text's.
+        let ends = [tokens[0]];
+        let vocabulary = Vocabulary { ends: &ends, ..vocabulary };
+        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let ended =
+            text.advance(&tokens, |at| Row::Logits(&wanted[at]), &vocabulary).expect("computed").expect("ended");
+        assert_eq!((ended.token_ids.len(), ended.accepted), (0, 0));
+    }
+
+    #[test]
+    fn a_stop_sequence_is_found_however_many_tokens_without_text_lie_in_it() {
+        // Ids above 999 are special: decoding drops them.
+        let decode = |ids: &[u32]| {
+            let spelled = ids.iter().filter(|id| **id < 1000).filter_map(|id| char::from_u32(*id));
+            Ok(spelled.collect::<String>())
+        };
+        let vocabulary = Vocabulary { decode: &decode, ends: &[], constrain: &|_| Err(ConstraintError::NoChoice) };
+        let prompt = prompt(&["stop"], None);
+        let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+        let letters = "so st".chars().chain(std::iter::repeat_n('\u{fff0}', 40)).chain("o".chars());
+        for letter in letters {
+            assert!(text.push(Some(letter as u32), &vocabulary).is_none());
+        }
+        let ended = text.push(Some('p' as u32), &vocabulary).expect("stopped");
+        assert_eq!((ended.text.as_str(), ended.finish), ("so ", Some(Finish::Stop)));
+    }
+
+    #[test]
+    fn tokens_that_cannot_be_decoded_are_told_and_no_empty_text() {
+        let no_text = || Strayed::NoText { why: "no text".to_owned() };
+        let decode = |ids: &[u32]| if ids.contains(&7) { Err(no_text()) } else { Ok("x".to_owned()) };
+        let vocabulary = Vocabulary { decode: &decode, ends: &[0], constrain: &|_| Err(ConstraintError::NoChoice) };
+        for (stop, tokens) in [(&[][..], [5, 7, 0]), (&["stop"], [5, 6, 7])] {
+            let prompt = prompt(stop, None);
+            let mut text = Decoding::new(0, &prompt, Vec::new(), &vocabulary);
+            let ended = tokens.iter().find_map(|token| text.push(Some(*token), &vocabulary)).expect("ended");
+            assert_eq!((ended.finish, ended.strayed), (None, Some(no_text())));
+        }
+    }
 }

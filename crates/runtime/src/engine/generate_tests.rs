@@ -70,7 +70,7 @@ fn texts(
     let usage = generate(
         model,
         prompts,
-        &Vocabulary { decode: &letters, ends, constrain: &|_| Err(ConstraintError::NoChoice) },
+        &Vocabulary { decode: &|tokens| Ok(letters(tokens)), ends, constrain: &|_| Err(ConstraintError::NoChoice) },
         schedule,
         &mut |index, generated, _| {
             assert!(texts[index].replace(generated).is_none(), "each text once");

@@ -10,8 +10,8 @@ use super::check;
 use super::pipeline::Engine;
 use super::{Parts, Roles, Spelling, TemplateSource, Tokenizer, TokenizerError, end_tokens, pretokenizers};
 use crate::contained::{Limits, within};
-use crate::side_file;
 use crate::unique_keys::refuse_repeated_keys;
+use crate::{side_file, unique_keys};
 
 /// What reading a tokenizer may take: so much, and for each byte of its file more. A real one of seventeen megabytes is
 /// read in a second and holds some 200.
@@ -100,7 +100,7 @@ fn read_beside(folder: &Path, name: &str) -> Result<Option<Json>, TokenizerError
     if !path.is_file() {
         return Ok(None);
     }
-    let json = serde_json::from_slice(&read(&path)?);
+    let json = unique_keys::parse(&read(&path)?);
     json.map(Some).map_err(|source| TokenizerError::Malformed { path, why: source.to_string() })
 }
 
@@ -165,6 +165,12 @@ fn frame_of_post_processor(library: &tokenizers::Tokenizer) -> Result<[Vec<u32>;
     let (bare, whole) = (bare.get_ids(), whole.get_ids());
     let starts = whole.windows(bare.len().max(1)).position(|window| window == bare);
     Ok(starts.map_or_else(Default::default, |at| [whole[..at].to_vec(), whole[at + bare.len()..].to_vec()]))
+}
+
+/// The chat template of a folder, whether or not its tokenizer can be used: `chat_template.jinja`, else the one that
+/// `tokenizer_config.json` holds.
+pub fn chat_template_of(folder: &Path) -> Result<Option<TemplateSource>, TokenizerError> {
+    read_template(folder, &read_beside(folder, "tokenizer_config.json")?.unwrap_or(Json::Null))
 }
 
 fn read_template(folder: &Path, config: &Json) -> Result<Option<TemplateSource>, TokenizerError> {

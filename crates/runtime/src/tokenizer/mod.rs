@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use crate::weights::WeightsError;
 
 use added::{AddedToken, Matcher, Protector, Specials};
+pub use json::chat_template_of;
 pub(crate) use marked::Marked;
 use pipeline::Engine;
 

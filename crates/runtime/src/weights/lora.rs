@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{SafetensorsFiles, WeightsError, check_finite};
-use crate::side_file;
+use crate::{side_file, unique_keys};
 
 /// The adapter's configuration and weights.
 const CONFIG: &str = "adapter_config.json";
@@ -271,7 +271,7 @@ const SILENT: [&str; 16] = [
 /// The rank, and what the product of an adapter's matrices is multiplied by.
 fn read_config(path: &Path) -> Result<(usize, f32), AdapterError> {
     let text = side_file::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
-    let parsed: Result<Map<String, Value>, _> = serde_json::from_slice(&text);
+    let parsed: Result<Map<String, Value>, _> = unique_keys::parse(&text);
     let fail = |why: String, hint| AdapterError::Config { path: path.to_owned(), why, hint };
     let broken = "an adapter is a folder that PEFT's save_pretrained wrote";
     let fields = parsed.map_err(|error| fail(error.to_string(), broken))?;
@@ -324,6 +324,15 @@ mod tests {
         std::fs::write(copy.path().join(CONFIG), Value::Object(config).to_string()).expect("written");
         std::fs::copy(golden.join(WEIGHTS), copy.path().join(WEIGHTS)).expect("copied");
         Adapter::open(copy.path())
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_is_refused() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join(CONFIG);
+        std::fs::write(&path, r#"{"peft_type": "LORA", "r": 8, "lora_alpha": 8, "r": 4}"#).expect("written");
+        let error = read_config(&path).expect_err("which of the two?").to_string();
+        assert!(error.contains("`r` is there twice") && error.contains(CONFIG), "{error}");
     }
 
     #[test]
