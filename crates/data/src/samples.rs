@@ -107,7 +107,7 @@ impl<R: BufRead> MappedSamples<R> {
             let is_missing =
                 |column: &Column| !column.is_constant() && column.name == entry.column && column.root(&known).is_none();
             let missing = self.plan.columns().any(|(_, column)| is_missing(column));
-            missing.then(|| LineError::caused("", no_column(&entry.field, &entry.column, &seen)))
+            missing.then(|| LineError::caused("", &no_column(&entry.field, &entry.column, &seen)))
         };
         let mut wrong: Vec<LineError> = self.mapping.entries().iter().filter_map(wrong).collect();
         let leads_nowhere = self.unmet.iter().filter(|(_, column)| column.root(&known).is_some());

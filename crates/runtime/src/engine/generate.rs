@@ -589,7 +589,8 @@ mod tests {
         let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&path).expect("golden")).expect("valid");
         let grammars = Grammars::new(&tokenizer).expect("a vocabulary");
         let constrain = |constraint: &Constraint| grammars.start(constraint);
-        let decode = |ids: &[u32]| tokenizer.decode(ids).map_err(|error| error.to_string());
+        let no_text = |error: crate::tokenizer::TokenizerError| Strayed::NoText { why: error.to_string() };
+        let decode = |ids: &[u32]| tokenizer.decode(ids).map_err(no_text);
         let vocabulary = Vocabulary { decode: &decode, ends: tokenizer.ends(), constrain: &constrain };
         let tokens = tokenizer.encode_text("xy").expect("encoded");
         let prompt = prompt(&[], Some(Constraint::Choice(vec!["xy".to_owned()])));
