@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use probity_data::{DataError, Format, KEPT, Problems, Sample, Survey, write_samples};
-use probity_session::{ReadOptions, message, public_set};
+use probity_data::{DataError, Format, KEPT, Problems, ReadOptions, Sample, Survey, public_set, write_samples};
+use probity_session::message;
 use probity_store::write_whole;
 use serde_json::{Value, json};
 

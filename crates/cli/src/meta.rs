@@ -12,10 +12,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use probity_data::is_score_table;
+use probity_data::{ReadOptions, is_score_table};
 use probity_methods::{Headline, Section};
 use probity_runtime::weights::sha256_file;
-use probity_session::{ReadOptions, close, probity_version};
+use probity_session::{close, probity_version};
 use probity_stats::Resampling;
 use probity_store::{Existing, RunFolder, RunInfo, SAMPLES};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use probity_data::{DataError, MappingError};
+use probity_data::DataError;
 use probity_lm::{LmError, SinkError};
 use probity_methods::MethodError;
 use probity_options::OptionError;
@@ -21,21 +21,6 @@ pub enum SessionError {
     /// Samples cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A mapping of columns contradicts itself.
-    #[error(transparent)]
-    Mapping(#[from] MappingError),
-    /// The file of a public data set, which has to be imported first.
-    #[error(
-        "{path} is a {name} file as it was published\n\nhint: probity import {name} {path} --out {name}.jsonl makes \
-         samples of it",
-        path = path.display()
-    )]
-    PublicSet {
-        /// The file.
-        path: PathBuf,
-        /// The data set's importer.
-        name: &'static str,
-    },
     /// A model cannot be found.
     #[error(transparent)]
     Locate(#[from] LocateError),

@@ -32,8 +32,8 @@ pub use execute::{close, probity_version, run_info};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 pub use model_pool::{Loaded, ModelPool};
 pub use options::{
-    AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, ReadOptions,
-    RunOptions, StageTable, computing_in_force, public_set,
+    AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions,
+    StageTable, computing_in_force,
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};

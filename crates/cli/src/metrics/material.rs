@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use probity_data::{Candidate, LineError, Sample, open};
+use probity_data::{Candidate, LineError, ReadOptions, Sample, open};
 use probity_metrics::{Choice, Item, Score};
 use probity_runtime::weights::sha256_file;
-use probity_session::{DataOptions, ReadOptions};
+use probity_session::DataOptions;
 use serde::Serialize;
 use serde_json::{Value, json};
 
