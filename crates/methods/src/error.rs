@@ -79,6 +79,14 @@ pub enum MethodError {
     /// The model failed.
     #[error(transparent)]
     Model(LmError),
+    /// Somebody that is none of this crate's could not finish.
+    #[error("{source}")]
+    Other {
+        /// The option whose value is to blame, by its long name, where that is known.
+        option: Option<&'static str>,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 impl From<LmError> for MethodError {

@@ -1,11 +1,11 @@
 //! What can be told of a plan before a model is loaded: data, folders, model files, prompts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probity_data::Sample;
-use probity_lm::{LanguageModel, LmError, ModelDescription};
-use probity_methods::{MethodError, ModelKind, RoleModel, Run, Staging};
+use probity_lm::{LanguageModel, ModelDescription};
+use probity_methods::{Input, MethodError, ModelKind, RoleModel, Run, Staging};
 use probity_metrics::Models;
 use probity_runtime::hub::Located;
 use probity_runtime::weights::fingerprint;
@@ -14,13 +14,15 @@ use probity_store::{Manifest, RunFolder, RunInfo, Status, StoreError};
 use serde_json::Value;
 
 use crate::dry_run::Nowhere;
+use crate::error::option_of;
 use crate::execute::run_info;
+use crate::inputs::{absolute, describe_inputs, is_hashed};
 use crate::options::{DataOptions, ModelOptions};
 use crate::pooled::{PooledEncoder, PooledModel};
 use crate::problems::Problems;
 use crate::stage::{GivenSamples, Stage};
 use crate::stage_tables::{described, staging};
-use crate::{Checked, ModelPool, SessionError};
+use crate::{Checked, ModelPool, SessionError, Silent};
 
 /// A stage that can run, as far as can be told.
 pub struct Ready<'a> {
@@ -38,6 +40,12 @@ pub struct Ready<'a> {
     pub(crate) staging: Staging,
     /// Its folder holds the finished run of this very stage, which may stay as it is.
     pub(crate) finished: bool,
+    /// Stages of the same plan whose folders it reads. What it reads is looked at when they have come to their end.
+    pub(crate) after: Vec<&'a Stage>,
+    /// The model that it asks; absent where it asks none of its own.
+    model: Option<Arc<Files>>,
+    /// The run that its folder holds already.
+    earlier: Option<Manifest>,
 }
 
 /// Checks stages one after another; what several of them share is read once.
@@ -46,8 +54,10 @@ pub(crate) struct Checker<'a> {
     arguments: &'a [String],
     data: Vec<(&'a DataOptions, Option<Data>)>,
     models: Vec<(ModelOptions, Option<Arc<Files>>)>,
-    /// Absolute.
+    /// Of those that were checked; absolute.
     folders: Vec<(&'a Stage, PathBuf)>,
+    /// Of all stages of the plan that write something; absolute.
+    written: Vec<(&'a Stage, PathBuf)>,
 }
 
 /// Samples, and what the manifest says of them.
@@ -71,6 +81,13 @@ pub(crate) enum MetricFiles {
     Encoder(Arc<TextFiles>),
     /// Of one that tells how probable texts are.
     Seq2Seq(ModelDescription),
+}
+
+impl Stage {
+    /// Whether it asks a model of its own.
+    pub(crate) fn asks_model(&self) -> bool {
+        self.method.needs().model
+    }
 }
 
 impl Other {
@@ -114,11 +131,16 @@ impl Ready<'_> {
     pub(crate) fn info(
         &self,
         arguments: &[String],
-        (model, options): (&ModelDescription, LoadOptions),
+        model: Option<(&ModelDescription, LoadOptions)>,
         others: &[ModelDescription],
     ) -> RunInfo {
         let stage = self.stage;
         let params = stage.configured.options_in_force();
+        // Models of metrics alone compute as the stage says. Where there is no model at all, that would tell apart runs
+        // that are the same.
+        let for_metrics = (!self.for_metrics.is_empty()).then(|| stage.model.computing.load_options());
+        let options = model.map(|(_, options)| options).or(for_metrics);
+        let model = model.map(|(model, _)| model);
         let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
         if let tables @ Value::Object(_) = described(&stage.run.ask) {
             info.arguments_in_force["stages"] = tables;
@@ -134,51 +156,92 @@ struct Files {
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(arguments: &'a [String]) -> Self {
-        Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new() }
+    /// Of these stages, all of which are going to be checked.
+    pub(crate) fn new(arguments: &'a [String], stages: &'a [Stage]) -> Self {
+        let of = |stage: &'a Stage| Some((stage, absolute(stage.run.output.out.as_deref()?)));
+        let written = stages.iter().filter_map(of).collect();
+        Self { arguments, data: Vec::new(), models: Vec::new(), folders: Vec::new(), written }
     }
 
     /// The stage, where nothing is wrong with it.
     pub(crate) fn check(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Ready<'a>> {
         let data = self.data(stage, problems);
-        let model = self.model(stage, &stage.model, Some("model"), problems);
+        // `None` within is a stage that asks none.
+        let model = if stage.asks_model() {
+            self.model(stage, &stage.model, Some("model"), problems).map(Some)
+        } else {
+            Some(None)
+        };
         let roles = stage.configured.models();
         let others = self.others(stage, &roles, problems);
         let for_metrics = for_metrics(stage, &roles, problems);
+        let after = self.after(stage, problems);
         let earlier = self.folder(stage, problems);
-        let staging = staging(&stage.run.ask).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
+        let staging = stage_tables(stage).map_err(|error| refuse(problems, stage, Some("from"), &error)).ok();
         let ((samples, data), model, others, for_metrics) = (data?, model?, others?, for_metrics?);
-        let staging = staging?;
-        let rehearsed = rehearse(stage, &samples, &model.rehearsal, &others, &staging);
-        let rehearsed = rehearsed.map_err(|error| refuse(problems, stage, option_of(&error).as_deref(), &error));
-        let (Ok(()), Ok(earlier)) = (rehearsed, earlier) else { return None };
-        let mut ready = Ready { stage, samples, data, others, for_metrics, staging, finished: false };
-        match self.finished(&ready, earlier.as_ref(), &model) {
-            Ok(finished) => ready.finished = finished,
-            Err(error) => {
-                refuse(problems, stage, Some("out"), &error);
-                return None;
-            }
+        let (staging, after) = (staging?, after?);
+        let mut ready =
+            Ready { stage, samples, data, others, for_metrics, staging, finished: false, after, model, earlier: None };
+        if ready.after.is_empty()
+            && let Err(error) = ready.rehearse()
+        {
+            refuse(problems, stage, option_of(&error).as_deref(), &error);
+            return None;
+        }
+        ready.earlier = earlier.ok()?;
+        if let Err(error) = ready.look_at_earlier(self.arguments) {
+            refuse(problems, stage, Some("out"), &error);
+            return None;
         }
         Some(ready)
     }
 
+    /// The samples; none of a stage that reads none.
     fn data(&mut self, stage: &'a Stage, problems: &mut Problems) -> Option<Data> {
+        if !stage.method.needs().samples {
+            return Some((Arc::default(), describe_inputs(&stage.configured.inputs())));
+        }
         if let Some(GivenSamples { samples, described }) = &stage.samples {
             return Some((samples.clone(), described.clone()));
         }
         let options = &stage.run.data;
+        let lacks = |sample: &Sample| stage.configured.lacks(sample);
         if let Some((_, known)) = self.data.iter().find(|(known, _)| *known == options) {
-            return known.clone();
+            let is_whole = |(samples, _): &Data| samples.iter().all(|sample| lacks(sample).is_empty());
+            // What came through a pipe is gone; of a file it is told again, with its lines, what they lack.
+            if known.as_ref().is_none_or(|data| is_whole(data) || options.data == Path::new("-")) {
+                return known.clone();
+            }
         }
         let read = || -> Result<Data, SessionError> {
-            let samples = options.samples_for(|_| Vec::new())?;
+            let samples = options.samples_for(lacks)?;
             let described = options.described(&samples)?;
             Ok((samples.into(), described))
         };
         let read = read().map_err(|error| refuse(problems, stage, Some("data"), &error)).ok();
-        self.data.push((options, read.clone()));
+        // What samples lack for this stage they may not lack for another.
+        if read.is_some() || stage.asks_model() {
+            self.data.push((options, read.clone()));
+        }
         read
+    }
+
+    /// The other stages whose folders it reads.
+    fn after(&self, stage: &'a Stage, problems: &mut Problems) -> Option<Vec<&'a Stage>> {
+        let mut after: Vec<&'a Stage> = Vec::new();
+        for Input { option, path } in stage.configured.inputs() {
+            let path = absolute(&path);
+            for (other, _) in self.written.iter().filter(|(_, folder)| path.starts_with(folder)) {
+                if std::ptr::eq(*other, stage) {
+                    refuse(problems, stage, Some(option), &SessionError::ReadsItself { path });
+                    return None;
+                }
+                if !after.iter().any(|known| std::ptr::eq(*known, *other)) {
+                    after.push(other);
+                }
+            }
+        }
+        Some(after)
     }
 
     /// The models that the method asks besides; `None` where something is wrong with one.
@@ -221,10 +284,14 @@ impl<'a> Checker<'a> {
             return Ok(None);
         }
         let Some(out) = stage.run.output.out.as_deref() else {
+            // What was asked of a model is not to be lost. What is computed from files is told, and can be had again.
+            if stage.origin.is_none() && !stage.asks_model() {
+                return Ok(None);
+            }
             refuse(problems, stage, None, &SessionError::NoFolder);
             return Err(Refused);
         };
-        let folder = std::path::absolute(out).unwrap_or_else(|_| out.to_owned());
+        let folder = absolute(out);
         let overlaps = |other: &PathBuf| other.starts_with(&folder) || folder.starts_with(other);
         if let Some((other, taken)) = self.folders.iter().find(|(_, other)| overlaps(other)) {
             let how = if *taken == folder { "is" } else { "overlaps with" };
@@ -238,26 +305,72 @@ impl<'a> Checker<'a> {
             Refused
         })
     }
+}
 
-    /// Whether a stage of a recipe that is resumed needs nothing; an error where its folder holds another run. A
-    /// model's files are hashed for it, which is far quicker than loading the model.
-    fn finished(&self, ready: &Ready<'_>, earlier: Option<&Manifest>, model: &Files) -> Result<bool, SessionError> {
-        let Ready { stage, data, .. } = ready;
-        let (Some(_), Some(earlier), Some(out), true) =
-            (&stage.origin, earlier, &stage.run.output.out, stage.run.keep.resume)
-        else {
-            return Ok(false);
+impl Ready<'_> {
+    /// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
+    fn rehearse(&self) -> Result<(), MethodError> {
+        let others: Vec<&dyn LanguageModel> =
+            self.others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
+        let staging = Staging { stands_in: true, ..self.staging.clone() };
+        // Metrics are made with their models' files: a rehearsal ends before it scores, and so nothing is loaded.
+        let for_metrics = self.metric_models(&Arc::new(ModelPool::new(Arc::new(Silent))));
+        let mut nowhere = Nowhere;
+        let run = match &self.model {
+            Some(files) => Run::new(&files.rehearsal, &mut nowhere),
+            None => Run::without_model(&mut nowhere),
         };
-        let (description, others) = (describe(&stage.model, model)?, ready.other_descriptions()?);
+        let mut run = run.with_other_models(&others).with_metric_models(for_metrics).with_staging(staging);
+        match self.stage.configured.run(&self.samples, &mut run) {
+            Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Whether the folder of a stage that is resumed holds this very run, and as it was written; an error where it holds
+    /// another one. A model's files are hashed for it, which is far quicker than loading the model.
+    fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
+        let stage = self.stage;
+        let (Some(_), Some(earlier), Some(out), true) =
+            (&stage.origin, &self.earlier, &stage.run.output.out, stage.run.keep.resume)
+        else {
+            return Ok(());
+        };
+        let others = self.other_descriptions()?;
+        let model = self.model.as_ref().map(|files| describe(&stage.model, files)).transpose()?;
         // What the machine would put in the place of an option that was left out changes no result.
-        let asked = (&description, stage.model.computing.load_options());
-        let info = ready.info(self.arguments, asked, &others);
+        let asked = model.as_ref().map(|model| (model, stage.model.computing.load_options()));
+        let info = self.info(arguments, asked, &others);
         if let Some(what) = info.difference(&earlier.info) {
             return Err(StoreError::Different { path: out.clone(), what }.into());
         }
-        let same_data = data["sha256"].is_string() && earlier.info.arguments_in_force["data"] == *data;
-        Ok(earlier.status == Status::Finished && same_data && Checked::of(out)?.wrong.is_empty())
+        let same_data = is_hashed(&self.data) && earlier.info.arguments_in_force["data"] == self.data;
+        self.finished = self.after.is_empty()
+            && earlier.status == Status::Finished
+            && same_data
+            && Checked::of(out)?.wrong.is_empty();
+        Ok(())
     }
+
+    /// Does what a check leaves until the stages that it reads from have come to their end: now their files are there.
+    pub(crate) fn settle(&mut self, arguments: &[String]) -> Result<(), SessionError> {
+        if self.after.is_empty() {
+            return Ok(());
+        }
+        self.after.clear();
+        self.data = describe_inputs(&self.stage.configured.inputs());
+        self.rehearse()?;
+        self.look_at_earlier(arguments)
+    }
+}
+
+/// The tables that the stages of a method take from files. What has no such stages takes none.
+fn stage_tables(stage: &Stage) -> Result<Staging, SessionError> {
+    let staging = staging(&stage.run.ask)?;
+    if !stage.asks_model() {
+        staging.check(stage.method.name(), &[])?;
+    }
+    Ok(staging)
 }
 
 /// Opens the files of the models that metrics are made with; `None` where one cannot be had.
@@ -299,38 +412,4 @@ fn describe(options: &ModelOptions, files: &Files) -> Result<ModelDescription, S
     let checkpoint = files.rehearsal.checkpoint();
     let hash = fingerprint(&checkpoint.files)?;
     Ok(checkpoint.describe(&files.located, options.computing.load_options(), hash))
-}
-
-/// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
-fn rehearse(
-    stage: &Stage,
-    samples: &[Sample],
-    model: &dyn LanguageModel,
-    others: &[Other],
-    staging: &Staging,
-) -> Result<(), MethodError> {
-    let others: Vec<&dyn LanguageModel> =
-        others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
-    let staging = Staging { stands_in: true, ..staging.clone() };
-    let mut nowhere = Nowhere;
-    let mut run = Run::new(model, &mut nowhere).with_other_models(&others).with_staging(staging);
-    match stage.configured.run(samples, &mut run) {
-        Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
-        ended => ended.map(drop),
-    }
-}
-
-/// The option whose value is to blame, by its long name.
-fn option_of(error: &MethodError) -> Option<String> {
-    match error {
-        MethodError::Option { option, .. } | MethodError::File { option, .. } => {
-            Some(option.split(' ').next()?.trim_start_matches("--").to_owned())
-        }
-        MethodError::Template(_) => Some("template".to_owned()),
-        MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => Some("label-words".to_owned()),
-        MethodError::NoGold { .. } => Some("attribute".to_owned()),
-        MethodError::Table { .. } => Some("from".to_owned()),
-        MethodError::NoSamples => Some("data".to_owned()),
-        _ => None,
-    }
 }

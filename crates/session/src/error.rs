@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use probity_data::DataError;
 use probity_lm::{LmError, SinkError};
 use probity_methods::MethodError;
+use probity_metrics::MetricError;
 use probity_options::OptionError;
 use probity_report::text::visible;
 use probity_runtime::LoadError;
@@ -81,12 +82,73 @@ pub enum SessionError {
         /// The stage that has it.
         other: String,
     },
+    /// A stage reads the folder that it writes to.
+    #[error(
+        "{} is in the folder that this run writes to\n\nhint: give the folder of another run, or another `out`",
+        path.display()
+    )]
+    ReadsItself {
+        /// What it would read.
+        path: PathBuf,
+    },
+    /// Stages read one another's folders, so that none of them could come first.
+    #[error(
+        "it reads the folder of `{other}`, which in turn waits for it\n\nhint: let one of them read something else"
+    )]
+    Circle {
+        /// The stage that it waits for.
+        other: String,
+    },
+    /// A stage that this one reads from left nothing to read.
+    #[error(
+        "it reads the folder of `{other}`, which {how}\n\nhint: mend `{other}`; the same command with --resume goes on \
+         from there"
+    )]
+    NothingToRead {
+        /// The stage that it reads from.
+        other: String,
+        /// `failed` or `ended early`.
+        how: &'static str,
+    },
     /// Whoever is told of results cannot take them (a closed pipe).
     #[error("{0}")]
     Events(#[source] SinkError),
     /// It was asked to end.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
+}
+
+impl SessionError {
+    /// The option whose value is to blame, by its long name; absent where that is none, or not known.
+    pub fn option(&self) -> Option<String> {
+        match self {
+            Self::Option(error) => Some(error.field.replace('_', "-")),
+            Self::Method(error) => option_of(error),
+            _ => None,
+        }
+    }
+}
+
+/// The same of a method's.
+pub(crate) fn option_of(error: &MethodError) -> Option<String> {
+    match error {
+        MethodError::Options(error) => Some(error.field.replace('_', "-")),
+        MethodError::Option { option, .. } | MethodError::File { option, .. } => {
+            Some(option.split(' ').next()?.trim_start_matches("--").to_owned())
+        }
+        MethodError::Template(_) => Some("template".to_owned()),
+        MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => Some("label-words".to_owned()),
+        MethodError::NoGold { .. } => Some("attribute".to_owned()),
+        MethodError::Table { .. } => Some("from".to_owned()),
+        MethodError::NoSamples | MethodError::Metric(MetricError::NoItems | MetricError::Missing { .. }) => {
+            Some("data".to_owned())
+        }
+        MethodError::Metric(MetricError::Unknown { .. } | MetricError::Option { .. } | MetricError::NoModel { .. }) => {
+            Some("metric".to_owned())
+        }
+        MethodError::Other { option, .. } => option.map(str::to_owned),
+        _ => None,
+    }
 }
 
 /// `error: …`, the causes that it does not mention itself, and the hints of all of them at the end. Control characters

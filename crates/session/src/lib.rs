@@ -13,13 +13,16 @@ mod dry_run;
 mod error;
 mod events;
 mod execute;
+mod inputs;
 mod interrupt;
+
 mod model_pool;
 mod options;
 mod plan;
 mod pooled;
 mod problems;
 mod stage;
+mod stage_kinds;
 mod stage_tables;
 mod verify;
 
@@ -28,8 +31,9 @@ pub use check::Ready;
 pub use context::Context;
 pub use error::{SessionError, message};
 pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
-pub use execute::{close, probity_version, run_info};
+pub use execute::{close, probity_version};
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
+
 pub use model_pool::{Loaded, ModelPool};
 pub use options::{
     AskOptions, ByteSize, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions,
@@ -37,5 +41,6 @@ pub use options::{
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};
-pub use stage::{GivenSamples, Origin, Stage, run_options};
+pub use stage::{GivenSamples, Origin, Stage};
+pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use verify::Checked;

@@ -1,0 +1,144 @@
+//! Scores against gold as a stage of plans.
+
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use probity_data::{Sample, is_score_table};
+use probity_methods::{Configured, DynMethod, Input, MethodError, Needs, Report, Run, Signature, Summary};
+use probity_options::{Given, OptionSpec, read, specs};
+use probity_store::SAMPLES;
+use serde_json::{Value, json};
+
+use crate::align::Aligned;
+use crate::error::MetaError;
+use crate::evaluate::{Compare, Evaluation};
+use crate::gold::Gold;
+use crate::options::MetaParams;
+use crate::scores::{Metrics, file_of};
+use crate::tables::sections;
+
+const NAME: &str = "meta";
+
+/// Scores held against gold.
+pub struct Meta;
+
+impl DynMethod for Meta {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "Hold scores against gold: correlations, accuracy of pairs, tests between metrics"
+    }
+
+    fn long_about(&self) -> &'static str {
+        "\
+Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+
+Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
+columns item, candidate and either
+metric and score or one column for each metric. Gold comes from samples (their candidates' scores and preferences) or \
+from another such table.
+Both are matched by item and candidate.
+
+For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
+(candidate ids) and over all scores,
+with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best \
+taken for equal. What cannot be
+computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of \
+the largest) are equal: in ranks,
+correlations and accuracy alike."
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { model: false, samples: false }
+    }
+
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<MetaParams>()
+    }
+
+    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+        Ok(Box::new(Configuration { params: read(given)?, rehearsed: Mutex::default() }))
+    }
+}
+
+struct Configuration {
+    params: MetaParams,
+    /// What a rehearsal has read. A run takes it: what comes through a pipe is gone, and what was hashed for the
+    /// manifest in between is what was read.
+    rehearsed: Mutex<Option<Material>>,
+}
+
+/// What is compared with what.
+struct Material {
+    metrics: Metrics,
+    gold: Gold,
+    pairs: Vec<Compare>,
+}
+
+impl Material {
+    fn read(params: &MetaParams) -> Result<Self, MetaError> {
+        let metrics = Metrics::read(&params.scores)?.chosen(&params.metric)?;
+        let path = gold_path(params).ok_or(MetaError::NoGold)?;
+        let gold = if is_score_table(&path) {
+            Gold::of_table(&path)?
+        } else {
+            Gold::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
+        };
+        let gold = gold.chosen(&params.attribute)?;
+        let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
+        Ok(Self { metrics, gold, pairs })
+    }
+
+    fn aligned(&self) -> Result<Vec<Aligned<'_>>, MetaError> {
+        self.metrics.list.iter().map(|metric| Aligned::new(metric, &self.gold)).collect()
+    }
+}
+
+/// What was given, or the samples of the first run that kept any.
+fn gold_path(params: &MetaParams) -> Option<PathBuf> {
+    let kept = || params.scores.iter().map(|path| path.join(SAMPLES)).find(|path| path.is_file());
+    params.gold.clone().or_else(kept)
+}
+
+impl Configured for Configuration {
+    fn options_in_force(&self) -> Value {
+        json!(self.params)
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        let scores = self.params.scores.iter().map(|path| Input { option: "scores", path: file_of(path) });
+        scores.chain(gold_path(&self.params).map(|path| Input { option: "gold", path })).collect()
+    }
+
+    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+        let read_before = self.rehearsed.lock().take();
+        let material = read_before.map_or_else(|| Material::read(&self.params), Ok)?;
+        let aligned = material.aligned()?;
+        if run.is_rehearsal() {
+            drop(aligned);
+            *self.rehearsed.lock() = Some(material);
+            return Err(MethodError::Rehearsed);
+        }
+        let resampling = self.params.resampling();
+        let mut evaluation = Evaluation::of(&aligned, &material.gold, &resampling, &mut || run.check())?;
+        if self.params.average {
+            evaluation.average();
+        }
+        evaluation.compare(&material.pairs, &aligned, &material.gold, &resampling)?;
+        let report = Report {
+            values: json!(evaluation),
+            sections: sections(&evaluation, &resampling),
+            signature: Signature::without_model(NAME)
+                .with("metrics", &material.metrics.names().join(","))
+                .with("rounds", &resampling.rounds)
+                .with("confidence", &resampling.confidence)
+                .with("seed", &resampling.seed),
+            outcomes: evaluation.outcomes(),
+            headline: evaluation.headline(),
+            verdict: Vec::new(),
+        };
+        Ok(Summary::new(NAME, report, run.cost()))
+    }
+}
