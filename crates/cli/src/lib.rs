@@ -33,6 +33,7 @@ mod recipe;
 mod reference;
 mod report;
 mod show;
+mod stage_args;
 mod terminal;
 mod verify;
 

@@ -20,6 +20,7 @@ use crate::tables::sections;
 const NAME: &str = "meta";
 
 /// Scores held against gold.
+#[derive(Debug, Clone, Copy)]
 pub struct Meta;
 
 impl DynMethod for Meta {

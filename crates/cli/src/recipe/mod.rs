@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use probity_methods::{method, methods};
-use probity_session::{AskOptions, KeepOptions, Plan};
+use probity_session::{AskOptions, KeepOptions, Plan, stage_kind};
 use probity_store::write_whole;
 
+use crate::events::Terminal;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
@@ -103,7 +103,7 @@ pub(crate) enum RecipeCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NewArgs {
     /// The method
-    #[arg(value_parser = PossibleValuesParser::new(methods().iter().map(|method| method.name())))]
+    #[arg(value_parser = PossibleValuesParser::new(keys::methods()))]
     method: String,
     /// Write here instead of to standard output; a file that is there stays as it is
     #[arg(long, value_name = "FILE")]
@@ -124,7 +124,7 @@ impl RunCommand {
         let mut flags = self.ask.given.clone();
         flags.extend(self.keep.given.clone());
         let (plan, report) = self.recipe.plan(flags, typed(arguments))?;
-        run_plan(&plan, report.as_ref(), global)
+        run_plan(&plan, report.as_ref(), Terminal::new(global), global)
     }
 }
 
@@ -163,7 +163,7 @@ impl RecipeCommand {
 }
 
 fn new(args: &NewArgs, global: Global) -> anyhow::Result<Done> {
-    let method = method(&args.method).context("clap lets only names of methods through")?;
+    let method = stage_kind(&args.method).context("clap lets only names of methods through")?;
     let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
     let text = template::recipe(method, &file);
     let Some(path) = &args.out else {
@@ -187,7 +187,8 @@ fn check(args: &RecipeArgs, global: Global) -> anyhow::Result<Done> {
     let rows = ready.iter().map(|ready| {
         let stage = ready.stage;
         let out = stage.run.output.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
-        let samples = thousands(ready.samples.len() as u64);
+        let reads_samples = stage.method.needs().samples;
+        let samples = reads_samples.then(|| thousands(ready.samples.len() as u64)).unwrap_or_default();
         vec![stage.name().to_owned(), stage.method.name().to_owned(), stage.model.model.clone(), samples, out]
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;

@@ -18,6 +18,7 @@ use material::{Material, lacking};
 const SCORES: &str = "scores";
 
 /// Metrics over samples.
+#[derive(Debug, Clone, Copy)]
 pub struct Metrics;
 
 /// Options of `metrics`.
