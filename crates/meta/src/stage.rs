@@ -143,3 +143,59 @@ impl Configured for Configuration {
         Ok(Summary::new(NAME, report, run.cost()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use probity_methods::{MemoryOutput, Staging};
+
+    use super::*;
+
+    fn configured(folder: &std::path::Path, more: Value) -> Box<dyn Configured> {
+        let mut given = json!({"scores": [folder.join("scores.csv")], "gold": folder.join("gold.csv")});
+        given.as_object_mut().expect("one").extend(more.as_object().cloned().unwrap_or_default());
+        Meta.with(given.as_object().expect("one")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_rehearsal_reads_and_a_run_compares_what_it_has_read() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n");
+        write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n1,c,2\n");
+        let meta = configured(folder.path(), json!({}));
+        let options: Vec<&str> = meta.inputs().iter().map(|input| input.option).collect();
+        assert_eq!(options, ["scores", "gold"]);
+        let mut output = MemoryOutput::default();
+        let staging = Staging { stands_in: true, ..Staging::default() };
+        let rehearsed = meta.run(&[], &mut Run::without_model(&mut output).with_staging(staging));
+        assert!(matches!(rehearsed, Err(MethodError::Rehearsed)));
+        // As of a pipe, which gives its bytes once.
+        fs::remove_file(folder.path().join("gold.csv")).expect("there");
+        let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
+        assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));
+        assert!(summary.signature_line.starts_with("meta|version:"), "{}", summary.signature_line);
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_option() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n");
+        let run = |more: Value| {
+            let mut output = MemoryOutput::default();
+            match configured(folder.path(), more).run(&[], &mut Run::without_model(&mut output)) {
+                Err(MethodError::Other { option, .. }) => option,
+                ended => panic!("{ended:?}"),
+            }
+        };
+        assert_eq!(run(json!({})), Some("gold"));
+        write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n");
+        assert_eq!(run(json!({"metric": ["n"]})), Some("metric"));
+        assert_eq!(run(json!({"attribute": ["n"]})), Some("attribute"));
+        assert_eq!(run(json!({"compare": ["m"]})), Some("compare"));
+        write("gold.csv", "item,candidate,human\n2,a,1\n");
+        assert_eq!(run(json!({})), Some("scores"));
+    }
+}

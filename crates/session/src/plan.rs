@@ -67,10 +67,15 @@ pub struct InShort {
     verdict: Vec<Conclusion>,
 }
 
+/// So many figures stand in one line: many metrics against many attributes have more.
+const FIGURES: usize = 4;
+
 impl InShort {
-    /// Its figures; of a run that has none, as one without gold, what it says.
+    /// Its first figures; of a run that has none, as one without gold, what it says.
     pub fn text(&self) -> String {
-        let figures: Vec<String> = self.headline.iter().map(ToString::to_string).collect();
+        let mut figures: Vec<String> = self.headline.iter().take(FIGURES).map(ToString::to_string).collect();
+        let more = self.headline.len() - figures.len();
+        figures.extend((more > 0).then(|| format!("{more} more")));
         let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
         if figures.is_empty() { said() } else { figures }.join(", ")
     }
