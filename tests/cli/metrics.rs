@@ -47,7 +47,10 @@ fn a_run_writes_rows_summary_and_manifest() {
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!((&manifest["status"], &manifest["command"]), (&json!("finished"), &json!("metrics")));
     let in_force = &manifest["arguments_in_force"];
-    assert_eq!((&in_force["method"]["metrics"]["bleu"]["smooth"], &in_force["data"]["samples"]), (&json!("exp"), &json!(2)));
+    assert_eq!(
+        (&in_force["method"]["metrics"]["bleu"]["smooth"], &in_force["data"]["samples"]),
+        (&json!("exp"), &json!(2))
+    );
     world.run(&["metrics", "--metric", "bleu", "--data", &data, "--out", "run"]).fails_with(&["--overwrite"]);
     world.run(&["metrics", "--metric", "ter", "--data", &data, "--out", "run", "--overwrite"]).exits(0);
     assert_eq!(world.rows("run/scores.jsonl").len(), 4);

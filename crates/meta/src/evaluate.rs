@@ -8,13 +8,7 @@ use crate::align::{Aligned, Counts};
 use crate::error::MetaError;
 use crate::gold::Gold;
 use crate::preference::{PreferenceFigures, preference};
-
-/// Two metrics to be compared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Compare {
-    pub(crate) first: String,
-    pub(crate) second: String,
-}
+use crate::scores::Compare;
 
 /// A metric against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -211,11 +205,4 @@ fn compared(
         return Err(MetaError::NothingToCompare { first, second });
     }
     Ok(found)
-}
-
-impl Compare {
-    /// Both names, for tables.
-    pub(crate) fn names(&self) -> [&str; 2] {
-        [&self.first, &self.second]
-    }
 }

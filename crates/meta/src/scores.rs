@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_store::Manifest;
+use serde::Serialize;
 
 use crate::error::MetaError;
-use crate::evaluate::Compare;
 use probity_report::text::visible_line;
 
 /// The table of scores in a run's folder.
@@ -41,6 +41,20 @@ pub(crate) struct Row {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Metrics {
     pub(crate) list: Vec<Metric>,
+}
+
+/// Two metrics to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Compare {
+    pub(crate) first: String,
+    pub(crate) second: String,
+}
+
+impl Compare {
+    /// Both names, for tables.
+    pub(crate) fn names(&self) -> [&str; 2] {
+        [&self.first, &self.second]
+    }
 }
 
 /// The file of scores that a path names: itself, or the one in a run's folder.

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::align::Aligned;
 use crate::error::MetaError;
-use crate::evaluate::{Compare, Evaluation};
+use crate::evaluate::Evaluation;
 use crate::gold::Gold;
 use crate::options::MetaParams;
-use crate::scores::{Metrics, file_of};
+use crate::scores::{Compare, Metrics, file_of};
 use crate::tables::sections;
 
 const NAME: &str = "meta";

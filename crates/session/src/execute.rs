@@ -1,47 +1,17 @@
 //! A method at work in a run folder.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probity_data::write_samples;
-use probity_lm::{LanguageModel, ModelDescription, SinkError};
+use probity_lm::{LanguageModel, SinkError};
 use probity_methods::{MethodError, Output, Run, StageDone, Summary};
 use probity_metrics::Models;
-use probity_runtime::LoadOptions;
-use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
-use serde_json::{Value, json};
+use probity_store::{RunFolder, SAMPLES, StoreError, TableWriter};
+use serde_json::Value;
 
-use crate::check::Ready;
 use crate::context::Context;
-use crate::options::computing_in_force;
+use crate::ready::Ready;
 use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
-
-/// What a run is, for its manifest when it begins.
-pub(crate) fn run_info(
-    command: &str,
-    arguments: &[String],
-    params: &Value,
-    data: &Value,
-    (model, options): (Option<&ModelDescription>, Option<LoadOptions>),
-    others: &[ModelDescription],
-) -> RunInfo {
-    let seeds = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed));
-    RunInfo {
-        command: command.to_owned(),
-        arguments_given: arguments.to_vec(),
-        arguments_in_force: json!({"method": params, "model": options.map(computing_in_force), "data": data}),
-        versions: probity_version(),
-        model: json!(model),
-        other_models: others.iter().map(|other| json!(other)).collect(),
-        seeds: seeds.into_iter().collect(),
-        recipe: None,
-    }
-}
-
-/// The versions that a manifest names.
-pub fn probity_version() -> BTreeMap<String, String> {
-    BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())])
-}
 
 /// All models that a run works with.
 pub(crate) struct RunModels<'a> {

@@ -17,21 +17,23 @@ mod inputs;
 mod interrupt;
 
 mod model_pool;
+mod nowhere;
 mod options;
 mod plan;
 mod pooled;
 mod problems;
+mod ready;
+mod run_info;
 mod stage;
 mod stage_kinds;
 mod stage_tables;
 mod verify;
 
 pub use answers::{answer_settings, shared_answers};
-pub use check::Ready;
 pub use context::Context;
 pub use error::{SessionError, message};
 pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
-pub use execute::{close, probity_version};
+pub use execute::close;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
 
 pub use model_pool::{Loaded, ModelPool};
@@ -41,6 +43,8 @@ pub use options::{
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};
+pub use ready::Ready;
+pub use run_info::probity_version;
 pub use stage::{GivenSamples, Origin, Stage};
 pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use verify::Checked;

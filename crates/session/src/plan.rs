@@ -11,13 +11,14 @@ use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{answer_settings, shared_answers};
-use crate::check::{Checker, Ready};
+use crate::check::Checker;
 use crate::context::Context;
 use crate::dry_run::dry_run;
 use crate::execute::{RunModels, close, execute};
 use crate::options::KeepOptions;
 use crate::pooled::PooledModel;
 use crate::problems::Problems;
+use crate::ready::Ready;
 use crate::stage::Stage;
 use crate::{Events, Notice, Report, SessionError, message};
 

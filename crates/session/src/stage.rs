@@ -71,6 +71,11 @@ impl Stage {
         Ok(Self { method, configured: method.with(&own)?, model, run, samples: None, origin })
     }
 
+    /// Whether it asks a model of its own.
+    pub(crate) fn asks_model(&self) -> bool {
+        self.method.needs().model
+    }
+
     /// What messages call it.
     pub fn name(&self) -> &str {
         self.origin.as_ref().map_or(self.method.name(), |origin| &origin.mark.stage)
