@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{World, golden, lines, tiny};
+use crate::recipe::Schema;
 
 /// Samples with references and gold.
 fn data(world: &World, samples: usize) {
@@ -164,6 +165,9 @@ fn a_new_recipe_of_metrics_and_meta_is_whole() {
     world.run(&["recipe", "new", "meta", "--out", "meta.toml"]).exits(0);
     let text = world.read("meta.toml");
     assert!(text.contains("\nscores = [\"runs/compare\"]\n") && !text.contains("dry-run"), "{text}");
+    let schema = Schema::new(&world);
+    assert_eq!((schema.refuses(&text), schema.refuses(&world.read("metrics.toml"))), (None, None));
+    assert!(schema.refuses(&format!("{text}[run.x]\nmethod = \"metrics\"\nscores = \"runs/y\"\n")).is_some());
     world.file("meta.toml", text.replace("runs/compare", "runs/metrics"));
     world.run(&["run", "meta.toml"]).exits(0);
     assert_eq!(json_of(&world, "runs/meta/manifest.json")["status"], "finished");

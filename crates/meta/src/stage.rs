@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use probity_data::{Sample, is_score_table};
 use probity_methods::{Configured, DynMethod, Input, MethodError, Needs, Report, Run, Signature, Summary};
 use probity_options::{Given, OptionSpec, read, specs};
+use probity_stats::Resampling;
 use probity_store::SAMPLES;
 use serde_json::{Value, json};
 
@@ -128,11 +129,12 @@ impl Configured for Configuration {
             evaluation.average();
         }
         evaluation.compare(&material.pairs, &aligned, &material.gold, &resampling)?;
+        let names = material.metrics.names().join(",");
         let report = Report {
             values: json!(evaluation),
             sections: sections(&evaluation, &resampling),
             signature: Signature::without_model(NAME)
-                .with("metrics", &material.metrics.names().join(","))
+                .with("metrics", &names)
                 .with("rounds", &resampling.rounds)
                 .with("confidence", &resampling.confidence)
                 .with("seed", &resampling.seed),
@@ -140,7 +142,14 @@ impl Configured for Configuration {
             headline: evaluation.headline(),
             verdict: Vec::new(),
         };
-        Ok(Summary::new(NAME, report, run.cost()))
+        let summary = Summary::new(NAME, report, run.cost());
+        // What changes figures most stands first, as it always has.
+        let Resampling { rounds, confidence, seed } = resampling;
+        let signature_line = format!(
+            "{NAME}|version:{}|metrics:{names}|rounds:{rounds}|confidence:{confidence}|seed:{seed}",
+            summary.signature.version
+        );
+        Ok(Summary { signature_line, ..summary })
     }
 }
 
