@@ -4,7 +4,7 @@ use probity_lm::nearest;
 use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
-use crate::error::MetaError;
+use crate::error::{MetaError, NoOverlap};
 use crate::gold::{Candidate, Gold};
 use crate::scores::Metric;
 use probity_report::text::{thousands, visible_line};
@@ -79,7 +79,7 @@ impl<'a> Aligned<'a> {
             .map(|near| format!("; the nearest is `{}`", visible_line(near)))
             .unwrap_or_default();
         let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
-        MetaError::NoOverlap {
+        MetaError::NoOverlap(Box::new(NoOverlap {
             metric: visible_line(&self.metric.name),
             file: self.metric.file.clone(),
             gold: gold.file.clone(),
@@ -87,7 +87,7 @@ impl<'a> Aligned<'a> {
             what,
             some: some.join(", ") + if names.len() > 3 { " …" } else { "" },
             near,
-        }
+        }))
     }
 
     pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {

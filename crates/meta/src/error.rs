@@ -54,26 +54,8 @@ pub enum MetaError {
         known: String,
     },
     /// Nothing that a metric scored is known to gold.
-    #[error(
-        "no score of `{metric}` in {file} has gold in {gold}\n  {first}\n\nhint: {what} in gold are {some}{near}; item \
-         and candidate must be the same in both files"
-    )]
-    NoOverlap {
-        /// The metric's name.
-        metric: String,
-        /// The file of its scores.
-        file: String,
-        /// The file of gold.
-        gold: String,
-        /// Its first score.
-        first: String,
-        /// `items` or `candidates of that item`.
-        what: &'static str,
-        /// Some that gold has.
-        some: String,
-        /// `; the nearest is …`, where a name is near enough.
-        near: String,
-    },
+    #[error(transparent)]
+    NoOverlap(Box<NoOverlap>),
     /// Two metrics to be compared have no candidate in common.
     #[error(
         "--compare: no candidate has gold and scores of both {first} and {second}\n\nhint: score the same samples with \
@@ -96,6 +78,29 @@ pub enum MetaError {
     Gold(DataError),
 }
 
+/// Nothing that a metric scored is known to gold: figures over nothing would hide that names differ.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no score of `{metric}` in {file} has gold in {gold}\n  {first}\n\nhint: {what} in gold are {some}{near}; item and \
+     candidate must be the same in both files"
+)]
+pub struct NoOverlap {
+    /// The metric's name.
+    pub metric: String,
+    /// The file of its scores.
+    pub file: String,
+    /// The file of gold.
+    pub gold: String,
+    /// Its first score.
+    pub first: String,
+    /// `items` or `candidates of that item`.
+    pub what: &'static str,
+    /// Some that gold has.
+    pub some: String,
+    /// `; the nearest is …`, where a name is near enough.
+    pub near: String,
+}
+
 impl MetaError {
     /// The option whose value is to blame, by its long name.
     pub fn option(&self) -> &'static str {
@@ -103,7 +108,7 @@ impl MetaError {
             Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
             Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
             Self::Unknown { option, .. } => option,
-            Self::NoScores { .. } | Self::NoOverlap { .. } | Self::Scores(_) | Self::Run(_) => "scores",
+            Self::NoScores { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
         }
     }
 }

@@ -14,6 +14,6 @@ mod scores;
 mod stage;
 mod tables;
 
-pub use error::MetaError;
+pub use error::{MetaError, NoOverlap};
 pub use options::MetaParams;
 pub use stage::Meta;

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn configured(folder: &std::path::Path, more: Value) -> Box<dyn Configured> {
+    fn configured(folder: &std::path::Path, more: &Value) -> Box<dyn Configured> {
         let mut given = json!({"scores": [folder.join("scores.csv")], "gold": folder.join("gold.csv")});
         given.as_object_mut().expect("one").extend(more.as_object().cloned().unwrap_or_default());
         Meta.with(given.as_object().expect("one")).unwrap_or_else(|error| panic!("{error}"))
@@ -173,7 +173,7 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
         write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n");
         write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n1,c,2\n");
-        let meta = configured(folder.path(), json!({}));
+        let meta = configured(folder.path(), &json!({}));
         let options: Vec<&str> = meta.inputs().iter().map(|input| input.option).collect();
         assert_eq!(options, ["scores", "gold"]);
         let mut output = MemoryOutput::default();
@@ -192,19 +192,19 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
         write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n");
-        let run = |more: Value| {
+        let run = |more: &Value| {
             let mut output = MemoryOutput::default();
             match configured(folder.path(), more).run(&[], &mut Run::without_model(&mut output)) {
                 Err(MethodError::Other { option, .. }) => option,
                 ended => panic!("{ended:?}"),
             }
         };
-        assert_eq!(run(json!({})), Some("gold"));
+        assert_eq!(run(&json!({})), Some("gold"));
         write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n");
-        assert_eq!(run(json!({"metric": ["n"]})), Some("metric"));
-        assert_eq!(run(json!({"attribute": ["n"]})), Some("attribute"));
-        assert_eq!(run(json!({"compare": ["m"]})), Some("compare"));
+        assert_eq!(run(&json!({"metric": ["n"]})), Some("metric"));
+        assert_eq!(run(&json!({"attribute": ["n"]})), Some("attribute"));
+        assert_eq!(run(&json!({"compare": ["m"]})), Some("compare"));
         write("gold.csv", "item,candidate,human\n2,a,1\n");
-        assert_eq!(run(json!({})), Some("scores"));
+        assert_eq!(run(&json!({})), Some("scores"));
     }
 }
