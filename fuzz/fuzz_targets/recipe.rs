@@ -34,7 +34,7 @@ enum Value {
     Method(u8),
 }
 
-const METHODS: [&str; 9] = ["compare", "g-eval", "gpt-score", "judge", "para-pluie", "revise", "reviseval", "attributes", "metrics"];
+const METHODS: [&str; 10] = ["compare", "g-eval", "gpt-score", "judge", "para-pluie", "revise", "reviseval", "attributes", "metrics", "meta"];
 const KINDS: [&str; 6] = ["defaults", "data", "model", "report", "run", "other"];
 
 fn key(at: u8) -> &'static str {

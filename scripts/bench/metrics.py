@@ -90,7 +90,7 @@ def our_scores(binary, metrics, pairs, folder):
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    scores = [entry["corpus"] for entry in json.loads(output)["metrics"] if "." not in entry["metric"]]
+    scores = [entry["corpus"] for entry in json.loads(output)["values"]["metrics"] if "." not in entry["metric"]]
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, scores
 
 

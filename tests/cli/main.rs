@@ -25,5 +25,6 @@ mod recipe;
 mod report;
 mod resume;
 mod reviseval;
+mod stages;
 mod surface;
 mod toy_method;

@@ -34,7 +34,7 @@ fn a_run_writes_rows_summary_and_manifest() {
     let labels: Vec<&str> = rows[4..7].iter().map(|row| row["metric"].as_str().expect("a text")).collect();
     assert_eq!(labels, ["rouge-l:stem=yes", "rouge-l:stem=yes.precision", "rouge-l:stem=yes.recall"]);
     let summary: Value = serde_json::from_str(&world.read("run/summary.json")).expect("JSON");
-    let bleu = &summary["metrics"][0];
+    let bleu = &summary["values"]["metrics"][0];
     // sacrebleu 2.6.0 over the two texts of x.
     assert!(
         near(&bleu["systems"]["x"], 72.214_161_744_468_1) && bleu["systems"]["y"].as_f64() < bleu["corpus"].as_f64(),
@@ -42,12 +42,15 @@ fn a_run_writes_rows_summary_and_manifest() {
     );
     assert!(bleu["item_signature"].as_str().is_some_and(|signature| signature.contains("|eff:yes|")), "{bleu}");
     assert_eq!(summary["outcomes"], json!({"scored": 16}));
-    let rouge = &summary["metrics"][1];
+    let rouge = &summary["values"]["metrics"][1];
     assert_eq!(rouge["corpus"], rouge["mean"]);
     let manifest: Value = serde_json::from_str(&world.read("run/manifest.json")).expect("JSON");
     assert_eq!((&manifest["status"], &manifest["command"]), (&json!("finished"), &json!("metrics")));
     let in_force = &manifest["arguments_in_force"];
-    assert_eq!((&in_force["metrics"]["bleu"]["smooth"], &in_force["data"]["samples"]), (&json!("exp"), &json!(2)));
+    assert_eq!(
+        (&in_force["method"]["metrics"]["bleu"]["smooth"], &in_force["data"]["samples"]),
+        (&json!("exp"), &json!(2))
+    );
     world.run(&["metrics", "--metric", "bleu", "--data", &data, "--out", "run"]).fails_with(&["--overwrite"]);
     world.run(&["metrics", "--metric", "ter", "--data", &data, "--out", "run", "--overwrite"]).exits(0);
     assert_eq!(world.rows("run/scores.jsonl").len(), 4);
@@ -66,7 +69,8 @@ fn without_a_folder_the_table_or_json_is_printed() {
     );
     let json = world.run(&["metrics", "--metric", "ter", "--data", &data, "-q", "--json"]).exits(0);
     let summary: Value = serde_json::from_str(&json.stdout).expect("JSON");
-    assert_eq!((&summary["metrics"][0]["corpus"], &summary["candidates"]), (&json!(0.0), &json!(1)));
+    let values = &summary["values"];
+    assert_eq!((&values["metrics"][0]["corpus"], &values["candidates"]), (&json!(0.0), &json!(1)));
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn plain_lines_are_scored_as_sacrebleu_reads_them() {
     let ran = world.run(&[&lines[..], &["r1.txt", "r2.txt", "--json", "-q"]].concat()).exits(0);
     let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     // 2 edits over the mean lengths of references, (5 + 0) / 2 and (6 + 10) / 2.
-    assert!(near(&summary["metrics"][0]["systems"]["x.txt"], 400.0 / 21.0), "{summary}");
+    assert!(near(&summary["values"]["metrics"][0]["systems"]["x.txt"], 400.0 / 21.0), "{summary}");
     world.run(&[&lines[..], &["r1.txt", "short.txt"]].concat()).fails_with(&[
         "the files differ in their number of lines",
         "x.txt has 2 lines",

@@ -111,13 +111,13 @@ fn as_json(recipe: &str) -> Value {
 }
 
 /// The schema, read by an independent validator.
-struct Schema {
+pub(crate) struct Schema {
     schemas: boon::Schemas,
     recipe: boon::SchemaIndex,
 }
 
 impl Schema {
-    fn new(world: &World) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let schema: Value = serde_json::from_str(&world.run(&["recipe", "schema"]).exits(0).stdout).expect("JSON");
         let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
         compiler.add_resource("recipe.json", schema).expect("a resource");
@@ -126,7 +126,7 @@ impl Schema {
     }
 
     /// Why it does not fit; `None` where it does.
-    fn refuses(&self, recipe: &str) -> Option<String> {
+    pub(crate) fn refuses(&self, recipe: &str) -> Option<String> {
         self.schemas.validate(&as_json(recipe), self.recipe).err().map(|error| error.to_string())
     }
 }

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-use probity_methods::{DynMethod, methods};
+use probity_meta::Meta;
+use probity_methods::{DynMethod, Metrics, methods};
 use probity_session::Told;
 
 use crate::config::Config;
@@ -79,10 +80,10 @@ pub(crate) enum Command {
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::DiffArgs),
     /// Score candidates against references by BLEU, chrF, TER, ROUGE and others
-    #[command(long_about = metrics::LONG_ABOUT, after_help = metrics::after_help())]
+    #[command(long_about = Metrics.long_about(), after_help = metrics::after_help())]
     Metrics(metrics::MetricsArgs),
     /// Hold scores against gold: correlations, accuracy of pairs, tests between metrics
-    #[command(long_about = meta::LONG_ABOUT, after_help = meta::AFTER_HELP)]
+    #[command(long_about = Meta.long_about(), after_help = meta::AFTER_HELP)]
     Meta(meta::MetaArgs),
     /// Turn a public data set's file into probity's JSONL
     #[command(after_help = import::after_help())]

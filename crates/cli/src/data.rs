@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use miette::Diagnostic as _;
-use probity_data::{DataError, Format, KEPT, Problems, Sample, Survey, write_samples};
-use probity_session::{ReadOptions, message, public_set};
+use probity_data::{DataError, Format, KEPT, Problems, ReadOptions, Sample, Survey, public_set, write_samples};
+use probity_session::message;
 use probity_store::write_whole;
 use serde_json::{Value, json};
 

@@ -141,7 +141,7 @@ impl DemoArgs {
 
 /// Tells the verdicts, and keeps the figures of the last one.
 struct Demo {
-    terminal: Arc<Terminal>,
+    terminal: Terminal,
     found: Mutex<Option<Value>>,
 }
 

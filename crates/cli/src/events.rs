@@ -1,7 +1,5 @@
 //! What happens in a plan, told on a terminal.
 
-use std::sync::Arc;
-
 use probity_lm::{ModelDescription, SinkError};
 use probity_methods::{Conclusion, Cost, Section, Summary};
 use probity_report::text::tokens_text;
@@ -13,22 +11,30 @@ use crate::progress::{Reporter, SharedReporter, seconds_text};
 use crate::terminal::{print, size, table, thousands, visible, visible_line, wrapped};
 
 /// Results on standard output, all else on standard error.
-pub(crate) struct Terminal(SharedReporter);
+pub(crate) struct Terminal {
+    reporter: SharedReporter,
+    show: fn(&Summary) -> Result<(), OutputError>,
+}
 
 impl Terminal {
     /// Tells as the command's options say.
-    pub(crate) fn new(global: Global) -> Arc<Self> {
+    pub(crate) fn new(global: Global) -> Self {
         Self::by(Reporter::new(global))
     }
 
     /// Tells by this reporter.
-    pub(crate) fn by(reporter: Reporter) -> Arc<Self> {
-        Arc::new(Self(SharedReporter::new(reporter)))
+    pub(crate) fn by(reporter: Reporter) -> Self {
+        Self { reporter: SharedReporter::new(reporter), show }
+    }
+
+    /// The same showing summaries in another way.
+    pub(crate) fn showing(self, show: fn(&Summary) -> Result<(), OutputError>) -> Self {
+        Self { show, ..self }
     }
 
     /// What it tells progress by.
     pub(crate) fn reporter(&self) -> std::sync::MutexGuard<'_, Reporter> {
-        self.0.lock()
+        self.reporter.lock()
     }
 }
 
@@ -54,7 +60,7 @@ impl Events for Terminal {
     fn report(&self, report: Report<'_>) -> Result<(), SinkError> {
         match report {
             Report::Stage(name) => print(&format!("\n── {} ──", visible_line(name)))?,
-            Report::Summary(summary) => show(summary)?,
+            Report::Summary(summary) => (self.show)(summary)?,
             Report::DryRun(dry_run) => {
                 print(&dry_run_text(dry_run))?;
                 let how = computing_in_force(dry_run.parts[0].options);
@@ -83,14 +89,16 @@ fn show(summary: &Summary) -> Result<(), OutputError> {
         print(&section_text(section))?;
     }
     let cost = summary.cost;
-    let told = format!(
-        "{} questions in {}; {}; {} of keys and values at most",
-        thousands(cost.requests as u64),
-        seconds_text(cost.seconds),
-        tokens_text(cost.tokens_computed, cost.tokens_unshared),
-        size(cost.peak_cache_bytes),
-    );
-    print(&wrapped(&told, 2))?;
+    if summary.signature.model.is_some() {
+        let told = format!(
+            "{} questions in {}; {}; {} of keys and values at most",
+            thousands(cost.requests as u64),
+            seconds_text(cost.seconds),
+            tokens_text(cost.tokens_computed, cost.tokens_unshared),
+            size(cost.peak_cache_bytes),
+        );
+        print(&wrapped(&told, 2))?;
+    }
     if let Some(text) = generation_text(&cost) {
         print(&wrapped(&text, 2))?;
     }

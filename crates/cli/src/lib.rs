@@ -34,6 +34,7 @@ mod recipe;
 mod reference;
 mod report;
 mod show;
+mod stage_args;
 mod terminal;
 mod verify;
 

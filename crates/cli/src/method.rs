@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{ArgMatches, FromArgMatches};
 use miette::IntoDiagnostic as _;
 use probity_methods::DynMethod;
-use probity_session::{Context, Plan, Stage, run_options, was_interrupted};
+use probity_session::{Context, Plan, Stage, stage_options, was_interrupted};
 
 use crate::config::Config;
 use crate::events::Terminal;
@@ -16,14 +17,12 @@ use crate::interrupt;
 use crate::options::{given, with_options};
 use crate::plan_end::{conclude, done};
 use crate::report::ReportOptions;
+use crate::stage_args::of_plan;
 
 /// The method's command with the options of every run.
 pub(crate) fn command(method: &dyn DynMethod) -> clap::Command {
     let command = clap::Command::new(method.name()).about(method.about()).long_about(method.long_about());
-    let command = with_options(command, &method.options());
-    let command = with_options(command, &run_options());
-    // A run that is there already has to be named.
-    command.mut_arg("resume", |option| option.requires("out")).mut_arg("overwrite", |option| option.requires("out"))
+    of_plan(with_options(command, &stage_options(method)))
 }
 
 /// A command line as a plan of one stage, run.
@@ -32,26 +31,32 @@ pub(crate) fn run(
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> miette::Result<Done> {
-    let options = [method.options(), run_options()].concat();
-    let mut stage = Stage::new(method, &given(matches, &options), None)?;
+    let mut stage = Stage::new(method, &given(matches, &stage_options(method)), None)?;
     // A dry run writes nothing, and needs no folder.
     if !stage.run.ask.dry_run {
         let config = Config::load()?;
         stage.run.output.out.get_or_insert_with(|| folder_of_its_own(method.name(), config.runs()));
     }
-    run_plan(&Plan::of(stage, typed(arguments)), None, Global::from_arg_matches(matches).into_diagnostic()?)
+    let global = Global::from_arg_matches(matches).into_diagnostic()?;
+    run_plan(&Plan::of(stage, typed(arguments)), None, Terminal::new(global), global)
 }
 
 /// Checks a plan, runs it, and says how its stages ended and what they come to together.
-pub(crate) fn run_plan(plan: &Plan, report: Option<&ReportOptions>, global: Global) -> miette::Result<Done> {
+pub(crate) fn run_plan(
+    plan: &Plan,
+    report: Option<&ReportOptions>,
+    terminal: Terminal,
+    global: Global,
+) -> miette::Result<Done> {
     let ready = plan.check()?;
     // Asked here too: after hours of work nobody wants to hear that the page has no place.
     report.map_or(Ok(()), ReportOptions::spare_other_files)?;
-    let terminal = Terminal::new(global);
+    let terminal = Arc::new(terminal);
     let context = Context::new(terminal.clone(), interrupt::catch(global.progress));
     let ends = plan.run(ready, &context).inspect_err(|error| {
         // Without kept answers there is nothing to go on with.
-        let goes_on = |stage: &&Stage| !stage.run.keep.no_store && !stage.run.ask.dry_run;
+        let goes_on =
+            |stage: &&Stage| !stage.run.keep.no_store && !stage.run.ask.dry_run && stage.run.output.out.is_some();
         if was_interrupted(error)
             && let Some(stage) = plan.stages.iter().find(goes_on)
         {

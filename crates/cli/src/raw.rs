@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use clap::Args;
@@ -152,7 +152,7 @@ impl RawArgs {
     pub(crate) fn run<L: Line>(&self, global: Global, arguments: &[OsString]) -> miette::Result<Done> {
         let reporter = Reporter::new(global);
         let to_terminal = self.out.is_none() && std::io::stdout().is_terminal();
-        let terminal = Terminal::by(if to_terminal { reporter.without_bar() } else { reporter });
+        let terminal = Arc::new(Terminal::by(if to_terminal { reporter.without_bar() } else { reporter }));
         let mut records = Records::<L>::open(&self.input, self.limit)?;
         let context = Context::new(terminal, interrupt::catch(global.progress));
         if self.dry_run {

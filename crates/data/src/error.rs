@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use miette::Diagnostic;
 
 use crate::line_error::LineError;
+use crate::mapping::MappingError;
 
 /// How many problems a message lists before it says how many more there are.
 pub const LISTED: usize = 20;
@@ -303,6 +305,19 @@ pub enum DataError {
     /// Writing failed.
     #[error("samples could not be written: {0}")]
     Write(#[source] io::Error),
+    /// A mapping of columns contradicts itself.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Columns(#[from] MappingError),
+    /// The file of a public data set, which has to be imported first.
+    #[error("{path} is a {name} file as it was published", path = path.display())]
+    #[diagnostic(help("probity import {name} {path} --out {name}.jsonl makes samples of it", path = path.display()))]
+    PublicSet {
+        /// The file.
+        path: PathBuf,
+        /// The data set's importer.
+        name: &'static str,
+    },
 }
 
 /// Why a mapping, given or taken from the file itself, does not go with the file. Texts are fit for a message.

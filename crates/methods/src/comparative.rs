@@ -234,7 +234,7 @@ fn report(
         figures.push(&mut position);
     }
     figures::position_notes(params, &cell_figures, &mut position);
-    outcomes.notes(&signature.model, &mut position);
+    outcomes.notes(signature.model.as_ref(), &mut position);
     if params.decide != Decide::Prob {
         position.note(format!("sampled answers that name no label: {unparsed_samples}"));
     }

@@ -443,7 +443,7 @@ fn bracket(interval: Option<Interval>) -> String {
 }
 
 /// `1,600`.
-fn thousands(n: usize) -> String {
+pub(crate) fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();

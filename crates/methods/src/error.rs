@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use probity_lm::{LabelError, LmError, SinkError};
+use probity_lm::{BoxedError, LabelError, LmError, SinkError};
 use probity_options::OptionError;
 
 use crate::template::TemplateError;
@@ -98,6 +98,15 @@ pub enum MethodError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Model(LmError),
+    /// Somebody that is none of this crate's could not finish.
+    #[error("{source}")]
+    Other {
+        /// The option whose value is to blame, by its long name, where that is known.
+        option: Option<&'static str>,
+        /// Why.
+        #[diagnostic_source]
+        source: BoxedError,
+    },
 }
 
 impl From<LmError> for MethodError {

@@ -1,15 +1,16 @@
 //! What a method is, and how the registry holds methods of different parameters side by side.
 
 use std::marker::PhantomData;
+use std::path::PathBuf;
 
-use probity_data::Sample;
+use probity_data::{LineError, Sample};
 use probity_options::{Given, OptionSpec, Options, read, specs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flags::Flags;
-use crate::{Builtin, MethodError, Report, Run, StageSpec, Staging, Summary};
+use crate::{Builtin, MethodError, Report, Run, StageSpec, Summary};
 
 /// A model that a method asks besides the one of its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,26 @@ pub trait Method {
     fn run(params: &Self::Params, samples: &[Sample], run: &mut Run<'_>) -> Result<Report, MethodError>;
 }
 
-/// A method with its parameter type erased.
+/// What somebody works with, whatever its options are. It is known without them, since it says which options there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// The language model of its command, which it asks.
+    pub model: bool,
+    /// The samples of `--data`.
+    pub samples: bool,
+}
+
+/// A file that is read besides samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// The option that leads to it, without dashes.
+    pub option: &'static str,
+    /// The file; the folder that it is to lie in, where that is not there yet.
+    pub path: PathBuf,
+}
+
+/// A method with its parameter type erased, or anything else that comes to a summary: metrics over samples, scores held
+/// against gold.
 pub trait DynMethod: Sync {
     /// [`Method::NAME`].
     fn name(&self) -> &'static str;
@@ -86,7 +106,13 @@ pub trait DynMethod: Sync {
     /// [`Method::LONG_ABOUT`].
     fn long_about(&self) -> &'static str;
     /// [`Method::PROMPTS`].
-    fn prompts(&self) -> &'static [Builtin];
+    fn prompts(&self) -> &'static [Builtin] {
+        &[]
+    }
+    /// What it works with; a method judges samples by the model that it asks.
+    fn needs(&self) -> Needs {
+        Needs { model: true, samples: true }
+    }
     /// All its options, those that every method has included.
     fn options(&self) -> Vec<OptionSpec>;
     /// The method with these options.
@@ -98,10 +124,23 @@ pub trait Configured: Send + Sync {
     /// The options with defaults filled in, for the manifest.
     fn options_in_force(&self) -> Value;
     /// [`Method::models`].
-    fn models(&self) -> Vec<RoleModel>;
+    fn models(&self) -> Vec<RoleModel> {
+        Vec::new()
+    }
     /// [`Method::stages`].
-    fn stages(&self) -> Vec<StageSpec>;
-    /// Runs the method. One that names other models needs a run that has them.
+    fn stages(&self) -> Vec<StageSpec> {
+        Vec::new()
+    }
+    /// The files that it reads besides samples. They may be those of other runs, which then have to come first.
+    fn inputs(&self) -> Vec<Input> {
+        Vec::new()
+    }
+    /// What it works with and a sample lacks.
+    fn lacks(&self, _: &Sample) -> Vec<LineError> {
+        Vec::new()
+    }
+    /// Runs the method. One that names other models needs a run that has them. Where the run is a rehearsal, everything
+    /// is read and checked, and it ends by [`MethodError::Rehearsed`] before the work.
     fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError>;
 }
 
@@ -170,24 +209,10 @@ impl<M: Method> Configured for WithOptions<M> {
         }
         let All { params, flags } = &self.0;
         let stages: Vec<&'static str> = self.stages().iter().map(|stage| stage.name).collect();
-        check_staging(M::NAME, run.staging(), &stages)?;
+        run.staging().check(M::NAME, &stages)?;
         run.begin(stages, samples);
         let mut report = M::run(params, samples, run)?;
         flags.tell(samples, run.quoted(), &mut report);
         Ok(Summary::new(M::NAME, report, run.cost()))
-    }
-}
-
-/// Whether the method has the stages that are spoken of.
-fn check_staging(method: &str, staging: &Staging, stages: &[&str]) -> Result<(), MethodError> {
-    let until = staging.until.iter().map(|stage| ("--until", stage));
-    let from = staging.tables.keys().map(|stage| ("--from", stage));
-    match until.chain(from).find(|(_, stage)| !stages.contains(&stage.as_str())) {
-        None => Ok(()),
-        Some((option, stage)) => Err(MethodError::option(
-            format!("{option} {stage}"),
-            format!("`{method}` has no such stage with these options"),
-            if stages.is_empty() { "it has none".to_owned() } else { format!("it has: {}", stages.join(", ")) },
-        )),
     }
 }

@@ -167,7 +167,7 @@ fn report(reviser: &Reviser<'_>, made: &[Revision], left_out: usize, signature: 
     (0..not_a_pair).for_each(|_| outcomes.add_named("not_a_pair"));
     let tallies: Vec<Tally> = Tally::all(reviser, made);
     let mut section = revisions_section(&tallies);
-    outcomes.notes(&signature.model, &mut section);
+    outcomes.notes(signature.model.as_ref(), &mut section);
     if left_out > 0 {
         section.note(format!("{left_out} samples have no usable reference and are not in revised.jsonl"));
     }

@@ -372,7 +372,7 @@ impl Told {
         (0..no_reference).for_each(|_| outcomes.add_named("no_reference"));
         self.sections.retain(|section| !section.rows.is_empty());
         if let Some(first) = self.sections.first_mut() {
-            outcomes.notes(&signature.model, first);
+            outcomes.notes(signature.model.as_ref(), first);
         }
         self.values["items"] = json!(work.samples.len());
         Report {

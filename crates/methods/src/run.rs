@@ -1,5 +1,6 @@
 //! What a method works with: a model that answers and an output that keeps.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use probity_data::Sample;
@@ -7,7 +8,7 @@ use probity_lm::{
     GenerateRequest, GenerateResult, LanguageModel, LmError, Requests, ScoreRequest, ScoreResult, Sink, SinkError,
     Usage, plain_error,
 };
-use probity_metrics::Models;
+use probity_metrics::{Item, Metric, Models, Scores};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -43,6 +44,14 @@ pub trait Output: Send {
 
     /// `done` of `total` questions to the model are answered.
     fn progress(&mut self, done: usize, total: usize);
+
+    /// `done` of `total` candidates are scored by a metric.
+    fn measured(&mut self, _metric: &str, _done: usize, _total: usize) {}
+
+    /// An error where whoever takes the rows wants the run to end.
+    fn check(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
 }
 
 /// An [`Output`] in memory, for tests and for use as a library.
@@ -141,7 +150,8 @@ impl Cost {
 
 /// A method's access to the model and to the output, with a tally of what was asked.
 pub struct Run<'a> {
-    model: &'a dyn LanguageModel,
+    /// Absent for whoever [needs](crate::Needs) none.
+    model: Option<&'a dyn LanguageModel>,
     others: &'a [&'a dyn LanguageModel],
     metric_models: Models,
     output: &'a mut dyn Output,
@@ -161,8 +171,13 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// A run that starts now.
     pub fn new(model: &'a dyn LanguageModel, output: &'a mut dyn Output) -> Self {
+        Self { model: Some(model), ..Self::without_model(output) }
+    }
+
+    /// A run of somebody that [needs](crate::Needs) no model; it starts now.
+    pub fn without_model(output: &'a mut dyn Output) -> Self {
         Self {
-            model,
+            model: None,
             others: &[],
             metric_models: Models::default(),
             output,
@@ -210,6 +225,16 @@ impl<'a> Run<'a> {
         &self.staging
     }
 
+    /// Whether nothing is answered in it: whoever has read and checked everything ends by [`MethodError::Rehearsed`].
+    pub fn is_rehearsal(&self) -> bool {
+        self.staging.stands_in
+    }
+
+    /// An error where whoever takes the rows wants the run to end: asked in the course of work that writes none.
+    pub fn check(&mut self) -> Result<(), MethodError> {
+        self.output.check().map_err(MethodError::Output)
+    }
+
     /// Remembers what of the data was quoted in prompts; each text counts once, however many show it.
     pub(crate) fn quotes(&mut self, quoted: Quoted) {
         self.quoted += quoted;
@@ -224,9 +249,9 @@ impl<'a> Run<'a> {
         &self.metric_models
     }
 
-    /// The model that is asked.
+    /// The model that is asked. There is one wherever a [`Method`](crate::Method) runs.
     pub fn model(&self) -> &'a dyn LanguageModel {
-        self.model
+        self.model.expect("a run without a model is of somebody that asks none")
     }
 
     /// The models that the method asks besides, in the order in which it names them. Whoever asks one of them all of
@@ -262,7 +287,7 @@ impl<'a> Run<'a> {
         requests: impl ExactSizeIterator<Item = ScoreRequest> + Send,
         each: impl FnMut(usize, ScoreResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
-        self.score_by(self.model, requests, each)
+        self.score_by(self.model(), requests, each)
     }
 
     /// The same by one of the models that this run has.
@@ -281,7 +306,7 @@ impl<'a> Run<'a> {
         requests: impl ExactSizeIterator<Item = GenerateRequest> + Send,
         each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
-        self.generate_by(self.model, requests, each)
+        self.generate_by(self.model(), requests, each)
     }
 
     /// The same by one of the models that this run has.
@@ -292,6 +317,30 @@ impl<'a> Run<'a> {
         each: impl FnMut(usize, GenerateResult, &mut dyn Output) -> Result<(), SinkError> + Send,
     ) -> Result<(), MethodError> {
         self.ask(requests, |requests, sink| model.generate(requests, sink), each)
+    }
+
+    /// Scores items by a metric. Progress is told under its name, where one is given.
+    pub(crate) fn measure(
+        &mut self,
+        told_as: Option<&str>,
+        metric: &dyn Metric,
+        items: &[Item<'_>],
+    ) -> Result<Scores, MethodError> {
+        let tell = |output: &mut dyn Output, done: usize| {
+            if let Some(name) = told_as {
+                output.measured(name, done, items.len());
+            }
+        };
+        tell(self.output, 0);
+        // Counted and told under one lock: parts of the work end side by side, and what is told must not go back.
+        let state = Mutex::new((0, &mut *self.output));
+        let watch = |more: usize| {
+            let (done, output) = &mut *state.lock().unwrap_or_else(PoisonError::into_inner);
+            *done += more;
+            tell(*output, *done);
+            output.check()
+        };
+        Ok(metric.score(items, &watch)?)
     }
 
     /// Does a stage, or takes its table from the file that was given: what its parts came to, in their order. A run

@@ -89,6 +89,22 @@ pub struct Staging {
     pub stands_in: bool,
 }
 
+impl Staging {
+    /// An error where it speaks of stages that a method does not have with its options.
+    pub fn check(&self, method: &str, stages: &[&str]) -> Result<(), MethodError> {
+        let until = self.until.iter().map(|stage| ("--until", stage));
+        let from = self.tables.keys().map(|stage| ("--from", stage));
+        match until.chain(from).find(|(_, stage)| !stages.contains(&stage.as_str())) {
+            None => Ok(()),
+            Some((option, stage)) => Err(MethodError::option(
+                format!("{option} {stage}"),
+                format!("`{method}` has no such stage with these options"),
+                if stages.is_empty() { "it has none".to_owned() } else { format!("it has: {}", stages.join(", ")) },
+            )),
+        }
+    }
+}
+
 /// A stage's table from a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GivenTable {

@@ -21,8 +21,9 @@ pub struct Signature {
     pub settings: BTreeMap<&'static str, String>,
     /// The prompt templates.
     pub templates: Vec<TemplateMark>,
-    /// The model and its arithmetic.
-    pub model: ModelDescription,
+    /// The model and its arithmetic; absent where none was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelDescription>,
     /// Further models that were asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_models: Vec<ModelDescription>,
@@ -40,12 +41,17 @@ pub struct TemplateMark {
 impl Signature {
     /// Of a method that asks this model, without settings yet.
     pub fn new(method: &'static str, model: &dyn LanguageModel) -> Self {
+        Self { model: Some(model.description().clone()), ..Self::without_model(method) }
+    }
+
+    /// Of somebody that asks no model, without settings yet.
+    pub fn without_model(method: &'static str) -> Self {
         Self {
             method,
             version: env!("CARGO_PKG_VERSION"),
             settings: BTreeMap::new(),
             templates: Vec::new(),
-            model: model.description().clone(),
+            model: None,
             other_models: Vec::new(),
         }
     }
@@ -79,7 +85,7 @@ impl Signature {
 impl std::fmt::Display for Signature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}|version:{}", self.method, self.version)?;
-        for model in std::iter::once(&self.model).chain(&self.other_models) {
+        for model in self.model.iter().chain(&self.other_models) {
             let fingerprint = model.fingerprint.get(..12).unwrap_or(&model.fingerprint);
             write!(f, "|model:{}@{fingerprint}", model.name)?;
             write!(f, "|precision:{}|weights:{}|device:{}", model.precision.as_str(), model.weights, model.device)?;
@@ -192,7 +198,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn new(method: &'static str, report: Report, cost: Cost) -> Self {
+    /// Of what a method or the like returned.
+    pub fn new(method: &'static str, report: Report, cost: Cost) -> Self {
         let Report { values, sections, signature, outcomes, headline, verdict } = report;
         Self {
             method,
@@ -221,7 +228,14 @@ impl Outcomes {
 
     /// Counts one that only this method knows.
     pub fn add_named(&mut self, name: &'static str) {
-        *self.0.entry(name.into()).or_default() += 1;
+        self.add_several(name, 1);
+    }
+
+    /// Counts several that ended alike.
+    pub fn add_several(&mut self, name: &'static str, count: usize) {
+        if count > 0 {
+            *self.0.entry(name.into()).or_default() += count;
+        }
     }
 
     /// How many answers ended so.
@@ -240,11 +254,11 @@ impl Outcomes {
     }
 
     /// The counts, and for each outcome that leaves a question open what it means and what helps.
-    pub(crate) fn notes(&self, model: &ModelDescription, table: &mut Section) {
+    pub(crate) fn notes(&self, model: Option<&ModelDescription>, table: &mut Section) {
         table.note(format!("outcomes: {}", self.line()));
         for name in self.0.keys() {
             let hint = match name.as_ref() {
-                "too_long" => match model.context_length {
+                "too_long" => match model.and_then(|model| model.context_length) {
                     Some(tokens) => format!(
                         "the prompt does not fit the model's context of {tokens} tokens; shorten the context or use a \
                          model with a longer one"

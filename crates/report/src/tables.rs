@@ -32,6 +32,9 @@ pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
     );
     add("data", text("/arguments_in_force/data/path"));
     add("data SHA-256", text("/arguments_in_force/data/sha256"));
+    for option in ["scores", "gold"] {
+        add(option, inputs(run, option));
+    }
     add("samples", Some(thousands(facts.samples.len() as u64)));
     add("machine", machine(&run.manifest["machine"]));
     add("version", text("/versions/probity"));
@@ -40,6 +43,13 @@ pub(crate) fn about(prefix: &str, run: &Run, facts: &Facts) -> Table {
     add("finished", text("/finished"));
     add("cost", cost(run));
     table
+}
+
+/// The files that `meta` has read by this option.
+fn inputs(run: &Run, option: &str) -> Option<String> {
+    let files = run.manifest.pointer(&format!("/arguments_in_force/data/{option}"))?.as_array()?;
+    let paths: Vec<&str> = files.iter().filter_map(|file| file["path"].as_str()).collect();
+    Some(paths.join(", "))
 }
 
 /// `finished`, or what is wrong.

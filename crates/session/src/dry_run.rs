@@ -11,25 +11,10 @@ use probity_methods::{MethodError, Output, Run, Staging};
 use probity_runtime::{Model, Plan, Planner};
 use serde_json::Value;
 
-use crate::check::Ready;
 use crate::context::Context;
 use crate::options::ModelOptions;
+use crate::ready::Ready;
 use crate::{DryRun, ModelPool, Notice, PlannedPart, SessionError};
-
-/// Takes rows and keeps none.
-pub(crate) struct Nowhere;
-
-impl Output for Nowhere {
-    fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn rows(&mut self, _: &'static str, _: usize, _: Vec<Value>) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn progress(&mut self, _: usize, _: usize) {}
-}
 
 /// What was planned so far, and for which stage.
 #[derive(Default)]

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use probity_data::{DataError, MappingError};
+use probity_data::DataError;
 use probity_lm::{LmError, SinkError};
 use probity_methods::MethodError;
+use probity_metrics::MetricError;
 use probity_options::OptionError;
 use probity_runtime::LoadError;
 use probity_runtime::hub::LocateError;
@@ -21,19 +22,6 @@ pub enum SessionError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Data(#[from] DataError),
-    /// A mapping of columns contradicts itself.
-    #[error(transparent)]
-    #[diagnostic(transparent)]
-    Mapping(#[from] MappingError),
-    /// The file of a public data set, which has to be imported first.
-    #[error("{path} is a {name} file as it was published", path = path.display())]
-    #[diagnostic(help("probity import {name} {path} --out {name}.jsonl makes samples of it", path = path.display()))]
-    PublicSet {
-        /// The file.
-        path: PathBuf,
-        /// The data set's importer.
-        name: &'static str,
-    },
     /// A model cannot be found.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -112,6 +100,29 @@ pub enum SessionError {
         /// The stage that has it.
         other: String,
     },
+    /// A stage reads the folder that it writes to.
+    #[error("{} is in the folder that this run writes to", path.display())]
+    #[diagnostic(help("give the folder of another run, or another `out`"))]
+    ReadsItself {
+        /// What it would read.
+        path: PathBuf,
+    },
+    /// Stages read one another's folders, so that none of them could come first.
+    #[error("it reads the folder of `{other}`, which in turn waits for it")]
+    #[diagnostic(help("let one of them read something else"))]
+    Circle {
+        /// The stage that it waits for.
+        other: String,
+    },
+    /// A stage that this one reads from left nothing to read.
+    #[error("it reads the folder of `{other}`, which {how}")]
+    #[diagnostic(help("mend `{other}`; the same command with --resume goes on from there"))]
+    NothingToRead {
+        /// The stage that it reads from.
+        other: String,
+        /// `failed` or `ended early`.
+        how: &'static str,
+    },
     /// Whoever is told of results cannot take them (a closed pipe).
     #[error("{0}")]
     Events(
@@ -122,4 +133,37 @@ pub enum SessionError {
     /// It was asked to end. Not transparent: whoever looks for the reason finds it among the causes.
     #[error("{0}")]
     Interrupted(#[from] Interrupted),
+}
+
+impl SessionError {
+    /// The option whose value is to blame, by its long name; absent where that is none, or not known.
+    pub fn option(&self) -> Option<String> {
+        match self {
+            Self::Option(error) => Some(error.field.replace('_', "-")),
+            Self::Method(error) => option_of(error),
+            _ => None,
+        }
+    }
+}
+
+/// The same of a method's.
+pub(crate) fn option_of(error: &MethodError) -> Option<String> {
+    match error {
+        MethodError::Options(error) => Some(error.field.replace('_', "-")),
+        MethodError::Option { option, .. } | MethodError::File { option, .. } => {
+            Some(option.split(' ').next()?.trim_start_matches("--").to_owned())
+        }
+        MethodError::Template(_) => Some("template".to_owned()),
+        MethodError::Labels(_) | MethodError::Model(LmError::Labels { .. }) => Some("label-words".to_owned()),
+        MethodError::NoGold { .. } => Some("attribute".to_owned()),
+        MethodError::Table { .. } => Some("from".to_owned()),
+        MethodError::NoSamples | MethodError::Metric(MetricError::NoItems | MetricError::Missing { .. }) => {
+            Some("data".to_owned())
+        }
+        MethodError::Metric(MetricError::Unknown { .. } | MetricError::Option { .. } | MetricError::NoModel { .. }) => {
+            Some("metric".to_owned())
+        }
+        MethodError::Other { option, .. } => option.map(str::to_owned),
+        _ => None,
+    }
 }

@@ -1,79 +1,57 @@
 //! A method at work in a run folder.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probity_data::write_samples;
-use probity_lm::{LanguageModel, ModelDescription, SinkError};
-use probity_methods::{Configured, MethodError, Output, Run, StageDone, Summary};
+use probity_lm::{LanguageModel, SinkError};
+use probity_methods::{MethodError, Output, Run, StageDone, Summary};
 use probity_metrics::Models;
-use probity_runtime::LoadOptions;
-use probity_store::{RunFolder, RunInfo, SAMPLES, StoreError, TableWriter};
-use serde_json::{Value, json};
+use probity_store::{RunFolder, SAMPLES, StoreError, TableWriter};
+use serde_json::Value;
 
-use crate::check::Ready;
 use crate::context::Context;
-use crate::options::computing_in_force;
+use crate::ready::Ready;
 use crate::{Events, Interrupt, Notice, SessionError, Work, was_interrupted};
-
-/// What a run is, for its manifest when it begins.
-pub fn run_info(
-    command: &str,
-    arguments: &[String],
-    params: &Value,
-    data: &Value,
-    (model, options): (&ModelDescription, LoadOptions),
-    others: &[ModelDescription],
-) -> RunInfo {
-    let seeds = params["seed"].as_u64().map(|seed| ("seed".to_owned(), seed));
-    RunInfo {
-        command: command.to_owned(),
-        arguments_given: arguments.to_vec(),
-        arguments_in_force: json!({"method": params, "model": computing_in_force(options), "data": data}),
-        versions: probity_version(),
-        model: json!(model),
-        other_models: others.iter().map(|other| json!(other)).collect(),
-        seeds: seeds.into_iter().collect(),
-        recipe: None,
-    }
-}
-
-/// The versions that a manifest names.
-pub fn probity_version() -> BTreeMap<String, String> {
-    BTreeMap::from([("probity".to_owned(), env!("CARGO_PKG_VERSION").to_owned())])
-}
 
 /// All models that a run works with.
 pub(crate) struct RunModels<'a> {
-    pub(crate) model: &'a dyn LanguageModel,
+    /// Absent where the stage asks none of its own.
+    pub(crate) model: Option<&'a dyn LanguageModel>,
     /// Further ones, where the method asks for them.
     pub(crate) others: &'a [&'a dyn LanguageModel],
     pub(crate) for_metrics: Models,
 }
 
-/// Runs the method; its rows are in the folder when this returns, also after an error.
+/// Runs the method; its rows are in the folder, where there is one, when this returns, also after an error.
 pub(crate) fn execute(
-    (name, configured): (&'static str, &dyn Configured),
     ready: &Ready<'_>,
     models: RunModels<'_>,
-    folder: &mut RunFolder,
+    mut folder: Option<&mut RunFolder>,
     context: &Context,
 ) -> Result<Summary, SessionError> {
-    folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
+    let stage = ready.stage;
+    if let Some(folder) = folder.as_deref_mut().filter(|_| stage.method.needs().samples) {
+        folder.write_file(SAMPLES, |writer| write_samples(writer, &ready.samples).map_err(SessionError::from))?;
+    }
     let Context { events, interrupt, .. } = context;
-    let mut output = FolderOutput { folder, tables: Vec::new(), events, interrupt, name };
+    let mut output = FolderOutput { folder, tables: Vec::new(), events, interrupt, name: stage.method.name() };
     let RunModels { model, others, for_metrics } = models;
-    let mut run = Run::new(model, &mut output).with_other_models(others).with_metric_models(for_metrics);
-    run = run.with_staging(ready.staging.clone());
-    let result = configured.run(&ready.samples, &mut run);
+    let run = match model {
+        Some(model) => Run::new(model, &mut output),
+        None => Run::without_model(&mut output),
+    };
+    let mut run = run.with_other_models(others).with_metric_models(for_metrics).with_staging(ready.staging.clone());
+    let result = stage.configured.run(&ready.samples, &mut run);
     events.notice(Notice::StepEnded);
-    let tables = std::mem::take(&mut output.tables);
+    let FolderOutput { folder, tables, .. } = output;
     if matches!(result, Ok(_) | Err(MethodError::Until(_))) {
         tables.into_iter().try_for_each(|(_, table)| table.finish().map(drop))?;
     }
     let summary = result?;
-    folder.write_summary(&summary)?;
-    folder.set_cost(&summary.cost)?;
+    if let Some(folder) = folder {
+        folder.write_summary(&summary)?;
+        folder.set_cost(&summary.cost)?;
+    }
     Ok(summary)
 }
 
@@ -85,9 +63,9 @@ pub fn close(folder: RunFolder, ended: Result<(), &(dyn std::error::Error + 'sta
     Ok(())
 }
 
-/// A method's output as tables of a run folder.
+/// A method's output as tables of a run folder; without one its rows are told of and go.
 struct FolderOutput<'a> {
-    folder: &'a mut RunFolder,
+    folder: Option<&'a mut RunFolder>,
     tables: Vec<(&'static str, TableWriter)>,
     events: &'a Arc<dyn Events>,
     interrupt: &'a Interrupt,
@@ -96,14 +74,18 @@ struct FolderOutput<'a> {
 
 impl Output for FolderOutput<'_> {
     fn table(&mut self, table: &'static str, _: usize) -> Result<(), SinkError> {
-        let writer = self.folder.table(&format!("{table}.jsonl"))?;
-        self.tables.push((table, writer));
+        if let Some(folder) = &mut self.folder {
+            let writer = folder.table(&format!("{table}.jsonl"))?;
+            self.tables.push((table, writer));
+        }
         Ok(())
     }
 
     fn rows(&mut self, table: &'static str, index: usize, rows: Vec<Value>) -> Result<(), SinkError> {
-        let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
-        writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put_all(index, &rows)?;
+        if self.folder.is_some() {
+            let writer = self.tables.iter_mut().find(|(name, _)| *name == table).map(|(_, writer)| writer);
+            writer.ok_or_else(|| format!("table `{table}` was not announced"))?.put_all(index, &rows)?;
+        }
         for outcome in rows.iter().filter_map(|row| row["outcome"].as_str()) {
             self.events.notice(Notice::Outcome(outcome));
         }
@@ -116,12 +98,21 @@ impl Output for FolderOutput<'_> {
         self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
     }
 
+    fn measured(&mut self, metric: &str, done: usize, total: usize) {
+        let (what, work) = (metric, Work::Candidates);
+        self.events.notice(Notice::Progress { what, work, done, total: Some(total) });
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        Ok(self.interrupt.check()?)
+    }
+
     fn begin_stage(&mut self, stage: &'static str) {
         self.events.notice(Notice::StepEnded);
         self.name = stage;
     }
 
     fn end_stage(&mut self, stage: &StageDone) -> Result<(), SinkError> {
-        Ok(self.folder.stage_done(stage)?)
+        Ok(self.folder.as_deref_mut().map_or(Ok(()), |folder| folder.stage_done(stage))?)
     }
 }

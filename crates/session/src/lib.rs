@@ -13,31 +13,40 @@ mod dry_run;
 mod error;
 mod events;
 mod execute;
+mod inputs;
 mod interrupt;
+
 mod model_pool;
+mod nowhere;
 mod options;
 mod plan;
 mod pooled;
 mod problems;
+mod ready;
+mod run_info;
 mod stage;
+mod stage_kinds;
 mod stage_tables;
 mod told;
 mod verify;
 
 pub use answers::{answer_settings, shared_answers};
-pub use check::Ready;
 pub use context::Context;
 pub use error::SessionError;
 pub use events::{DryRun, Events, Notice, PlannedPart, Report, Silent, Work};
-pub use execute::{close, probity_version, run_info};
+pub use execute::close;
 pub use interrupt::{Interrupt, Interrupted, was_interrupted};
+
 pub use model_pool::{Loaded, ModelPool};
 pub use options::{
     AskOptions, ByteSize, ByteSizeError, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions,
-    ReadOptions, RunOptions, StageTable, computing_in_force, public_set,
+    RunOptions, StageTable, computing_in_force,
 };
 pub use plan::{Ended, InShort, Plan, StageEnd, tell_answers, tell_damaged};
 pub use problems::{Lines, Problems};
-pub use stage::{GivenSamples, Origin, Stage, run_options};
+pub use ready::Ready;
+pub use run_info::probity_version;
+pub use stage::{GivenSamples, Origin, Stage};
+pub use stage_kinds::{stage_kind, stage_kinds, stage_options};
 pub use told::{Told, causes, message};
 pub use verify::Checked;

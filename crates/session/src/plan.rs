@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use probity_lm::LanguageModel;
 use probity_methods::{Conclusion, Headline, MethodError, Outcomes, Summary};
+use probity_metrics::Models;
 use probity_report::text::{thousands, visible};
 use probity_store::{Encodings, Recorded, RecordedEncoder, RunFolder, SUMMARY};
 use serde::Deserialize;
 
 use crate::answers::{answer_settings, shared_answers};
-use crate::check::{Checker, Ready};
+use crate::check::Checker;
 use crate::context::Context;
 use crate::dry_run::dry_run;
 use crate::execute::{RunModels, close, execute};
+use crate::options::KeepOptions;
 use crate::pooled::PooledModel;
 use crate::problems::Problems;
+use crate::ready::Ready;
 use crate::stage::Stage;
 use crate::{Events, Notice, Report, SessionError, Told};
 
@@ -65,10 +68,15 @@ pub struct InShort {
     verdict: Vec<Conclusion>,
 }
 
+/// So many figures stand in one line: many metrics against many attributes have more.
+const FIGURES: usize = 4;
+
 impl InShort {
-    /// Its figures; of a run that has none, as one without gold, what it says.
+    /// Its first figures; of a run that has none, as one without gold, what it says.
     pub fn text(&self) -> String {
-        let figures: Vec<String> = self.headline.iter().map(ToString::to_string).collect();
+        let mut figures: Vec<String> = self.headline.iter().take(FIGURES).map(ToString::to_string).collect();
+        let more = self.headline.len() - figures.len();
+        figures.extend((more > 0).then(|| format!("{more} more")));
         let said = || self.verdict.iter().map(|verdict| verdict.says.clone()).collect();
         if figures.is_empty() { said() } else { figures }.join(", ")
     }
@@ -96,24 +104,30 @@ impl Plan {
         Self { stages: vec![stage], found: Problems::default(), recipe: None, arguments }
     }
 
-    /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written.
+    /// Checks all stages; what is wrong with any of them is one error, and nothing has been loaded or written. Stages come
+    /// back in the order in which they are to be done.
     pub fn check(&self) -> Result<Vec<Ready<'_>>, SessionError> {
         let mut problems = self.found.clone();
-        let mut checker = Checker::new(&self.arguments);
+        let mut checker = Checker::new(&self.arguments, &self.stages);
         let ready: Vec<Ready<'_>> =
             self.stages.iter().filter_map(|stage| checker.check(stage, &mut problems)).collect();
+        let (ready, waiting) = after_their_inputs(by_model(ready));
+        for Ready { stage, after, .. } in &waiting {
+            let lines = stage.origin.as_ref().map(|origin| &origin.lines);
+            let other = after[0].name().to_owned();
+            problems.of(lines, stage.name(), None, &SessionError::Circle { other });
+        }
         problems.into_result(self.recipe.as_deref())?;
         Ok(ready)
     }
 
-    /// Runs stages that were checked, those of one model one after another. A stage of a recipe that fails does not stop
-    /// the others.
-    pub fn run<'p>(&'p self, mut ready: Vec<Ready<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
-        by_model(&mut ready);
+    /// Runs stages that were checked. A stage of a recipe that fails does not stop the others, but for those that read
+    /// from it.
+    pub fn run<'p>(&'p self, ready: Vec<Ready<'p>>, context: &Context) -> Result<Vec<StageEnd<'p>>, SessionError> {
         let mut ends = Vec::with_capacity(ready.len());
-        for ready in ready {
+        for mut ready in ready {
             let stage = ready.stage;
-            let ended = match self.run_stage(&ready, context) {
+            let ended = match self.run_stage(&mut ready, &ends, context) {
                 Err(error) if self.recipe.is_some() && !ends_everything(&error) => {
                     let told = visible(&Told::of(&error).to_string());
                     context.events.notice(Notice::Error(&format!("error: run `{}`: {told}", stage.name())));
@@ -126,55 +140,71 @@ impl Plan {
         Ok(ends)
     }
 
-    fn run_stage(&self, ready: &Ready<'_>, context: &Context) -> Result<Ended, SessionError> {
+    fn run_stage(
+        &self,
+        ready: &mut Ready<'_>,
+        ends: &[StageEnd<'_>],
+        context: &Context,
+    ) -> Result<Ended, SessionError> {
         let (stage, events) = (ready.stage, &context.events);
-        if let Some(out) = stage.run.output.out.as_ref().filter(|_| ready.finished) {
+        let planned = stage.run.ask.dry_run;
+        if !planned {
+            inputs_are_there(ready, ends)?;
+            ready.settle(&self.arguments)?;
+        }
+        let out = stage.run.output.out.as_deref();
+        if let Some(out) = out.filter(|_| ready.finished) {
             return Ok(Ended::Before(InShort::read(out)?));
         }
         context.interrupt.check()?;
-        // Loaded before anything of the stage is told: what it is goes into the manifest.
-        context.models.language(&stage.model)?;
+        if planned && !stage.asks_model() {
+            // Nothing is asked in it whose cost would have to be told.
+            return Ok(Ended::Planned);
+        }
+        if stage.asks_model() {
+            // Loaded before anything of the stage is told: what it is goes into the manifest.
+            context.models.language(&stage.model)?;
+        }
         if self.recipe.is_some() {
             events.report(Report::Stage(stage.name())).map_err(SessionError::Events)?;
         }
-        let Some(out) = stage.run.output.out.as_ref().filter(|_| !stage.run.ask.dry_run) else {
+        if planned {
             let dry_run = dry_run(ready, context)?;
             events.report(Report::DryRun(&dry_run)).map_err(SessionError::Events)?;
             return Ok(Ended::Planned);
+        }
+        let summary = match out.filter(|_| stage.asks_model()) {
+            Some(out) => self.judge(ready, out, context),
+            None => self.compute(ready, out, context),
         };
-        let summary = match self.judge(ready, out, context) {
-            Err(SessionError::Method(MethodError::Until(stage))) => {
+        let summary = match (summary, out) {
+            (Err(SessionError::Method(MethodError::Until(stage))), Some(out)) => {
                 let told =
                     format!("the run in {} ends after the stage {stage}; with --resume it goes on", out.display());
                 events.notice(Notice::Message(&told));
                 return Ok(Ended::Until(stage));
             }
-            summary => summary?,
+            (summary, _) => summary?,
         };
         events.report(Report::Summary(&summary)).map_err(SessionError::Events)?;
-        let Summary { outcomes, headline, verdict, .. } = summary;
-        events.notice(Notice::Message(&format!("results are in {}", out.display())));
-        let unscored = outcomes.unscored();
-        if unscored > 0 {
-            let results = if unscored == 1 { "result" } else { "results" };
-            events.notice(Notice::Warning(&format!(
-                "{} {results} without a score; the outcomes say why",
-                thousands(unscored as u64)
-            )));
+        if let Some(out) = out {
+            events.notice(Notice::Message(&format!("results are in {}", out.display())));
         }
+        let Summary { outcomes, headline, verdict, .. } = summary;
+        tell_unscored(stage, &outcomes, events.as_ref());
         Ok(Ended::Finished(InShort { outcomes, headline, verdict }))
     }
 
     /// Fills the run folder.
     fn judge(&self, ready: &Ready<'_>, out: &Path, context: &Context) -> Result<Summary, SessionError> {
         let pool = &context.models;
-        let Stage { method, configured, model, run, .. } = ready.stage;
+        let Stage { model, run, .. } = ready.stage;
         let (description, options) = {
             let model = pool.language(model)?;
             (model.description().clone(), model.options())
         };
         let descriptions = ready.other_descriptions()?;
-        let info = ready.info(&self.arguments, (&description, options), &descriptions);
+        let info = ready.info(&self.arguments, Some((&description, options)), &descriptions);
         let mut folder = RunFolder::create(out, run.keep.existing(), info)?;
         let mut judge = || {
             let own = if run.keep.no_store { None } else { Some(Arc::new(folder.answers()?)) };
@@ -190,18 +220,12 @@ impl Plan {
             let others = others.collect::<Result<Vec<_>, _>>()?;
             let others: Vec<&dyn LanguageModel> = others.iter().map(|other| -> &dyn LanguageModel { other }).collect();
             let mut for_metrics = ready.metric_models(pool);
-            if let Some(encoder) = for_metrics.encoder.take() {
-                let own = if run.keep.no_store { None } else { Some(folder.encodings()?) };
-                let shared = run.keep.cache.as_deref().map(Encodings::open_shared).transpose()?;
-                let places = own.into_iter().chain(shared).map(Arc::new).collect();
-                for_metrics.encoder = Some(Arc::new(RecordedEncoder::new(encoder, places)));
-            }
+            record_encoder(&mut for_metrics, &run.keep, Some(&mut folder))?;
             if let Some(model) = for_metrics.language_model.take() {
                 for_metrics.language_model = Some(Arc::new(recorded.beside(model, &settings)?));
             }
-            let models = RunModels { model: &recorded, others: &others, for_metrics };
-            let method = (method.name(), configured.as_ref());
-            let summary = execute(method, ready, models, &mut folder, context);
+            let models = RunModels { model: Some(&recorded), others: &others, for_metrics };
+            let summary = execute(ready, models, Some(&mut folder), context);
             if matches!(summary, Ok(_) | Err(SessionError::Method(MethodError::Until(_)))) {
                 recorded.finish()?;
                 tell_answers(&recorded, context.events.as_ref());
@@ -216,6 +240,80 @@ impl Plan {
         }
         result
     }
+
+    /// Does a stage that asks no model of its own, and fills the run folder, where there is one.
+    fn compute(&self, ready: &Ready<'_>, out: Option<&Path>, context: &Context) -> Result<Summary, SessionError> {
+        let keep = &ready.stage.run.keep;
+        let descriptions = ready.other_descriptions()?;
+        let create = |out| RunFolder::create(out, keep.existing(), ready.info(&self.arguments, None, &descriptions));
+        let mut folder = out.map(create).transpose()?;
+        let mut compute = || {
+            let mut for_metrics = ready.metric_models(&context.models);
+            record_encoder(&mut for_metrics, keep, folder.as_mut())?;
+            let mut recorded = None;
+            if let Some(model) = for_metrics.language_model.take() {
+                let own = folder.as_mut().filter(|_| !keep.no_store).map(RunFolder::answers).transpose()?.map(Arc::new);
+                let shared = shared_answers(keep.cache.as_deref())?;
+                let settings = answer_settings(ready.stage.model.computing.load_options());
+                let model = Arc::new(Recorded::new(model, &settings, own.as_ref(), shared.as_ref())?);
+                context.events.notice(Notice::Found(model.found_so_far()));
+                for_metrics.language_model = Some(model.clone());
+                recorded = Some(model);
+            }
+            let models = RunModels { model: None, others: &[], for_metrics };
+            let summary = execute(ready, models, folder.as_mut(), context)?;
+            if let Some(recorded) = recorded {
+                recorded.finish()?;
+                tell_answers(&recorded, context.events.as_ref());
+            }
+            Ok(summary)
+        };
+        let result = compute();
+        if let Some(folder) = folder {
+            close(folder, result.as_ref().map(drop).map_err(|error: &SessionError| error as _))?;
+        }
+        result
+    }
+}
+
+/// Lets an encoder of metrics keep what it made of texts: in the run's folder and in one that runs share.
+fn record_encoder(models: &mut Models, keep: &KeepOptions, folder: Option<&mut RunFolder>) -> Result<(), SessionError> {
+    let Some(encoder) = models.encoder.take() else { return Ok(()) };
+    let own = folder.filter(|_| !keep.no_store).map(RunFolder::encodings).transpose()?;
+    let shared = keep.cache.as_deref().map(Encodings::open_shared).transpose()?;
+    let places = own.into_iter().chain(shared).map(Arc::new).collect();
+    models.encoder = Some(Arc::new(RecordedEncoder::new(encoder, places)));
+    Ok(())
+}
+
+/// An error where a stage that this one reads from left nothing to read.
+fn inputs_are_there(ready: &Ready<'_>, ends: &[StageEnd<'_>]) -> Result<(), SessionError> {
+    for end in ends.iter().filter(|end| ready.after.iter().any(|stage| std::ptr::eq(*stage, end.stage))) {
+        let how = match end.ended {
+            Ended::Failed => "failed",
+            Ended::Until(_) | Ended::Planned => "ended early",
+            Ended::Finished(_) | Ended::Before(_) => continue,
+        };
+        return Err(SessionError::NothingToRead { other: end.stage.name().to_owned(), how });
+    }
+    Ok(())
+}
+
+/// Warns of what has no score. What reads tables of scores says in its own what of them it left out.
+fn tell_unscored(stage: &Stage, outcomes: &Outcomes, events: &dyn Events) {
+    let unscored = outcomes.unscored();
+    let needs = stage.method.needs();
+    if unscored == 0 || !needs.samples {
+        return;
+    }
+    let count = thousands(unscored as u64);
+    let told = if needs.model {
+        let results = if unscored == 1 { "result" } else { "results" };
+        format!("{count} {results} without a score; the outcomes say why")
+    } else {
+        format!("{count} scores are undefined; the rows say why")
+    };
+    events.notice(Notice::Warning(&told));
 }
 
 /// Whether an error ends the whole plan: nobody wants to be told of more.
@@ -255,12 +353,28 @@ pub fn tell_damaged(damaged: &[String], events: &dyn Events) {
 }
 
 /// Puts stages of one model together, in the order in which each model comes first.
-fn by_model(ready: &mut Vec<Ready<'_>>) {
+fn by_model(ready: Vec<Ready<'_>>) -> Vec<Ready<'_>> {
     let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(ready.len());
-    for stage in ready.drain(..) {
-        let of_model = |other: &Ready<'_>| other.stage.model.has_weights_of(&stage.stage.model);
+    for stage in ready {
+        let of_model = |other: &Ready<'_>| {
+            other.stage.asks_model() && stage.stage.asks_model() && other.stage.model.has_weights_of(&stage.stage.model)
+        };
         let place = sorted.iter().rposition(of_model).map_or(sorted.len(), |last| last + 1);
         sorted.insert(place, stage);
     }
-    *ready = sorted;
+    sorted
+}
+
+/// Puts each stage behind those that it reads from, and leaves them in their order else; and those that cannot come,
+/// since they wait for one another.
+fn after_their_inputs(mut waiting: Vec<Ready<'_>>) -> (Vec<Ready<'_>>, Vec<Ready<'_>>) {
+    let mut sorted: Vec<Ready<'_>> = Vec::with_capacity(waiting.len());
+    // A stage that is among neither has something wrong with it, which is told anyway.
+    let is_free = |ready: &Ready<'_>, waiting: &[Ready<'_>]| {
+        ready.after.iter().all(|input| waiting.iter().all(|other| !std::ptr::eq(other.stage, *input)))
+    };
+    while let Some(next) = waiting.iter().position(|ready| is_free(ready, &waiting)) {
+        sorted.push(waiting.remove(next));
+    }
+    (sorted, waiting)
 }

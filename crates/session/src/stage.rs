@@ -9,16 +9,16 @@ use probity_store::RecipeMark;
 use serde_json::Value;
 
 use crate::SessionError;
-use crate::options::{ModelOptions, RunOptions};
+use crate::options::{AskOptions, ComputingOptions, DataOptions, KeepOptions, ModelOptions, OutputOptions, RunOptions};
 use crate::problems::Lines;
 
 /// A stage of a plan.
 pub struct Stage {
-    /// The method.
+    /// The method, or what it is else.
     pub method: &'static dyn DynMethod,
     /// The same with its options.
     pub configured: Box<dyn Configured>,
-    /// The model that it asks.
+    /// The model that it asks; where it asks none of its own, how those of its metrics compute.
     pub model: ModelOptions,
     /// The options of every run.
     pub run: RunOptions,
@@ -46,18 +46,34 @@ pub struct Origin {
     pub lines: Lines,
 }
 
-/// The options that a run of any method has besides the method's own, in the order in which they are listed.
-pub fn run_options() -> Vec<OptionSpec> {
-    [specs::<ModelOptions>(), specs::<RunOptions>()].concat()
-}
-
 impl Stage {
     /// A stage of what was given: options of the method and of every run, by field.
     pub fn new(method: &'static dyn DynMethod, given: &Given, origin: Option<Origin>) -> Result<Self, SessionError> {
-        let (mut rest, model) = part(given.clone(), &specs::<ModelOptions>());
-        let (own, run) = part(std::mem::take(&mut rest), &specs::<RunOptions>());
-        let (model, run) = (read(&model)?, read(&run)?);
+        let needs = method.needs();
+        let (rest, model) = if needs.model {
+            let (rest, model) = part(given.clone(), &specs::<ModelOptions>());
+            (rest, read(&model)?)
+        } else {
+            let (rest, computing) = part(given.clone(), &specs::<ComputingOptions>());
+            (rest, ModelOptions { computing: read(&computing)?, ..ModelOptions::default() })
+        };
+        let (own, run) = if needs.samples {
+            let (own, run) = part(rest, &specs::<RunOptions>());
+            (own, read(&run)?)
+        } else {
+            // What the options of samples are called may be an option of its own.
+            let (rest, output) = part(rest, &specs::<OutputOptions>());
+            let (rest, ask) = part(rest, &specs::<AskOptions>());
+            let (own, keep) = part(rest, &specs::<KeepOptions>());
+            let (output, ask, keep) = (read(&output)?, read(&ask)?, read(&keep)?);
+            (own, RunOptions { data: DataOptions::default(), output, ask, keep })
+        };
         Ok(Self { method, configured: method.with(&own)?, model, run, samples: None, origin })
+    }
+
+    /// Whether it asks a model of its own.
+    pub(crate) fn asks_model(&self) -> bool {
+        self.method.needs().model
     }
 
     /// What messages call it.

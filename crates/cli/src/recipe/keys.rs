@@ -3,7 +3,7 @@
 use probity_lm::nearest;
 use probity_methods::DynMethod;
 use probity_options::{Kind, OptionSpec, specs};
-use probity_session::{DataOptions, ModelOptions, Told, run_options};
+use probity_session::{DataOptions, ModelOptions, Told, stage_kinds, stage_options};
 use serde_json::Value;
 
 use crate::report::ReportOptions;
@@ -11,9 +11,14 @@ use crate::report::ReportOptions;
 /// Options that say how a recipe is gone about this time, not what it is.
 const OF_THE_MOMENT: [&str; 3] = ["overwrite", "resume", "dry_run"];
 
+/// The names that `method` may have.
+pub(super) fn methods() -> impl Iterator<Item = &'static str> + Clone {
+    stage_kinds().map(DynMethod::name)
+}
+
 /// The options that a run of this method may have: the method's own, then those of every run.
 pub(super) fn of_run(method: &dyn DynMethod) -> Vec<OptionSpec> {
-    let mut options = [method.options(), run_options()].concat();
+    let mut options = stage_options(method);
     options.retain(|option| !OF_THE_MOMENT.contains(&option.field.as_str()));
     options
 }

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use probity_methods::{method, methods};
-use probity_session::{AskOptions, KeepOptions, Plan};
+use probity_session::{AskOptions, KeepOptions, Plan, stage_kind};
 
+use crate::events::Terminal;
 use crate::exit::Done;
 use crate::global::Global;
 use crate::method::{run_plan, typed};
@@ -102,7 +102,7 @@ pub(crate) enum RecipeCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NewArgs {
     /// The method
-    #[arg(value_parser = PossibleValuesParser::new(methods().iter().map(|method| method.name())))]
+    #[arg(value_parser = PossibleValuesParser::new(keys::methods()))]
     method: String,
     /// Write here instead of to standard output; a file that is there stays as it is
     #[arg(long, value_name = "FILE")]
@@ -123,7 +123,7 @@ impl RunCommand {
         let mut flags = self.ask.given.clone();
         flags.extend(self.keep.given.clone());
         let (plan, report) = self.recipe.plan(flags, typed(arguments))?;
-        run_plan(&plan, report.as_ref(), global)
+        run_plan(&plan, report.as_ref(), Terminal::new(global), global)
     }
 }
 
@@ -162,7 +162,7 @@ impl RecipeCommand {
 }
 
 fn new(args: &NewArgs, global: Global) -> miette::Result<Done> {
-    let method = method(&args.method).expect("clap lets only names of methods through");
+    let method = stage_kind(&args.method).expect("clap lets only names of methods through");
     let file = args.out.as_ref().map_or("recipe.toml".to_owned(), |path| path.display().to_string());
     let text = template::recipe(method, &file);
     let Some(path) = &args.out else {
@@ -194,7 +194,8 @@ fn check(args: &RecipeArgs, global: Global) -> miette::Result<Done> {
     let rows = ready.iter().map(|ready| {
         let stage = ready.stage;
         let out = stage.run.output.out.as_ref().map(|out| out.display().to_string()).unwrap_or_default();
-        let samples = thousands(ready.samples.len() as u64);
+        let reads_samples = stage.method.needs().samples;
+        let samples = if reads_samples { thousands(ready.samples.len() as u64) } else { String::new() };
         vec![stage.name().to_owned(), stage.method.name().to_owned(), stage.model.model.clone(), samples, out]
     });
     print(&table(&columns, &rows.collect::<Vec<_>>()))?;

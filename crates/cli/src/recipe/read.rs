@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use probity_lm::nearest;
-use probity_methods::{DynMethod, MethodError, method, methods};
+use probity_methods::{DynMethod, MethodError, Needs};
 use probity_options::{Given, OptionSpec};
 use probity_runtime::hub::known_model;
 use probity_runtime::weights::sha256_file;
-use probity_session::{Lines, Origin, Problems, SessionError, Stage, Told};
+use probity_session::{Lines, Origin, Problems, SessionError, Stage, Told, stage_kind, stage_kinds};
 use probity_store::RecipeMark;
 use serde_json::Value;
 use toml::Spanned;
@@ -88,6 +88,13 @@ struct Named<'t> {
 struct Choice<'t> {
     name: String,
     entries: Entries<'t>,
+}
+
+impl Choice<'_> {
+    /// In the place of a model or data where there are none.
+    fn of_none(kind: &str) -> Self {
+        Self { name: kind.to_owned(), entries: Entries::new() }
+    }
 }
 
 struct Reader<'a> {
@@ -225,7 +232,7 @@ impl Reader<'_> {
 
     /// A default is an option of some method.
     fn check_defaults(&mut self, defaults: &Entries<'_>) {
-        let all = methods().iter().flat_map(|method| keys::of_run(*method));
+        let all = stage_kinds().flat_map(keys::of_run);
         let known: BTreeSet<String> = all.map(|option| option.name()).collect();
         for (key, entry) in defaults.iter().filter(|(key, _)| !known.contains(**key)) {
             self.problems.at(entry.line, keys::unknown(key, known.iter().map(String::as_str)));
@@ -258,8 +265,17 @@ impl Reader<'_> {
         // its values would never be looked at.
         self.values(&own, &options);
         let given = |key: &str| run.entries.get(key).or(common.defaults.get(key)).copied();
-        let models = self.choices("model", given("model"), &common.models, run);
-        let data = self.choices("data", given("data"), &common.data, run);
+        let Needs { model: asks_model, samples: reads_samples } = method.needs();
+        // A model that no method asks is one for certain metrics: only who names it for this run can mean that.
+        let models = match run.entries.get("model").copied() {
+            None if !asks_model => vec![Choice::of_none("model")],
+            own => self.choices("model", own.or(given("model")), &common.models, run),
+        };
+        let data = if reads_samples {
+            self.choices("data", given("data"), &common.data, run)
+        } else {
+            vec![Choice::of_none("data")]
+        };
         if !self.asked.only.is_empty() && !self.asked.only.iter().any(|only| only == run.name) {
             return;
         }
@@ -269,6 +285,7 @@ impl Reader<'_> {
                 entries.extend(run.entries.clone());
                 for (kind, choice) in [("model", model), ("data", of)] {
                     entries.remove(kind);
+                    self.check_fits(kind, choice, method, &options);
                     // What the run says for itself counts, then what its model and data say, then the defaults.
                     entries.extend(
                         choice.entries.iter().filter(|(key, _)| !run.entries.contains_key(*key) || **key == kind),
@@ -292,18 +309,27 @@ impl Reader<'_> {
         }
     }
 
+    /// What a model or data say has to mean something for the run: left out, it would compute something else.
+    fn check_fits(&mut self, kind: &str, choice: &Choice<'_>, method: &dyn DynMethod, options: &[OptionSpec]) {
+        for (key, entry) in choice.entries.iter().filter(|(key, _)| keys::find(options, key).is_none()) {
+            let (key, method) = (key.escape_debug(), method.name());
+            let told = Told::from(format!("`{key}` of this {kind} cannot be had in `{method}`"));
+            self.problems.at(entry.line, told.with_hint(format!("name another {kind} there")));
+        }
+    }
+
     fn method(&mut self, run: &Named<'_>) -> Option<&'static dyn DynMethod> {
-        let names = || methods().iter().map(|method| method.name());
-        let listed = names().collect::<Vec<_>>().join(", ");
+        let listed = keys::methods().collect::<Vec<_>>().join(", ");
         let Some(entry) = run.entries.get("method") else {
             let told = Told::from(format!("run `{}`: `method` is missing", run.name.escape_debug()));
             self.problems.at(run.line, told.with_hint(format!("one of {listed}")));
             return None;
         };
-        let found = entry.value.as_str().and_then(method);
+        let found = entry.value.as_str().and_then(stage_kind);
         if found.is_none() {
             let given = entry.value.as_str().unwrap_or("what is given");
-            let near = nearest(given, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let near =
+                nearest(given, keys::methods()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             self.problems.at(entry.line, format!("`method`: `{}` is none of {listed}{near}", given.escape_debug()));
         }
         found
@@ -320,7 +346,7 @@ impl Reader<'_> {
         let of_table = |table: &Named<'t>| Choice { name: plain(table.name), entries: table.entries.clone() };
         let Some(entry) = given else {
             return match tables {
-                [] => vec![Choice { name: kind.to_owned(), entries: Entries::new() }],
+                [] => vec![Choice::of_none(kind)],
                 [only] if only.entries.contains_key(kind) => vec![of_table(only)],
                 [_] => Vec::new(),
                 several => {
@@ -409,11 +435,10 @@ impl Reader<'_> {
 
     /// A stage whose options do not go together, or lack one.
     fn refuse(&mut self, Origin { mark, lines }: &Origin, error: &SessionError) {
-        let (option, told) = match error {
-            SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => {
-                (error.field.replace('_', "-"), Told::of(&error.cause))
-            }
-            other => (String::new(), Told::of(other)),
+        let option = error.option().unwrap_or_default();
+        let told = match error {
+            SessionError::Option(error) | SessionError::Method(MethodError::Options(error)) => Told::of(&error.cause),
+            other => Told::of(other),
         };
         let of_run = |told: Told, why: &str| {
             let what = format!("run `{}`: {why}", mark.stage.escape_debug());
@@ -421,7 +446,7 @@ impl Reader<'_> {
         };
         match lines.options.get(&option) {
             Some(line) => self.problems.at(*line, told.about(&option)),
-            None if option.is_empty() => {
+            _ if option.is_empty() => {
                 let why = told.what.clone();
                 self.problems.at(lines.stage, of_run(told, &why));
             }

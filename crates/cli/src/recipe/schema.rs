@@ -1,7 +1,8 @@
 //! The JSON schema of recipes, made from the definitions of the options.
 
-use probity_methods::{DynMethod, methods};
+use probity_methods::DynMethod;
 use probity_options::{Kind, OptionSpec};
+use probity_session::stage_kinds;
 use serde_json::{Map, Value, json};
 
 use super::keys::{self, choices, default, form, is_size};
@@ -18,16 +19,14 @@ pub(super) fn schema() -> Value {
         })
     };
     let mut all = Map::new();
-    for option in methods().iter().flat_map(|method| keys::of_run(*method)) {
+    for option in stage_kinds().flat_map(keys::of_run) {
         let (key, mut value) = property(&option, true);
         // What a default is may differ from method to method.
         value.as_object_mut().map(|value| value.remove("default"));
         all.entry(key).or_insert(value);
     }
-    let definitions: Map<String, Value> =
-        methods().iter().map(|method| (method.name().to_owned(), run(*method))).collect();
-    let runs: Vec<Value> =
-        methods().iter().map(|method| json!({"$ref": format!("#/definitions/{}", method.name())})).collect();
+    let definitions: Map<String, Value> = stage_kinds().map(|method| (method.name().to_owned(), run(method))).collect();
+    let runs: Vec<Value> = keys::methods().map(|name| json!({"$ref": format!("#/definitions/{name}")})).collect();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A recipe of probity",

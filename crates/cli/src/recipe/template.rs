@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use probity_methods::DynMethod;
+use probity_methods::{DynMethod, Needs};
 use probity_options::OptionSpec;
 use probity_runtime::hub::known_models;
 use serde_json::{Value, json};
@@ -26,18 +26,19 @@ pub(super) fn recipe(method: &dyn DynMethod, file: &str) -> String {
     comment(&mut text, &about);
     let _ = writeln!(text, "method = {}", json!(name));
     let own = method.options().len();
+    let needs = method.needs();
     let mut options: Vec<(usize, OptionSpec)> = keys::of_run(method).into_iter().enumerate().collect();
     // What must be given comes first, then what is the method's own.
-    options.sort_by_key(|(place, option)| (needed(option).is_none(), *place >= own));
-    write_options(&mut text, options.iter().map(|(_, option)| option));
+    options.sort_by_key(|(place, option)| (needed(option, needs).is_none(), *place >= own));
+    write_options(&mut text, needs, options.iter().map(|(_, option)| option));
     text.push_str("\n[report]\n");
     comment(&mut text, "One report of all runs. probity help report says more.");
-    write_options(&mut text, &keys::of_report());
+    write_options(&mut text, needs, &keys::of_report());
     text
 }
 
 /// Every option with its help and its value: the one that it needs, or its default, commented out.
-fn write_options<'o>(text: &mut String, options: impl IntoIterator<Item = &'o OptionSpec>) {
+fn write_options<'o>(text: &mut String, needs: Needs, options: impl IntoIterator<Item = &'o OptionSpec>) {
     for option in options {
         text.push('\n');
         comment(text, option.description());
@@ -46,7 +47,7 @@ fn write_options<'o>(text: &mut String, options: impl IntoIterator<Item = &'o Op
             comment(text, &format!("One of: {}", choices.join(", ")));
         }
         let key = option.name();
-        let _ = match (needed(option), default(option)) {
+        let _ = match (needed(option, needs), default(option)) {
             (Some(value), _) => writeln!(text, "{key} = {value}"),
             (None, Some(value)) => writeln!(text, "# {key} = {value}"),
             (None, None) => writeln!(text, "# {key} = <{}>", form(option)),
@@ -55,10 +56,12 @@ fn write_options<'o>(text: &mut String, options: impl IntoIterator<Item = &'o Op
 }
 
 /// The value of an option that must be given: one that works, where the samples and the model are there.
-fn needed(option: &OptionSpec) -> Option<Value> {
+fn needed(option: &OptionSpec, needs: Needs) -> Option<Value> {
     match option.field.as_str() {
         "data" => Some(json!("samples.jsonl")),
-        "model" => Some(json!(known_models()[0].name)),
+        "model" if needs.model => Some(json!(known_models()[0].name)),
+        "metric" if option.is_required => Some(json!(["chrf"])),
+        "scores" => Some(json!(["runs/compare"])),
         "out" => Some(json!("runs/{run}")),
         "html" => Some(json!("report.html")),
         "attribute" if option.is_required => Some(json!(["coherence"])),

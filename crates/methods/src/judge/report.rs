@@ -268,7 +268,7 @@ impl<'s> Judged<'s> {
             attributes.flat_map(|a| judges.iter().map(move |judge| self.figures(*judge, a))).collect();
         let outcomes = self.outcomes();
         let mut table = self.verdict_section(&figures);
-        outcomes.notes(&signature.model, &mut table);
+        outcomes.notes(signature.model.as_ref(), &mut table);
         gold::notes(gold, &mut table);
         let (of_gold, gold_table, mut headline, agreement_with_gold) = self.against_gold(gold);
         let overall = figures.iter().filter(|one| one.judge == PANEL || self.names.len() == 1);

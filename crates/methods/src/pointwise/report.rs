@@ -128,7 +128,7 @@ impl Pointwise<'_> {
                 .fold(signature, |signature, template| signature.with_template(template.name(), template.sha256()));
         }
         tables.note(self, rows);
-        outcomes.notes(&signature.model, &mut tables.scores);
+        outcomes.notes(signature.model.as_ref(), &mut tables.scores);
         gold::notes(gold, &mut tables.scores);
         let mut values = json!({ "scores": tables.groups, "gold": tables.against });
         if let Asking::Texts { .. } = self.asking {

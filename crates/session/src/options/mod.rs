@@ -4,6 +4,6 @@ mod data;
 mod model;
 mod run;
 
-pub use data::{DataOptions, ReadOptions, public_set};
+pub use data::DataOptions;
 pub use model::{ByteSize, ByteSizeError, ComputingOptions, ModelOptions, computing_in_force};
 pub use run::{AskOptions, KeepOptions, OutputOptions, RunOptions, StageTable};

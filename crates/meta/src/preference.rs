@@ -7,38 +7,38 @@ use probity_stats::{
 };
 use serde::Serialize;
 
-use super::align::Aligned;
-use super::gold::{Gold, Item};
+use crate::align::Aligned;
+use crate::gold::{Gold, Item};
 
 /// How a metric's best candidates are those that people preferred.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct PreferenceFigures {
-    pub(super) metric: String,
+pub(crate) struct PreferenceFigures {
+    pub(crate) metric: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) attribute: Option<String>,
+    pub(crate) attribute: Option<String>,
     /// Over items where people preferred one: the share whose best score is the preferred candidate's. A best score
     /// shared with others counts half.
-    pub(super) accuracy: Option<f64>,
+    pub(crate) accuracy: Option<f64>,
     /// Its interval over items; absent where there is none to score.
-    pub(super) interval: Option<Interval>,
+    pub(crate) interval: Option<Interval>,
     /// Cohen's κ between choices, ties among them, by the candidates' places.
-    pub(super) kappa: Option<f64>,
+    pub(crate) kappa: Option<f64>,
     /// Cramér's V between the same.
-    pub(super) association: Option<Association>,
+    pub(crate) association: Option<Association>,
     /// Items with a preference and scores of all their candidates.
-    pub(super) items: usize,
+    pub(crate) items: usize,
     /// Of these, items where people saw no difference; they have no part in the accuracy.
-    pub(super) gold_ties: usize,
+    pub(crate) gold_ties: usize,
     /// Of these, items whose best score several candidates share.
-    pub(super) score_ties: usize,
+    pub(crate) score_ties: usize,
     /// Items with a preference where a candidate has no score.
-    pub(super) without_scores: usize,
+    pub(crate) without_scores: usize,
 }
 
 /// A choice by the candidate's place; none for a tie.
 type Choice = Option<usize>;
 
-pub(super) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resampling) -> Option<PreferenceFigures> {
+pub(crate) fn preference(aligned: &Aligned<'_>, gold: &Gold, resampling: &Resampling) -> Option<PreferenceFigures> {
     let with_preference =
         gold.items.iter().enumerate().filter(|(_, item)| item.preference.is_some() && item.candidates.len() > 1);
     let all: Vec<Option<(Choice, Choice, f64)>> =

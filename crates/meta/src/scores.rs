@@ -6,63 +6,77 @@ use std::path::{Path, PathBuf};
 use probity_data::{ScoreTable, read_scores};
 use probity_lm::nearest;
 use probity_store::Manifest;
+use serde::Serialize;
 
-use super::error::MetaError;
-use super::evaluate::Compare;
-use crate::terminal::visible_line;
+use crate::error::MetaError;
+use probity_report::text::visible_line;
 
 /// The table of scores in a run's folder.
 const SCORES: &str = "scores.jsonl";
 
 /// One metric's scores.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Metric {
+pub(crate) struct Metric {
     /// How it is called: the rows' metric or column, the method of a run; with the file's name where several files have
     /// one of that name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What the scores judge, where their rows say so.
-    pub(super) attribute: Option<String>,
+    pub(crate) attribute: Option<String>,
     /// Where they come from, in messages: `line 3 of scores.jsonl` begins with the unit.
-    pub(super) file: String,
-    pub(super) unit: String,
-    pub(super) rows: Vec<Row>,
+    pub(crate) file: String,
+    pub(crate) unit: String,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// A score or that there is none.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
-    pub(super) line: usize,
-    pub(super) item: String,
-    pub(super) candidate: Option<String>,
-    pub(super) score: Option<f64>,
+pub(crate) struct Row {
+    pub(crate) line: usize,
+    pub(crate) item: String,
+    pub(crate) candidate: Option<String>,
+    pub(crate) score: Option<f64>,
 }
 
 /// All metrics, in the order of files and rows.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Metrics {
-    pub(super) list: Vec<Metric>,
+pub(crate) struct Metrics {
+    pub(crate) list: Vec<Metric>,
+}
+
+/// Two metrics to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Compare {
+    pub(crate) first: String,
+    pub(crate) second: String,
+}
+
+impl Compare {
+    /// Both names, for tables.
+    pub(crate) fn names(&self) -> [&str; 2] {
+        [&self.first, &self.second]
+    }
 }
 
 /// The file of scores that a path names: itself, or the one in a run's folder.
-pub(super) fn file_of(path: &Path) -> PathBuf {
+pub(crate) fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(SCORES) } else { path.to_owned() }
 }
 
 impl Metrics {
     /// The metrics of all files.
-    pub(super) fn read(paths: &[PathBuf]) -> miette::Result<Self> {
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Self, MetaError> {
         let mut files = Vec::new();
         for path in paths {
             let file = file_of(path);
             if path.is_dir() && !file.is_file() {
-                return Err(MetaError::NoScores { path: path.display().to_string(), name: SCORES }.into());
+                return Err(MetaError::NoScores { path: path.display().to_string(), name: SCORES });
             }
             // A table of a finished run that was changed since gives figures of no run. A table by itself has nothing
             // to be held against.
             if let Ok(run) = Manifest::read(path) {
                 run.check_files(path)?;
             }
-            files.push(of_table(read_scores(&file)?, &own_name(&file)));
+            files.push(of_table(read_scores(&file).map_err(MetaError::Scores)?, &own_name(&file)));
         }
         // A name that several files have is told apart by the file.
         let mut files_with: BTreeMap<String, usize> = BTreeMap::new();
@@ -82,23 +96,23 @@ impl Metrics {
     }
 
     /// Only those that are named; all where none is.
-    pub(super) fn chosen(mut self, names: &[String]) -> miette::Result<Self> {
-        let names = named(names, &self.names(), "metric", "--metric")?;
+    pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
+        let names = named(names, &self.names(), "metric", "metric")?;
         self.list.retain(|metric| names.is_empty() || names.contains(&metric.name));
         Ok(self)
     }
 
     /// Two metrics to be compared: `bleu,rouge-l`.
-    pub(super) fn pair(&self, text: &str) -> miette::Result<Compare> {
-        let names = named(&[text.to_owned()], &self.names(), "metric", "--compare")?;
+    pub(crate) fn pair(&self, text: &str) -> Result<Compare, MetaError> {
+        let names = named(&[text.to_owned()], &self.names(), "metric", "compare")?;
         match &names[..] {
             [first, second] if first != second => Ok(Compare { first: first.clone(), second: second.clone() }),
-            _ => Err(MetaError::NoPair { known: self.names().join(" and ") }.into()),
+            _ => Err(MetaError::NoPair { known: self.names().join(" and ") }),
         }
     }
 
     /// Each name once.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for metric in self.list.iter().filter(|metric| !metric.name.is_empty()) {
             if !names.contains(&metric.name) {
@@ -127,7 +141,12 @@ fn labels(paths: &[PathBuf]) -> Vec<String> {
 
 /// Names with commas between them. A name may have commas itself (`bleu:tok=intl,smooth=floor`): the longest that is
 /// known is meant.
-pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str) -> miette::Result<Vec<String>> {
+pub(crate) fn named(
+    texts: &[String],
+    known: &[String],
+    what: &'static str,
+    option: &'static str,
+) -> Result<Vec<String>, MetaError> {
     let mut names = Vec::new();
     for text in texts {
         let pieces: Vec<&str> = text.split(',').map(str::trim).collect();
@@ -144,17 +163,12 @@ pub(super) fn named(texts: &[String], known: &[String], what: &str, option: &str
 }
 
 /// A name that is not among the known ones.
-fn unknown(what: &str, name: &str, option: &str, known: &[String]) -> MetaError {
+fn unknown(what: &'static str, name: &str, option: &'static str, known: &[String]) -> MetaError {
     let near =
         nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{}`? ", visible_line(near)));
     let listed: Vec<String> = known.iter().map(|name| format!("`{}`", visible_line(name))).collect();
-    MetaError::Unknown {
-        option: option.to_owned(),
-        what: what.to_owned(),
-        name: visible_line(name),
-        near: near.unwrap_or_default(),
-        known: listed.join(", "),
-    }
+    let (name, near) = (visible_line(name), near.unwrap_or_default());
+    MetaError::Unknown { option, what, name, near, known: listed.join(", ") }
 }
 
 /// How scores without a metric's name are called: by the method of the run they lie in.

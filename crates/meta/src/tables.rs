@@ -3,11 +3,11 @@
 use probity_methods::Section;
 use probity_stats::{Correlation, Interval, Measured, NoInterval, Resampling, TieCalibration};
 
-use super::evaluate::{Evaluated, Evaluation, Levels};
-use crate::terminal::thousands;
+use crate::evaluate::{Evaluated, Evaluation, Levels};
+use probity_report::text::thousands;
 
 /// All tables, those that have rows.
-pub(super) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
+pub(crate) fn sections(evaluation: &Evaluation, resampling: &Resampling) -> Vec<Section> {
     let mut sections = vec![
         level("Correlation per context", evaluation, per_context),
         level("Correlation between systems", evaluation, system),

@@ -4,19 +4,19 @@ use probity_lm::nearest;
 use probity_stats::{Rivals, SystemScore};
 use serde::Serialize;
 
-use super::error::MetaError;
-use super::gold::{Candidate, Gold};
-use super::metrics::Metric;
-use crate::terminal::{thousands, visible_line};
+use crate::error::{MetaError, NoOverlap};
+use crate::gold::{Candidate, Gold};
+use crate::scores::Metric;
+use probity_report::text::{thousands, visible_line};
 
 /// A metric's scores by gold's items and candidates.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Aligned<'a> {
-    pub(super) metric: &'a Metric,
+pub(crate) struct Aligned<'a> {
+    pub(crate) metric: &'a Metric,
     scores: Vec<Vec<Place>>,
     /// Rows of items or candidates that gold does not know, and where the first stands.
-    pub(super) unknown: usize,
-    pub(super) first_unknown: Option<String>,
+    pub(crate) unknown: usize,
+    pub(crate) first_unknown: Option<String>,
 }
 
 /// What there is at a place.
@@ -31,20 +31,20 @@ enum Place {
 
 /// How much of a metric could be compared with an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Scores with gold.
-    pub(super) compared: usize,
+    pub(crate) compared: usize,
     /// Rows without a score, though there is gold.
-    pub(super) undefined: usize,
+    pub(crate) undefined: usize,
     /// Gold scores without a row.
-    pub(super) without_score: usize,
+    pub(crate) without_score: usize,
     /// Scores without gold: of unknown items and candidates, and of those that have no gold score.
-    pub(super) without_gold: usize,
+    pub(crate) without_gold: usize,
 }
 
 impl<'a> Aligned<'a> {
     /// An error where nothing of the metric is known to gold.
-    pub(super) fn new(metric: &'a Metric, gold: &Gold) -> miette::Result<Self> {
+    pub(crate) fn new(metric: &'a Metric, gold: &Gold) -> Result<Self, MetaError> {
         let scores = gold.items.iter().map(|item| vec![Place::Missing; item.candidates.len()]).collect();
         let mut aligned = Self { metric, scores, unknown: 0, first_unknown: None };
         for row in &metric.rows {
@@ -79,7 +79,7 @@ impl<'a> Aligned<'a> {
             .map(|near| format!("; the nearest is `{}`", visible_line(near)))
             .unwrap_or_default();
         let some: Vec<String> = names.iter().take(3).map(|name| format!("`{}`", visible_line(name))).collect();
-        MetaError::NoOverlap {
+        MetaError::NoOverlap(Box::new(NoOverlap {
             metric: visible_line(&self.metric.name),
             file: self.metric.file.clone(),
             gold: gold.file.clone(),
@@ -87,10 +87,10 @@ impl<'a> Aligned<'a> {
             what,
             some: some.join(", ") + if names.len() > 3 { " …" } else { "" },
             near,
-        }
+        }))
     }
 
-    pub(super) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
+    pub(crate) fn score(&self, item: usize, candidate: usize) -> Option<f64> {
         match self.scores[item][candidate] {
             Place::Score(score) => Some(score),
             Place::Missing | Place::Undefined => None,
@@ -98,20 +98,20 @@ impl<'a> Aligned<'a> {
     }
 
     /// Scores with gold, by context.
-    pub(super) fn contexts<'g>(&self, gold: &'g Gold, attribute: &str) -> Vec<Vec<SystemScore<'g>>> {
+    pub(crate) fn contexts<'g>(&self, gold: &'g Gold, attribute: &str) -> Vec<Vec<SystemScore<'g>>> {
         by_context(gold, attribute, |item, candidate, system, gold| {
             Some(SystemScore { system, predicted: self.score(item, candidate)?, gold })
         })
     }
 
     /// Candidates with both metrics' scores and gold, by context.
-    pub(super) fn against<'g>(&self, other: &Self, gold: &'g Gold, attribute: &str) -> Vec<Vec<Rivals<'g>>> {
+    pub(crate) fn against<'g>(&self, other: &Self, gold: &'g Gold, attribute: &str) -> Vec<Vec<Rivals<'g>>> {
         by_context(gold, attribute, |item, candidate, system, gold| {
             Some(Rivals { system, first: self.score(item, candidate)?, second: other.score(item, candidate)?, gold })
         })
     }
 
-    pub(super) fn counts(&self, gold: &Gold, attribute: &str) -> Counts {
+    pub(crate) fn counts(&self, gold: &Gold, attribute: &str) -> Counts {
         let mut counts = Counts { compared: 0, undefined: 0, without_score: 0, without_gold: self.unknown };
         for (item, places) in gold.items.iter().zip(&self.scores) {
             for (candidate, place) in item.candidates.iter().zip(places) {
@@ -128,7 +128,7 @@ impl<'a> Aligned<'a> {
     }
 
     /// What is said of scores that gold does not know.
-    pub(super) fn note(&self) -> Option<String> {
+    pub(crate) fn note(&self) -> Option<String> {
         let first = self.first_unknown.as_ref()?;
         let count = thousands(self.unknown as u64);
         Some(format!(

@@ -1,86 +1,75 @@
 //! Every metric against every attribute, averages, preferences and differences.
 
-use std::collections::BTreeMap;
-
-use probity_methods::Headline;
+use probity_methods::{Headline, MethodError, Outcomes};
 use probity_stats::{Correlation, Figures, MetricDifference, Resampling, compare_metrics};
 use serde::Serialize;
 
-use super::align::{Aligned, Counts};
-use super::error::MetaError;
-use super::gold::Gold;
-use super::metrics::Metrics;
-use super::preference::{PreferenceFigures, preference};
-
-/// Two metrics to be compared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Compare {
-    pub(super) first: String,
-    pub(super) second: String,
-}
+use crate::align::{Aligned, Counts};
+use crate::error::MetaError;
+use crate::gold::Gold;
+use crate::preference::{PreferenceFigures, preference};
+use crate::scores::Compare;
 
 /// A metric against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Evaluated {
-    pub(super) metric: String,
-    pub(super) attribute: String,
-    pub(super) counts: Counts,
+pub(crate) struct Evaluated {
+    pub(crate) metric: String,
+    pub(crate) attribute: String,
+    pub(crate) counts: Counts,
     #[serde(flatten)]
-    pub(super) figures: Figures,
+    pub(crate) figures: Figures,
 }
 
 /// A metric's figures averaged over attributes; absent where one of them is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Averaged {
-    pub(super) metric: String,
-    pub(super) attributes: Vec<String>,
-    pub(super) pearson: Levels,
-    pub(super) spearman: Levels,
-    pub(super) kendall: Levels,
-    pub(super) pairwise: Option<f64>,
-    pub(super) pairwise_with_ties: Option<f64>,
+pub(crate) struct Averaged {
+    pub(crate) metric: String,
+    pub(crate) attributes: Vec<String>,
+    pub(crate) pearson: Levels,
+    pub(crate) spearman: Levels,
+    pub(crate) kendall: Levels,
+    pub(crate) pairwise: Option<f64>,
+    pub(crate) pairwise_with_ties: Option<f64>,
 }
 
 /// One correlation at three levels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Levels {
-    pub(super) per_context: Option<f64>,
-    pub(super) system: Option<f64>,
-    pub(super) pooled: Option<f64>,
+pub(crate) struct Levels {
+    pub(crate) per_context: Option<f64>,
+    pub(crate) system: Option<f64>,
+    pub(crate) pooled: Option<f64>,
 }
 
 /// Two metrics against an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Compared {
+pub(crate) struct Compared {
     #[serde(flatten)]
-    pub(super) metrics: Compare,
-    pub(super) attribute: String,
+    pub(crate) metrics: Compare,
+    pub(crate) attribute: String,
     /// Candidates with both scores and gold.
-    pub(super) scores: usize,
-    pub(super) differences: Vec<MetricDifference>,
+    pub(crate) scores: usize,
+    pub(crate) differences: Vec<MetricDifference>,
 }
 
 /// Everything that was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Evaluation {
-    pub(super) gold: String,
-    pub(super) metrics: Vec<Evaluated>,
-    pub(super) averages: Vec<Averaged>,
-    pub(super) preferences: Vec<PreferenceFigures>,
-    pub(super) comparisons: Vec<Compared>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct Evaluation {
+    pub(crate) gold: String,
+    pub(crate) metrics: Vec<Evaluated>,
+    pub(crate) averages: Vec<Averaged>,
+    pub(crate) preferences: Vec<PreferenceFigures>,
+    pub(crate) comparisons: Vec<Compared>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Evaluation {
-    pub(super) fn of(
-        metrics: &Metrics,
+    /// Every metric against every attribute. `going_on` is asked between them: figures of many contexts take long.
+    pub(crate) fn of(
+        aligned: &[Aligned<'_>],
         gold: &Gold,
-        compare: &[Compare],
-        average: bool,
         resampling: &Resampling,
-    ) -> miette::Result<Self> {
-        let aligned: Vec<Aligned<'_>> =
-            metrics.list.iter().map(|metric| Aligned::new(metric, gold)).collect::<Result<_, _>>()?;
+        going_on: &mut dyn FnMut() -> Result<(), MethodError>,
+    ) -> Result<Self, MethodError> {
         let mut evaluation = Self {
             gold: gold.file.clone(),
             metrics: Vec::new(),
@@ -89,43 +78,57 @@ impl Evaluation {
             comparisons: Vec::new(),
             notes: aligned.iter().filter_map(Aligned::note).collect(),
         };
-        for one in &aligned {
+        for one in aligned {
             for attribute in attributes(one, gold) {
+                going_on()?;
                 let figures = Figures::of(&one.contexts(gold, attribute), resampling);
                 let (metric, attribute) = (one.metric.name.clone(), attribute.clone());
                 evaluation.metrics.push(Evaluated { counts: one.counts(gold, &attribute), metric, attribute, figures });
             }
         }
-        if average {
-            evaluation.averages =
-                metrics.names().iter().filter_map(|name| averaged(name, &evaluation.metrics)).collect();
-        }
-        for pair in compare {
-            evaluation.comparisons.extend(compared(pair, &aligned, gold, resampling)?);
-        }
         Ok(evaluation)
     }
 
-    /// Gold scores and rows that no figure holds.
-    pub(super) fn left_out(&self) -> usize {
-        let counted =
-            self.metrics.iter().map(|one| one.counts.undefined + one.counts.without_score + one.counts.without_gold);
-        counted.sum::<usize>() + self.preferences.iter().map(|one| one.without_scores).sum::<usize>()
+    /// Averages each metric's figures over the attributes.
+    pub(crate) fn average(&mut self) {
+        let mut names: Vec<&str> = Vec::new();
+        for one in &self.metrics {
+            if !names.contains(&one.metric.as_str()) {
+                names.push(&one.metric);
+            }
+        }
+        self.averages = names.into_iter().filter_map(|name| averaged(name, &self.metrics)).collect();
     }
 
-    /// How many scores there were with gold, and how many of them are undefined.
-    pub(super) fn outcomes(&self) -> BTreeMap<&'static str, usize> {
+    /// Tests the differences between metrics.
+    pub(crate) fn compare(
+        &mut self,
+        pairs: &[Compare],
+        aligned: &[Aligned<'_>],
+        gold: &Gold,
+        resampling: &Resampling,
+    ) -> Result<(), MetaError> {
+        for pair in pairs {
+            self.comparisons.extend(compared(pair, aligned, gold, resampling)?);
+        }
+        Ok(())
+    }
+
+    /// How many scores there were with gold; besides these whatever no figure holds: scores that are undefined, gold
+    /// without a score, scores without gold, and preferences where a candidate has no score.
+    pub(crate) fn outcomes(&self) -> Outcomes {
         let sum = |of: fn(&Counts) -> usize| self.metrics.iter().map(|one| of(&one.counts)).sum::<usize>();
-        let counts = [
-            ("scored", sum(|c| c.compared)),
-            ("undefined", sum(|c| c.undefined)),
-            ("missing", sum(|c| c.without_score)),
-        ];
-        counts.into_iter().filter(|(_, count)| *count > 0).collect()
+        let mut outcomes = Outcomes::default();
+        outcomes.add_several("scored", sum(|c| c.compared));
+        outcomes.add_several("undefined", sum(|c| c.undefined));
+        outcomes.add_several("missing", sum(|c| c.without_score));
+        outcomes.add_several("without_gold", sum(|c| c.without_gold));
+        outcomes.add_several("without_choice", self.preferences.iter().map(|one| one.without_scores).sum());
+        outcomes
     }
 
     /// Spearman per context; over all scores where no item has several candidates.
-    pub(super) fn headline(&self) -> Vec<Headline> {
+    pub(crate) fn headline(&self) -> Vec<Headline> {
         let of = |one: &Evaluated| {
             let spearman = &one.figures.spearman;
             let single = spearman.per_context.figure.contexts == 0;
@@ -184,7 +187,7 @@ fn compared(
     aligned: &[Aligned<'_>],
     gold: &Gold,
     resampling: &Resampling,
-) -> miette::Result<Vec<Compared>> {
+) -> Result<Vec<Compared>, MetaError> {
     let mut found = Vec::new();
     for first in aligned.iter().filter(|one| one.metric.name == pair.first) {
         for second in aligned.iter().filter(|one| one.metric.name == pair.second) {
@@ -199,14 +202,7 @@ fn compared(
     }
     if found.iter().all(|one| one.scores == 0) {
         let [first, second] = pair.names().map(|name| name.escape_debug().to_string());
-        return Err(MetaError::NothingToCompare { first, second }.into());
+        return Err(MetaError::NothingToCompare { first, second });
     }
     Ok(found)
-}
-
-impl Compare {
-    /// Both names, for tables.
-    pub(super) fn names(&self) -> [&str; 2] {
-        [&self.first, &self.second]
-    }
 }

@@ -5,31 +5,31 @@ use std::path::Path;
 
 use probity_data::{Preference, Sample, TIE, read_scores};
 
-use super::error::MetaError;
-use super::metrics::named;
+use crate::error::MetaError;
+use crate::scores::named;
 
 /// An item with its candidates.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Item {
-    pub(super) id: String,
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) preference: Option<Preference>,
+pub(crate) struct Item {
+    pub(crate) id: String,
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) preference: Option<Preference>,
 }
 
 /// A candidate with its gold scores by attribute.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     /// Absent in a table without that column.
-    pub(super) id: Option<String>,
-    pub(super) scores: BTreeMap<String, f64>,
+    pub(crate) id: Option<String>,
+    pub(crate) scores: BTreeMap<String, f64>,
 }
 
 /// All gold.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Gold {
-    pub(super) file: String,
-    pub(super) items: Vec<Item>,
-    pub(super) attributes: Vec<String>,
+pub(crate) struct Gold {
+    pub(crate) file: String,
+    pub(crate) items: Vec<Item>,
+    pub(crate) attributes: Vec<String>,
     places: BTreeMap<String, usize>,
 }
 
@@ -42,7 +42,7 @@ impl Gold {
         Self { file, items, attributes, places }
     }
 
-    pub(super) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
+    pub(crate) fn of_samples(samples: Vec<Sample>, path: &Path) -> Self {
         let candidate = |c: probity_data::Candidate| Candidate { id: Some(c.id), scores: c.scores };
         let item = |s: Sample| Item {
             id: s.id,
@@ -53,8 +53,8 @@ impl Gold {
     }
 
     /// Of a table of scores: its attributes are the rows' attributes or metrics, or its columns.
-    pub(super) fn of_table(path: &Path) -> miette::Result<Self> {
-        let table = read_scores(path)?;
+    pub(crate) fn of_table(path: &Path) -> Result<Self, MetaError> {
+        let table = read_scores(path).map_err(MetaError::Gold)?;
         let mut items: Vec<Item> = Vec::new();
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for row in table.rows {
@@ -81,17 +81,17 @@ impl Gold {
     }
 
     /// Only the named attributes; all where none is named. Gold without scores may have preferences.
-    pub(super) fn chosen(mut self, names: &[String]) -> miette::Result<Self> {
-        let names = named(names, &self.attributes, "gold attribute", "--attribute")?;
+    pub(crate) fn chosen(mut self, names: &[String]) -> Result<Self, MetaError> {
+        let names = named(names, &self.attributes, "gold attribute", "attribute")?;
         if self.attributes.is_empty() && self.items.iter().all(|item| item.preference.is_none()) {
-            return Err(MetaError::NothingInGold { file: self.file }.into());
+            return Err(MetaError::NothingInGold { file: self.file });
         }
         self.attributes.retain(|name| names.is_empty() || names.contains(name));
         Ok(self)
     }
 
     /// The item and the candidate of that name; a nameless one only where the item has no other.
-    pub(super) fn find(&self, item: &str, candidate: Option<&str>) -> Option<(usize, usize)> {
+    pub(crate) fn find(&self, item: &str, candidate: Option<&str>) -> Option<(usize, usize)> {
         let place = *self.places.get(item)?;
         let candidates = &self.items[place].candidates;
         let named = candidates.iter().position(|known| known.id.as_deref() == candidate);

@@ -2,26 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use probity_methods::{Headline, Section};
-use probity_metrics::{Score, Scores};
+use probity_metrics::{Choice, Score, Scores};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::terminal::thousands;
-
-/// `summary.json`.
-#[derive(Debug, Serialize)]
-pub(super) struct Summary {
-    method: &'static str,
-    version: &'static str,
-    samples: usize,
-    candidates: usize,
-    /// How many scores are numbers and how many are not.
-    outcomes: BTreeMap<&'static str, usize>,
-    headline: Vec<Headline>,
-    metrics: Vec<Entry>,
-    pub(super) sections: Vec<Section>,
-}
+use crate::conclusion::thousands;
+use crate::{Headline, Outcomes, Report, Section, Signature};
 
 /// One number of a metric.
 #[derive(Debug, Serialize)]
@@ -51,13 +37,24 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Each number of a metric's rows.
+    pub(super) fn all(
+        choice: &Choice,
+        signatures: &[String; 2],
+        scores: &Scores,
+        systems: &[(&str, Vec<Score>)],
+    ) -> Vec<Self> {
+        let of = |(part, label)| Self::new(label, signatures, part, scores, systems);
+        choice.components().into_iter().enumerate().map(of).collect()
+    }
+
     /// Number `part` of a metric's rows.
-    pub(super) fn new(
+    fn new(
         metric: String,
         signatures: &[String; 2],
         part: usize,
         scores: &Scores,
-        systems: &[(String, Vec<Score>)],
+        systems: &[(&str, Vec<Score>)],
     ) -> Self {
         let [signature, item_signature] = signatures;
         let column = || scores.items.iter().map(|row| row[part]);
@@ -77,47 +74,33 @@ impl Entry {
             mean: Score::mean(column()).value(),
             undefined,
             why,
-            systems: systems.iter().map(|(name, scores)| (name.clone(), json!(scores[part].value()))).collect(),
+            systems: systems.iter().map(|(name, scores)| ((*name).to_owned(), json!(scores[part].value()))).collect(),
             scored: scores.items.len() - undefined,
         }
     }
 }
 
-impl Summary {
-    pub(super) fn new(samples: usize, candidates: usize, metrics: Vec<Entry>) -> Self {
-        let scored = metrics.iter().map(|entry| entry.scored).sum();
-        let undefined = metrics.iter().map(|entry| entry.undefined).sum();
-        let headline = metrics.iter().filter(|entry| !entry.is_part).map(|entry| Headline {
-            figure: entry.metric.clone().into(),
-            attribute: None,
-            value: entry.corpus,
-        });
-        Self {
-            method: "metrics",
-            version: env!("CARGO_PKG_VERSION"),
-            samples,
-            candidates,
-            outcomes: [("scored", scored), ("undefined", undefined)]
-                .into_iter()
-                .filter(|(_, count)| *count > 0)
-                .collect(),
-            headline: headline.collect(),
-            sections: sections(samples, candidates, &metrics),
-            metrics,
-        }
-    }
-
-    /// How many scores of candidates are no numbers.
-    pub(super) fn undefined(&self) -> usize {
-        self.outcomes.get("undefined").copied().unwrap_or(0)
+/// What is said of so many candidates.
+pub(super) fn report(samples: usize, candidates: usize, metrics: &[Entry], signature: Signature) -> Report {
+    let mut outcomes = Outcomes::default();
+    outcomes.add_several("scored", metrics.iter().map(|entry| entry.scored).sum());
+    outcomes.add_several("undefined", metrics.iter().map(|entry| entry.undefined).sum());
+    let whole = metrics.iter().filter(|entry| !entry.is_part);
+    Report {
+        values: json!({"samples": samples, "candidates": candidates, "metrics": metrics}),
+        sections: sections(samples, candidates, metrics),
+        signature,
+        outcomes,
+        headline: whole.map(|entry| Headline::new(entry.metric.clone(), None, entry.corpus)).collect(),
+        verdict: Vec::new(),
     }
 }
 
 fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section> {
-    let title = format!("{} candidates of {} samples", thousands(candidates as u64), thousands(samples as u64));
+    let title = format!("{} candidates of {} samples", thousands(candidates), thousands(samples));
     let mut all = Section::new(&title, ["metric", "all", "mean", "undefined"]);
     for entry in metrics {
-        let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined as u64)];
+        let numbers = [number(entry.corpus), number(entry.mean), thousands(entry.undefined)];
         all.rows.push(std::iter::once(entry.metric.clone()).chain(numbers).collect());
     }
     for entry in metrics.iter().filter(|entry| !entry.is_part) {
@@ -128,7 +111,7 @@ fn sections(samples: usize, candidates: usize, metrics: &[Entry]) -> Vec<Section
             *sum.entry(*why).or_default() += count;
             sum
         });
-    all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count as u64))));
+    all.notes.extend(reasons.iter().map(|(why, count)| format!("undefined {} times: {why}", thousands(*count))));
     let names: Vec<&String> = metrics.first().map(|entry| entry.systems.keys().collect()).unwrap_or_default();
     if names.is_empty() {
         return vec![all];
@@ -156,8 +139,9 @@ mod tests {
         let signatures = ["v:1".to_owned(), "v:1".to_owned()];
         let label = "meteor:alpha=0.85";
         let entry = |part: usize, label: &str| Entry::new(label.to_owned(), &signatures, part, &scores, &[]);
-        let summary = Summary::new(1, 1, vec![entry(0, label), entry(1, &format!("{label}.recall"))]);
-        assert_eq!(summary.headline.len(), 1);
-        assert_eq!(summary.sections[0].notes, [format!("{label}|v:1")]);
+        let entries = [entry(0, label), entry(1, &format!("{label}.recall"))];
+        let report = report(1, 1, &entries, Signature::without_model("metrics"));
+        assert_eq!(report.headline.len(), 1);
+        assert_eq!(report.sections[0].notes, [format!("{label}|v:1")]);
     }
 }

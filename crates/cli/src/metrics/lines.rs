@@ -1,0 +1,144 @@
+//! Plain texts in the place of samples, line by line.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use probity_data::{Candidate, LineError, Sample, open};
+use probity_runtime::weights::sha256_file;
+use probity_session::GivenSamples;
+use serde_json::{Value, json};
+
+use crate::error::FileError;
+use crate::terminal::thousands;
+
+/// Candidates, references and sources as files of lines.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Data and output")]
+pub(super) struct LinesArgs {
+    /// Plain texts in place of samples: candidates, one a line; a file for each system
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["data", "map", "data_format", "limit"])]
+    hypotheses: Vec<PathBuf>,
+    /// References of the lines of --hypotheses; a file for each that a line has
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "hypotheses")]
+    references: Vec<PathBuf>,
+    /// The texts that the lines of --hypotheses were made from
+    #[arg(long, value_name = "FILE", requires = "hypotheses")]
+    sources: Option<PathBuf>,
+}
+
+/// What is wrong with plain texts.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+enum TextsError {
+    #[error("{option} is missing, and {metrics} needs it")]
+    #[diagnostic(help("add {option} FILE, with a line for each line of {}", hypotheses.display()))]
+    Missing { option: &'static str, metrics: String, hypotheses: PathBuf },
+    #[error("{} is empty", path.display())]
+    #[diagnostic(help("each line is one candidate"))]
+    Empty { path: PathBuf },
+    #[error("--hypotheses: {wrong}")]
+    #[diagnostic(help("give each file once"))]
+    Names { wrong: LineError },
+    #[error("the files differ in their number of lines\n{counts}")]
+    #[diagnostic(help("line N of each file belongs to line N of the others; an empty line is an empty text"))]
+    Lengths { counts: String },
+}
+
+impl LinesArgs {
+    /// The first file of candidates; absent where samples come from elsewhere.
+    pub(super) fn first(&self) -> Option<&Path> {
+        self.hypotheses.first().map(PathBuf::as_path)
+    }
+
+    /// The samples, and what a manifest says of them. `lacks` says what metrics need and a sample lacks; `metrics` is
+    /// how they were typed.
+    pub(super) fn read(
+        &self,
+        metrics: &str,
+        lacks: impl Fn(&Sample) -> Vec<LineError>,
+    ) -> miette::Result<GivenSamples> {
+        let samples = self.samples()?;
+        let paths = self.hypotheses.iter().chain(&self.references).chain(&self.sources);
+        let hashed = |path: &PathBuf| Ok(json!({"path": path, "sha256": sha256_file(path)?}));
+        let files = paths.map(hashed).collect::<miette::Result<Vec<Value>>>()?;
+        // All files have as many lines: what the first line lacks they all lack.
+        if let Some(error) = samples.first().and_then(|sample| lacks(sample).into_iter().next()) {
+            let option = if error.field() == Some("references") { "--references" } else { "--sources" };
+            let (metrics, hypotheses) = (metrics.to_owned(), self.hypotheses[0].clone());
+            return Err(TextsError::Missing { option, metrics, hypotheses }.into());
+        }
+        let described = json!({"files": files, "samples": samples.len()});
+        Ok(GivenSamples { samples: samples.into(), described })
+    }
+
+    /// A sample for each line, called by its number; candidates are called by their files.
+    fn samples(&self) -> miette::Result<Vec<Sample>> {
+        let read = |paths: &[PathBuf]| {
+            paths.iter().map(|path| Ok((path.clone(), lines(path)?))).collect::<miette::Result<Vec<_>>>()
+        };
+        let (hypotheses, references) = (read(&self.hypotheses)?, read(&self.references)?);
+        let sources = read(self.sources.as_slice())?;
+        same_lengths([&hypotheses, &references, &sources].into_iter().flatten())?;
+        let (mut hypotheses, mut references) = (turned(hypotheses), turned(references).into_iter());
+        let mut sources = turned(sources).into_iter();
+        let names: Vec<String> = self.hypotheses.iter().map(|path| path.display().to_string()).collect();
+        let sample = |(index, texts): (usize, Vec<String>)| Sample {
+            id: (index + 1).to_string(),
+            context: sources.next().into_iter().flatten().next().unwrap_or_default(),
+            instruction: None,
+            candidates: names
+                .iter()
+                .zip(texts)
+                .map(|(id, text)| Candidate { id: id.clone(), text, scores: BTreeMap::new() })
+                .collect(),
+            references: references.next().unwrap_or_default(),
+            preference: None,
+        };
+        let samples: Vec<Sample> = hypotheses.drain(..).enumerate().map(sample).collect();
+        if samples.is_empty() {
+            return Err(TextsError::Empty { path: self.hypotheses[0].clone() }.into());
+        }
+        // Candidates are called by their files, so that all samples are wrong as the first one is.
+        if let Some(wrong) = samples[0].check().into_iter().next() {
+            return Err(TextsError::Names { wrong }.into());
+        }
+        Ok(samples)
+    }
+}
+
+/// The lines of a file, without their ends.
+fn lines(path: &Path) -> miette::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for line in open(path)?.lines() {
+        let place = || format!("line {} of {} could not be read", lines.len() + 1, path.display());
+        let mut line = line.map_err(|error| FileError::of(place())(error))?;
+        if line.ends_with('\r') {
+            line.pop();
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+fn same_lengths<'a>(files: impl Iterator<Item = &'a (PathBuf, Vec<String>)> + Clone) -> miette::Result<()> {
+    let mut lengths = files.clone().map(|(_, lines)| lines.len());
+    let first = lengths.next();
+    if lengths.all(|length| Some(length) == first) {
+        return Ok(());
+    }
+    let counts: Vec<String> = files
+        .map(|(path, lines)| format!("  {} has {} lines", path.display(), thousands(lines.len() as u64)))
+        .collect();
+    Err(TextsError::Lengths { counts: counts.join("\n") }.into())
+}
+
+/// From lines by file to files by line.
+fn turned(files: Vec<(PathBuf, Vec<String>)>) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (_, lines) in files {
+        rows.resize_with(lines.len(), Vec::new);
+        rows.iter_mut().zip(lines).for_each(|(row, line)| row.push(line));
+    }
+    rows
+}

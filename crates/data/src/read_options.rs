@@ -1,0 +1,60 @@
+//! How a file of samples is read, as options.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::import::{Importer, importers};
+use crate::{DataError, Format, LineError, MapEntry, Mapping, Sample, Source};
+
+/// How a file is read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[allow(rustdoc::broken_intra_doc_links, reason = "a path to a place in a row is written with brackets, in help too")]
+pub struct ReadOptions {
+    /// Which column is which field; once for each. `probity help data` has examples
+    ///
+    /// FIELD is id, context, instruction, candidate, candidate.NAME, candidate-id, reference, score.ATTRIBUTE,
+    /// score.CANDIDATE.ATTRIBUTE, preference or preference.VALUE. COLUMN is a column's name, or a path to a place in
+    /// it: input.text, turns[0], turns[-1] (the last), responses[].text. FIELD:=VALUE gives every row that value.
+    /// Without --map, JSON lines have probity's own form or that of preferences (prompt, chosen, rejected), and columns
+    /// of tables that have the names of fields are these fields.
+    #[schemars(extend("form" = "FIELD=COLUMN", "heading" = "Data and output"))]
+    pub map: Vec<MapEntry>,
+    /// What the file is, where its content and name do not tell
+    #[schemars(extend("form" = "FORMAT", "heading" = "Data and output"))]
+    pub data_format: Option<Format>,
+    /// Read only the first N samples
+    #[schemars(extend("form" = "N", "heading" = "Data and output"))]
+    pub limit: Option<usize>,
+}
+
+impl ReadOptions {
+    /// The file with these options.
+    pub fn source(&self, path: &Path) -> Result<Source, DataError> {
+        let map = Mapping::new(self.map.iter().cloned())?;
+        Ok(Source { path: path.to_owned(), format: self.data_format, map, limit: self.limit })
+    }
+
+    /// All samples of a file that were asked for.
+    pub fn samples(&self, path: &Path) -> Result<Vec<Sample>, DataError> {
+        self.samples_for(path, |_| Vec::new())
+    }
+
+    /// The same; what `wrong` finds about a sample is wrong with the file too.
+    pub fn samples_for(
+        &self,
+        path: &Path,
+        wrong: impl Fn(&Sample) -> Vec<LineError>,
+    ) -> Result<Vec<Sample>, DataError> {
+        self.source(path)?.samples_for(wrong).map_err(|error| public_set(path).unwrap_or(error))
+    }
+}
+
+/// What to do with the file of a public data set, which is of no use as it is; `None` where it is none.
+pub fn public_set(path: &Path) -> Option<DataError> {
+    let reads = |importer: &&Importer| path.is_file() && importer.import(path).is_ok();
+    let name = importers().iter().find(reads)?.name;
+    Some(DataError::PublicSet { path: path.to_owned(), name })
+}

@@ -1,0 +1,118 @@
+//! Why scores cannot be held against gold.
+
+use probity_data::DataError;
+use probity_methods::MethodError;
+use probity_store::StoreError;
+
+/// Why scores cannot be held against gold. Names in it are fit for a message.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+pub enum MetaError {
+    /// None was given, and no run kept its samples.
+    #[error("there is no gold to compare with")]
+    #[diagnostic(help("give the samples with the people's scores, or a table of them: --gold FILE"))]
+    NoGold,
+    /// Gold has nothing that scores could be compared with.
+    #[error("{file} has neither gold scores nor preferences")]
+    #[diagnostic(help(
+        "candidates of samples have them in \"scores\", a table in its columns; --map score.ATTRIBUTE=COLUMN reads them from a table of samples"
+    ))]
+    NothingInGold {
+        /// The file.
+        file: String,
+    },
+    /// The folder of a run has no table of scores.
+    #[error("{path} holds no {name}")]
+    #[diagnostic(help("give the folder of a finished run of `probity metrics` or of a method that scores"))]
+    NoScores {
+        /// The folder.
+        path: String,
+        /// The table's name.
+        name: &'static str,
+    },
+    /// What is to be compared are not two metrics.
+    #[error("--compare: expected two metrics, such as bleu,rouge-l")]
+    #[diagnostic(help("there are {known}"))]
+    NoPair {
+        /// All names.
+        known: String,
+    },
+    /// A metric or an attribute that is not there.
+    #[error("--{option}: there is no {what} `{name}`")]
+    #[diagnostic(help("{near}there are {known}"))]
+    Unknown {
+        /// The option by which it was named.
+        option: &'static str,
+        /// `metric` or `gold attribute`.
+        what: &'static str,
+        /// As it was named.
+        name: String,
+        /// `did you mean …? `, where a name is near enough.
+        near: String,
+        /// All names.
+        known: String,
+    },
+    /// Nothing that a metric scored is known to gold.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    NoOverlap(Box<NoOverlap>),
+    /// Two metrics to be compared have no candidate in common.
+    #[error("--compare: no candidate has gold and scores of both {first} and {second}")]
+    #[diagnostic(help("score the same samples with both"))]
+    NothingToCompare {
+        /// A metric.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A file of scores cannot be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Scores(DataError),
+    /// A run is not as it was written.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Run(#[from] StoreError),
+    /// Gold cannot be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Gold(DataError),
+}
+
+/// Nothing that a metric scored is known to gold: figures over nothing would hide that names differ.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("no score of `{metric}` in {file} has gold in {gold}\n  {first}")]
+#[diagnostic(help("{what} in gold are {some}{near}; item and candidate must be the same in both files"))]
+pub struct NoOverlap {
+    /// The metric's name.
+    pub metric: String,
+    /// The file of its scores.
+    pub file: String,
+    /// The file of gold.
+    pub gold: String,
+    /// Its first score.
+    pub first: String,
+    /// `items` or `candidates of that item`.
+    pub what: &'static str,
+    /// Some that gold has.
+    pub some: String,
+    /// `; the nearest is …`, where a name is near enough.
+    pub near: String,
+}
+
+impl MetaError {
+    /// The option whose value is to blame, by its long name.
+    pub fn option(&self) -> &'static str {
+        match self {
+            Self::NoGold | Self::NothingInGold { .. } | Self::Gold(_) => "gold",
+            Self::NoPair { .. } | Self::NothingToCompare { .. } => "compare",
+            Self::Unknown { option, .. } => option,
+            Self::NoScores { .. } | Self::NoOverlap(_) | Self::Scores(_) | Self::Run(_) => "scores",
+        }
+    }
+}
+
+impl From<MetaError> for MethodError {
+    fn from(error: MetaError) -> Self {
+        Self::Other { option: Some(error.option()), source: Box::new(error) }
+    }
+}

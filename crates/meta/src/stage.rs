@@ -1,0 +1,210 @@
+//! Scores against gold as a stage of plans.
+
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use probity_data::{Sample, is_score_table};
+use probity_methods::{Configured, DynMethod, Input, MethodError, Needs, Report, Run, Signature, Summary};
+use probity_options::{Given, OptionSpec, read, specs};
+use probity_stats::Resampling;
+use probity_store::SAMPLES;
+use serde_json::{Value, json};
+
+use crate::align::Aligned;
+use crate::error::MetaError;
+use crate::evaluate::Evaluation;
+use crate::gold::Gold;
+use crate::options::MetaParams;
+use crate::scores::{Compare, Metrics, file_of};
+use crate::tables::sections;
+
+const NAME: &str = "meta";
+
+/// Scores held against gold.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta;
+
+impl DynMethod for Meta {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn about(&self) -> &'static str {
+        "Hold scores against gold: correlations, accuracy of pairs, tests between metrics"
+    }
+
+    fn long_about(&self) -> &'static str {
+        "\
+Hold scores against gold: correlations, accuracy of pairs, tests between metrics
+
+Scores come from run folders, from scores.jsonl of `probity metrics` or of a method, or from any table with the \
+columns item, candidate and either
+metric and score or one column for each metric. Gold comes from samples (their candidates' scores and preferences) or \
+from another such table.
+Both are matched by item and candidate.
+
+For each metric and gold attribute: Pearson, Spearman and Kendall τ-b as the mean over contexts, between systems \
+(candidate ids) and over all scores,
+with p-values and intervals over contexts; accuracy of pairs, also with ties and the ε at which metric scores are best \
+taken for equal. What cannot be
+computed, constant scores for example, is undefined and said so. Scores that rounding alone tells apart (by 1e-12 of \
+the largest) are equal: in ranks,
+correlations and accuracy alike."
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { model: false, samples: false }
+    }
+
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<MetaParams>()
+    }
+
+    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+        Ok(Box::new(Configuration { params: read(given)?, rehearsed: Mutex::default() }))
+    }
+}
+
+struct Configuration {
+    params: MetaParams,
+    /// What a rehearsal has read. A run takes it: what comes through a pipe is gone, and what was hashed for the
+    /// manifest in between is what was read.
+    rehearsed: Mutex<Option<Material>>,
+}
+
+/// What is compared with what.
+struct Material {
+    metrics: Metrics,
+    gold: Gold,
+    pairs: Vec<Compare>,
+}
+
+impl Material {
+    fn read(params: &MetaParams) -> Result<Self, MetaError> {
+        let metrics = Metrics::read(&params.scores)?.chosen(&params.metric)?;
+        let path = gold_path(params).ok_or(MetaError::NoGold)?;
+        let gold = if is_score_table(&path) {
+            Gold::of_table(&path)?
+        } else {
+            Gold::of_samples(params.read.samples(&path).map_err(MetaError::Gold)?, &path)
+        };
+        let gold = gold.chosen(&params.attribute)?;
+        let pairs = params.compare.iter().map(|text| metrics.pair(text)).collect::<Result<_, _>>()?;
+        Ok(Self { metrics, gold, pairs })
+    }
+
+    fn aligned(&self) -> Result<Vec<Aligned<'_>>, MetaError> {
+        self.metrics.list.iter().map(|metric| Aligned::new(metric, &self.gold)).collect()
+    }
+}
+
+/// What was given, or the samples of the first run that kept any.
+fn gold_path(params: &MetaParams) -> Option<PathBuf> {
+    let kept = || params.scores.iter().map(|path| path.join(SAMPLES)).find(|path| path.is_file());
+    params.gold.clone().or_else(kept)
+}
+
+impl Configured for Configuration {
+    fn options_in_force(&self) -> Value {
+        json!(self.params)
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        let scores = self.params.scores.iter().map(|path| Input { option: "scores", path: file_of(path) });
+        scores.chain(gold_path(&self.params).map(|path| Input { option: "gold", path })).collect()
+    }
+
+    fn run(&self, _: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+        let read_before = self.rehearsed.lock().take();
+        let material = read_before.map_or_else(|| Material::read(&self.params), Ok)?;
+        let aligned = material.aligned()?;
+        if run.is_rehearsal() {
+            drop(aligned);
+            *self.rehearsed.lock() = Some(material);
+            return Err(MethodError::Rehearsed);
+        }
+        let resampling = self.params.resampling();
+        let mut evaluation = Evaluation::of(&aligned, &material.gold, &resampling, &mut || run.check())?;
+        if self.params.average {
+            evaluation.average();
+        }
+        evaluation.compare(&material.pairs, &aligned, &material.gold, &resampling)?;
+        let names = material.metrics.names().join(",");
+        let report = Report {
+            values: json!(evaluation),
+            sections: sections(&evaluation, &resampling),
+            signature: Signature::without_model(NAME)
+                .with("metrics", &names)
+                .with("rounds", &resampling.rounds)
+                .with("confidence", &resampling.confidence)
+                .with("seed", &resampling.seed),
+            outcomes: evaluation.outcomes(),
+            headline: evaluation.headline(),
+            verdict: Vec::new(),
+        };
+        let summary = Summary::new(NAME, report, run.cost());
+        // What changes figures most stands first, as it always has.
+        let Resampling { rounds, confidence, seed } = resampling;
+        let signature_line = format!(
+            "{NAME}|version:{}|metrics:{names}|rounds:{rounds}|confidence:{confidence}|seed:{seed}",
+            summary.signature.version
+        );
+        Ok(Summary { signature_line, ..summary })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use probity_methods::{MemoryOutput, Staging};
+
+    use super::*;
+
+    fn configured(folder: &std::path::Path, more: &Value) -> Box<dyn Configured> {
+        let mut given = json!({"scores": [folder.join("scores.csv")], "gold": folder.join("gold.csv")});
+        given.as_object_mut().expect("one").extend(more.as_object().cloned().unwrap_or_default());
+        Meta.with(given.as_object().expect("one")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_rehearsal_reads_and_a_run_compares_what_it_has_read() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n1,c,3\n");
+        write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n1,c,2\n");
+        let meta = configured(folder.path(), &json!({}));
+        let options: Vec<&str> = meta.inputs().iter().map(|input| input.option).collect();
+        assert_eq!(options, ["scores", "gold"]);
+        let mut output = MemoryOutput::default();
+        let staging = Staging { stands_in: true, ..Staging::default() };
+        let rehearsed = meta.run(&[], &mut Run::without_model(&mut output).with_staging(staging));
+        assert!(matches!(rehearsed, Err(MethodError::Rehearsed)));
+        // As of a pipe, which gives its bytes once.
+        fs::remove_file(folder.path().join("gold.csv")).expect("there");
+        let summary = meta.run(&[], &mut Run::without_model(&mut output)).expect("compared");
+        assert_eq!((summary.outcomes.get("scored"), summary.headline[0].value), (3, Some(0.5)));
+        assert!(summary.signature_line.starts_with("meta|version:"), "{}", summary.signature_line);
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_option() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+        write("scores.csv", "item,candidate,m\n1,a,1\n1,b,2\n");
+        let run = |more: &Value| {
+            let mut output = MemoryOutput::default();
+            match configured(folder.path(), more).run(&[], &mut Run::without_model(&mut output)) {
+                Err(MethodError::Other { option, .. }) => option,
+                ended => panic!("{ended:?}"),
+            }
+        };
+        assert_eq!(run(&json!({})), Some("gold"));
+        write("gold.csv", "item,candidate,human\n1,a,1\n1,b,3\n");
+        assert_eq!(run(&json!({"metric": ["n"]})), Some("metric"));
+        assert_eq!(run(&json!({"attribute": ["n"]})), Some("attribute"));
+        assert_eq!(run(&json!({"compare": ["m"]})), Some("compare"));
+        write("gold.csv", "item,candidate,human\n2,a,1\n");
+        assert_eq!(run(&json!({})), Some("scores"));
+    }
+}

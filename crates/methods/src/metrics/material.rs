@@ -1,0 +1,103 @@
+//! What metrics are held over: the candidates of samples, in their order.
+
+use std::collections::BTreeMap;
+
+use probity_data::{LineError, Sample};
+use probity_metrics::{Choice, Item, Score};
+use serde::Serialize;
+
+/// Samples candidate by candidate.
+pub(super) struct Material<'s> {
+    samples: &'s [Sample],
+    /// Where each candidate stands: the positions of its sample and of itself.
+    places: Vec<(usize, usize)>,
+    /// The same, as metrics take them.
+    pub(super) items: Vec<Item<'s>>,
+}
+
+/// A row of `scores.jsonl`.
+#[derive(Serialize)]
+pub(super) struct Row<'a> {
+    item: &'a str,
+    candidate: &'a str,
+    /// The candidate's position in its sample.
+    index: usize,
+    metric: &'a str,
+    score: Option<f64>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+}
+
+/// What metrics need and the sample lacks.
+pub(super) fn lacking(choices: &[Choice], sample: &Sample) -> Vec<LineError> {
+    let item = item(sample, "");
+    let needs = choices.iter().flat_map(|choice| choice.definition().needs().iter().map(move |need| (choice, *need)));
+    let mut wrong: Vec<LineError> = Vec::new();
+    for (choice, need) in needs.filter(|(_, need)| need.is_missing(&item)) {
+        let field = need.field();
+        if wrong.iter().all(|known| known.field() != Some(field)) {
+            let why = format!("{} needs {}, and there is none", choice.label(), need.what());
+            wrong.push(LineError::content(field, why).with_hint(need.hint()));
+        }
+    }
+    wrong
+}
+
+fn item<'a>(sample: &'a Sample, candidate: &'a str) -> Item<'a> {
+    Item {
+        candidate,
+        references: sample.references.iter().map(String::as_str).collect(),
+        // Every sample has a context: an empty one is how it has no source.
+        source: Some(sample.context.as_str()).filter(|context| !context.is_empty()),
+    }
+}
+
+impl<'s> Material<'s> {
+    pub(super) fn new(samples: &'s [Sample]) -> Self {
+        let of =
+            |(index, sample): (usize, &Sample)| (0..sample.candidates.len()).map(move |candidate| (index, candidate));
+        let candidates = samples.iter().flat_map(|sample| sample.candidates.iter().map(move |c| item(sample, &c.text)));
+        Self { samples, places: samples.iter().enumerate().flat_map(of).collect(), items: candidates.collect() }
+    }
+
+    pub(super) fn samples(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Positions among the items by candidate id, in the order in which ids come first; none where no two samples share
+    /// an id, or all have one.
+    pub(super) fn systems(&self) -> Vec<(&'s str, Vec<usize>)> {
+        let mut order: Vec<(&str, Vec<usize>)> = Vec::new();
+        let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+        for (position, (sample, candidate)) in self.places.iter().enumerate() {
+            let id = self.samples[*sample].candidates[*candidate].id.as_str();
+            let place = *known.entry(id).or_insert_with(|| {
+                order.push((id, Vec::new()));
+                order.len() - 1
+            });
+            order[place].1.push(position);
+        }
+        let shared = order.len() > 1 && order.iter().any(|(_, positions)| positions.len() > 1);
+        if shared { order } else { Vec::new() }
+    }
+
+    /// The row of an item.
+    pub(super) fn row<'a>(&'a self, item: usize, metric: &'a str, score: Score) -> Row<'a> {
+        let (sample, index) = self.places[item];
+        let sample = &self.samples[sample];
+        let (outcome, why) = match score {
+            Score::Value(_) => ("scored", None),
+            Score::Undefined(why) => ("undefined", Some(why)),
+        };
+        Row {
+            item: &sample.id,
+            candidate: &sample.candidates[index].id,
+            index,
+            metric,
+            score: score.value(),
+            outcome,
+            why,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Metrics of the registry of [`probity_metrics`] over samples: a stage of plans as methods are, with nobody to judge.
+
+mod figures;
+mod material;
+
+use probity_data::{LineError, Sample};
+use probity_metrics::{Choice, Item, Metric, MetricError, Need, Scores, choose};
+use probity_options::{Given, OptionSpec, read, specs};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{Configured, DynMethod, MethodError, ModelKind, Needs, RoleModel, Run, Signature, Summary};
+use figures::{Entry, report};
+use material::{Material, lacking};
+
+/// The table of scores.
+const SCORES: &str = "scores";
+
+/// Metrics over samples.
+#[derive(Debug, Clone, Copy)]
+pub struct Metrics;
+
+/// Options of `metrics`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MetricsParams {
+    /// The metrics, with commas between them, each with its options where it has any: bleu:tok=intl,rouge-l
+    #[schemars(length(min = 1), extend("form" = "NAME[:KEY=VALUE,…]"))]
+    pub metric: Vec<String>,
+    /// The encoder of bert-score, mover-score and blanc: a known name (`probity model list`), a folder with config.json
+    /// and safetensors, or a hub name (org/name) that is in the local cache
+    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model"))]
+    pub encoder: Option<String>,
+    /// The sequence-to-sequence model of bart-score and bart-score-source, named in the same ways
+    #[schemars(extend("form" = "NAME|PATH", "heading" = "Model"))]
+    pub model: Option<String>,
+}
+
+/// The metrics that were chosen.
+struct Chosen {
+    params: MetricsParams,
+    choices: Vec<Choice>,
+}
+
+impl DynMethod for Metrics {
+    fn name(&self) -> &'static str {
+        "metrics"
+    }
+
+    fn about(&self) -> &'static str {
+        "Score candidates against references by BLEU, chrF, TER, ROUGE and others"
+    }
+
+    fn long_about(&self) -> &'static str {
+        "\
+Score candidates against references by BLEU, chrF, TER, ROUGE and others
+
+Each candidate of each sample is held against the sample's references, or against the text that it was made from, \
+which is the sample's
+context. Scores of single candidates and of all together are those of the tools that a metric names, on the tools' \
+scales. Where candidates of
+several samples have the same id, a system's name say, each id also has a score of its own.
+
+Options of a metric follow its name: --metric bleu:tok=intl,smooth=floor,chrf:word-order=2,rouge-l. They are told by \
+--list. bert-score, mover-score and blanc read texts with an encoder,
+--encoder; bart-score asks a sequence-to-sequence model, --model. Their scores are comparable where the model is the \
+same, which signatures name.
+
+In --out are scores.jsonl (a row for each candidate and metric: item, candidate, index, metric, score, outcome), \
+summary.json (scores of all
+candidates and of each system, with their signatures), samples.jsonl and manifest.json. A run that was interrupted goes \
+on with --resume:
+what models made of texts is kept, and everything else is cheap."
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { model: false, samples: true }
+    }
+
+    fn options(&self) -> Vec<OptionSpec> {
+        specs::<MetricsParams>()
+    }
+
+    fn with(&self, given: &Given) -> Result<Box<dyn Configured>, MethodError> {
+        let params: MetricsParams = read(given)?;
+        Ok(Box::new(Chosen { choices: choose(&params.metric.join(","))?, params }))
+    }
+}
+
+impl Configured for Chosen {
+    /// The options of each metric are filled in; of the models there are those that a metric needs.
+    fn options_in_force(&self) -> Value {
+        let labels: Vec<&str> = self.choices.iter().map(Choice::label).collect();
+        let options: Map<String, Value> =
+            self.choices.iter().map(|choice| (choice.label().to_owned(), choice.options_in_force())).collect();
+        json!({"metric": labels, "metrics": options, "encoder": self.encoder(), "model": self.model()})
+    }
+
+    fn models(&self) -> Vec<RoleModel> {
+        let of = |role, name: &str, kind| RoleModel { role, name: name.to_owned(), kind };
+        let encoder = self.encoder().map(|name| of("encoder", name, ModelKind::Encoder));
+        let model = self.model().map(|name| of("model", name, ModelKind::Seq2Seq));
+        encoder.into_iter().chain(model).collect()
+    }
+
+    fn lacks(&self, sample: &Sample) -> Vec<LineError> {
+        lacking(&self.choices, sample)
+    }
+
+    fn run(&self, samples: &[Sample], run: &mut Run<'_>) -> Result<Summary, MethodError> {
+        let material = Material::new(samples);
+        let ready: Vec<Ready<'_>> =
+            self.choices.iter().map(|choice| Ready::new(choice, &material, run)).collect::<Result<_, _>>()?;
+        if run.is_rehearsal() {
+            return Err(MethodError::Rehearsed);
+        }
+        let columns: usize = self.choices.iter().map(|choice| choice.components().len()).sum();
+        run.table(SCORES, columns * material.items.len())?;
+        let (systems, mut written, mut entries) = (material.systems(), 0, Vec::new());
+        for one in &ready {
+            // A metric's rows are written before the next begins.
+            let scores = one.score(&material, &mut written, run)?;
+            let of_systems = systems
+                .iter()
+                .map(|(name, positions)| Ok((*name, one.corpus(&material.items, &scores, positions, run)?)))
+                .collect::<Result<Vec<_>, MethodError>>()?;
+            entries.extend(Entry::all(one.choice, &one.signatures(&material.items), &scores, &of_systems));
+        }
+        let signature = self.signature(run);
+        Ok(Summary::new("metrics", report(material.samples(), material.items.len(), &entries, signature), run.cost()))
+    }
+}
+
+impl Chosen {
+    fn encoder(&self) -> Option<&str> {
+        self.params.encoder.as_deref().filter(|_| self.needs(Need::Encoder))
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.params.model.as_deref().filter(|_| self.needs(Need::LanguageModel))
+    }
+
+    fn needs(&self, need: Need) -> bool {
+        self.choices.iter().any(|choice| choice.definition().needs().contains(&need))
+    }
+
+    fn signature(&self, run: &Run<'_>) -> Signature {
+        let labels: Vec<&str> = self.choices.iter().map(Choice::label).collect();
+        let models = run.metric_models();
+        let encoder = models.encoder.iter().map(|encoder| encoder.config().description.clone());
+        let model = models.language_model.iter().map(|model| model.description().clone());
+        let other_models = encoder.chain(model).collect();
+        Signature { other_models, ..Signature::without_model("metrics").with("metric", &labels.join(",")) }
+    }
+}
+
+/// A metric that has all that it needs.
+struct Ready<'c> {
+    choice: &'c Choice,
+    metric: Box<dyn Metric>,
+}
+
+impl<'c> Ready<'c> {
+    fn new(choice: &'c Choice, material: &Material<'_>, run: &Run<'_>) -> Result<Self, MetricError> {
+        choice.check(&material.items)?;
+        Ok(Self { choice, metric: choice.build(run.metric_models())? })
+    }
+
+    /// Scores all candidates and writes their rows; `written` counts them over all metrics.
+    fn score(&self, material: &Material<'_>, written: &mut usize, run: &mut Run<'_>) -> Result<Scores, MethodError> {
+        let scores = run.measure(Some(self.choice.label()), self.metric.as_ref(), &material.items)?;
+        let labels = self.choice.components();
+        for (item, row) in scores.items.iter().enumerate() {
+            for (label, score) in labels.iter().zip(row) {
+                run.row(SCORES, *written, &material.row(item, label, *score))?;
+                *written += 1;
+            }
+        }
+        Ok(scores)
+    }
+
+    /// The score of some items by themselves: the means of theirs where the metric takes means, else scored anew.
+    fn corpus(
+        &self,
+        items: &[Item<'_>],
+        scores: &Scores,
+        positions: &[usize],
+        run: &mut Run<'_>,
+    ) -> Result<Vec<probity_metrics::Score>, MethodError> {
+        if self.choice.definition().is_mean() {
+            let rows = positions.iter().map(|position| scores.items[*position].clone()).collect();
+            return Ok(Scores::with_means(rows).corpus);
+        }
+        let own: Vec<Item<'_>> = positions.iter().map(|position| items[*position].clone()).collect();
+        // Progress is not told, since all candidates have been counted.
+        Ok(run.measure(None, self.metric.as_ref(), &own)?.corpus)
+    }
+
+    /// What scores of all candidates together depend on, and what those of single ones do.
+    fn signatures(&self, items: &[Item<'_>]) -> [String; 2] {
+        [self.metric.settings(), self.metric.item_settings()].map(|settings| self.choice.signature(settings, items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryOutput, Staging};
+
+    fn sample(id: &str, references: &[&str]) -> Sample {
+        let text = json!({"id": id, "context": "c", "references": references,
+            "candidates": [{"id": "x", "text": "the cat sat"}, {"id": "y", "text": "a dog"}]});
+        serde_json::from_value(text).expect("a sample")
+    }
+
+    fn configured(metric: &str) -> Box<dyn Configured> {
+        let given = json!({"metric": [metric]});
+        Metrics.with(given.as_object().expect("one")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn rows_stand_metric_by_metric_and_figures_below_values() {
+        let samples = [sample("a", &["the cat sat"]), sample("b", &["the dog"])];
+        let mut output = MemoryOutput::default();
+        let summary = configured("ter,rouge-l").run(&samples, &mut Run::without_model(&mut output)).expect("scored");
+        let metrics: Vec<&str> = output.rows(SCORES).iter().filter_map(|row| row["metric"].as_str()).collect();
+        assert_eq!((metrics.len(), metrics[3], metrics[4], metrics[5]), (16, "ter", "rouge-l", "rouge-l.precision"));
+        assert_eq!(summary.values["metrics"][0]["systems"]["x"], json!(50.0), "{:#}", summary.values);
+        assert_eq!((summary.outcomes.get("scored"), summary.signature.model.is_none()), (16, true));
+    }
+
+    #[test]
+    fn a_rehearsal_finds_what_is_missing_and_scores_nothing() {
+        let rehearse = |metric: &str, sample: Sample| {
+            let mut output = MemoryOutput::default();
+            let staging = Staging { stands_in: true, ..Staging::default() };
+            configured(metric).run(&[sample], &mut Run::without_model(&mut output).with_staging(staging))
+        };
+        assert!(matches!(rehearse("bleu", sample("a", &["r"])), Err(MethodError::Rehearsed)));
+        let lacks = rehearse("bleu", sample("a", &[])).expect_err("no reference").to_string();
+        assert!(lacks.starts_with("bleu needs a reference"), "{lacks}");
+        let lacks = rehearse("bert-score", sample("a", &["r"])).expect_err("no encoder").to_string();
+        assert_eq!(lacks, "bert-score needs an encoder\n\nhint: name one with --encoder");
+        assert_eq!(configured("bleu").lacks(&sample("a", &[])).len(), 1);
+    }
+}

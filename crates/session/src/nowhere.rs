@@ -1,0 +1,20 @@
+//! Where rows of a run go that is only rehearsed.
+
+use probity_lm::SinkError;
+use probity_methods::Output;
+use serde_json::Value;
+
+/// Takes rows and keeps none.
+pub(crate) struct Nowhere;
+
+impl Output for Nowhere {
+    fn table(&mut self, _: &'static str, _: usize) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn rows(&mut self, _: &'static str, _: usize, _: Vec<Value>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn progress(&mut self, _: usize, _: usize) {}
+}

@@ -1,0 +1,195 @@
+//! A stage that was checked: what was found of it, and what can be tried without a model in memory.
+
+use std::sync::Arc;
+
+use probity_data::Sample;
+use probity_lm::{LanguageModel, ModelDescription};
+use probity_methods::{MethodError, Run, Staging};
+use probity_metrics::Models;
+use probity_runtime::hub::Located;
+use probity_runtime::weights::fingerprint;
+use probity_runtime::{LoadOptions, Rehearsal, TextFiles};
+use probity_store::{Manifest, RunInfo, Status, StoreError};
+use serde_json::Value;
+
+use crate::inputs::{describe_inputs, is_hashed};
+use crate::nowhere::Nowhere;
+use crate::options::ModelOptions;
+use crate::pooled::{PooledEncoder, PooledModel};
+use crate::run_info::run_info;
+use crate::stage::Stage;
+use crate::stage_tables::described;
+use crate::{Checked, ModelPool, SessionError, Silent};
+
+/// A stage that can run, as far as can be told.
+pub struct Ready<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// Its samples.
+    pub samples: Arc<[Sample]>,
+    /// What the manifest says of them.
+    pub(crate) data: Value,
+    /// Further models that its method asks.
+    pub(crate) others: Vec<Other>,
+    /// Models of its metrics.
+    pub(crate) for_metrics: Vec<MetricModel>,
+    /// How its method goes through its stages.
+    pub(crate) staging: Staging,
+    /// Its folder holds the finished run of this very stage, which may stay as it is.
+    pub(crate) finished: bool,
+    /// Stages of the same plan whose folders it reads. What it reads is looked at when they have come to their end.
+    pub(crate) after: Vec<&'a Stage>,
+    /// The model that it asks; absent where it asks none of its own.
+    pub(crate) model: Option<Arc<Files>>,
+    /// The run that its folder holds already.
+    pub(crate) earlier: Option<Manifest>,
+}
+
+/// A model that a method asks besides the one of the command.
+pub(crate) struct Other {
+    pub(crate) options: ModelOptions,
+    pub(crate) files: Arc<Files>,
+}
+
+/// A model that metrics are made with.
+pub(crate) struct MetricModel {
+    pub(crate) options: ModelOptions,
+    pub(crate) files: MetricFiles,
+}
+
+/// The files of a model that metrics are made with.
+pub(crate) enum MetricFiles {
+    /// Of one that reads texts.
+    Encoder(Arc<TextFiles>),
+    /// Of one that tells how probable texts are.
+    Seq2Seq(ModelDescription),
+}
+
+impl Other {
+    /// What its files say of it; they were not hashed.
+    pub(crate) fn description(&self) -> &ModelDescription {
+        self.files.rehearsal.description()
+    }
+}
+
+impl Ready<'_> {
+    /// The models that its metrics are made with, loaded when they are asked.
+    pub(crate) fn metric_models(&self, pool: &Arc<ModelPool>) -> Models {
+        let mut models = Models::default();
+        for MetricModel { options, files } in &self.for_metrics {
+            match files {
+                MetricFiles::Encoder(files) => {
+                    models.encoder = Some(Arc::new(PooledEncoder::new(pool, options.clone(), files.clone())));
+                }
+                MetricFiles::Seq2Seq(description) => {
+                    let model = PooledModel::new(pool, options.clone(), description.clone());
+                    models.language_model = Some(Arc::new(model));
+                }
+            }
+        }
+        models
+    }
+
+    /// What the manifest says of the further models, and of those of metrics behind them; their files are hashed for it.
+    pub(crate) fn other_descriptions(&self) -> Result<Vec<ModelDescription>, SessionError> {
+        let others = self.others.iter().map(|other| describe(&other.options, &other.files));
+        let for_metrics = self.for_metrics.iter().map(|model| {
+            Ok(match &model.files {
+                MetricFiles::Encoder(files) => files.config().description.clone(),
+                MetricFiles::Seq2Seq(description) => description.clone(),
+            })
+        });
+        others.chain(for_metrics).collect()
+    }
+
+    /// What the manifest says when the run begins; `options` are those with which the model runs.
+    pub(crate) fn info(
+        &self,
+        arguments: &[String],
+        model: Option<(&ModelDescription, LoadOptions)>,
+        others: &[ModelDescription],
+    ) -> RunInfo {
+        let stage = self.stage;
+        let params = stage.configured.options_in_force();
+        // Models of metrics alone compute as the stage says. Where there is no model at all, that would tell apart runs
+        // that are the same.
+        let for_metrics = (!self.for_metrics.is_empty()).then(|| stage.model.computing.load_options());
+        let options = model.map(|(_, options)| options).or(for_metrics);
+        let model = model.map(|(model, _)| model);
+        let mut info = run_info(stage.method.name(), arguments, &params, &self.data, (model, options), others);
+        if let tables @ Value::Object(_) = described(&stage.run.ask) {
+            info.arguments_in_force["stages"] = tables;
+        }
+        RunInfo { recipe: stage.origin.as_ref().map(|origin| origin.mark.clone()), ..info }
+    }
+}
+
+/// A model's files.
+pub(crate) struct Files {
+    pub(crate) located: Located,
+    pub(crate) rehearsal: Rehearsal,
+}
+
+impl Ready<'_> {
+    /// Runs the method up to its last stage's questions; stand-ins take the place of what earlier stages would leave.
+    pub(crate) fn rehearse(&self) -> Result<(), MethodError> {
+        let others: Vec<&dyn LanguageModel> =
+            self.others.iter().map(|other| -> &dyn LanguageModel { &other.files.rehearsal }).collect();
+        let staging = Staging { stands_in: true, ..self.staging.clone() };
+        // Metrics are made with their models' files: a rehearsal ends before it scores, and so nothing is loaded.
+        let for_metrics = self.metric_models(&Arc::new(ModelPool::new(Arc::new(Silent))));
+        let mut nowhere = Nowhere;
+        let run = match &self.model {
+            Some(files) => Run::new(&files.rehearsal, &mut nowhere),
+            None => Run::without_model(&mut nowhere),
+        };
+        let mut run = run.with_other_models(&others).with_metric_models(for_metrics).with_staging(staging);
+        match self.stage.configured.run(&self.samples, &mut run) {
+            Err(MethodError::Rehearsed | MethodError::Until(_)) => Ok(()),
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Whether the folder of a stage that is resumed holds this very run, and as it was written; an error where it holds
+    /// another one. A model's files are hashed for it, which is far quicker than loading the model.
+    pub(crate) fn look_at_earlier(&mut self, arguments: &[String]) -> Result<(), SessionError> {
+        let stage = self.stage;
+        let (Some(_), Some(earlier), Some(out), true) =
+            (&stage.origin, &self.earlier, &stage.run.output.out, stage.run.keep.resume)
+        else {
+            return Ok(());
+        };
+        let others = self.other_descriptions()?;
+        let model = self.model.as_ref().map(|files| describe(&stage.model, files)).transpose()?;
+        // What the machine would put in the place of an option that was left out changes no result.
+        let asked = model.as_ref().map(|model| (model, stage.model.computing.load_options()));
+        let info = self.info(arguments, asked, &others);
+        if let Some(what) = info.difference(&earlier.info) {
+            return Err(StoreError::Different { path: out.clone(), what }.into());
+        }
+        let same_data = is_hashed(&self.data) && earlier.info.arguments_in_force["data"] == self.data;
+        self.finished = self.after.is_empty()
+            && earlier.status == Status::Finished
+            && same_data
+            && Checked::of(out)?.wrong.is_empty();
+        Ok(())
+    }
+
+    /// Does what a check leaves until the stages that it reads from have come to their end: now their files are there.
+    pub(crate) fn settle(&mut self, arguments: &[String]) -> Result<(), SessionError> {
+        if self.after.is_empty() {
+            return Ok(());
+        }
+        self.after.clear();
+        self.data = describe_inputs(&self.stage.configured.inputs());
+        self.rehearse()?;
+        self.look_at_earlier(arguments)
+    }
+}
+
+/// What a loaded model says of itself, from its files alone.
+pub(crate) fn describe(options: &ModelOptions, files: &Files) -> Result<ModelDescription, SessionError> {
+    let checkpoint = files.rehearsal.checkpoint();
+    let hash = fingerprint(&checkpoint.files)?;
+    Ok(checkpoint.describe(&files.located, options.computing.load_options(), hash))
+}

@@ -1,0 +1,75 @@
+//! All that a stage can be, and which options it has.
+
+use probity_meta::Meta;
+use probity_methods::{DynMethod, Metrics, methods};
+use probity_options::{OptionSpec, specs};
+
+use crate::options::{ComputingOptions, DataOptions, ModelOptions, RunOptions};
+
+/// All that a stage can be: the methods, then what judges nothing.
+pub fn stage_kinds() -> impl Iterator<Item = &'static dyn DynMethod> + Clone {
+    let others: [&'static dyn DynMethod; 2] = [&Metrics, &Meta];
+    methods().iter().copied().chain(others)
+}
+
+/// The one of that name.
+pub fn stage_kind(name: &str) -> Option<&'static dyn DynMethod> {
+    stage_kinds().find(|kind| kind.name() == name)
+}
+
+/// Options of a run that are about questions to the model of its command.
+const OF_QUESTIONS: [&str; 3] = ["dry_run", "until", "from"];
+
+/// Options of a run that are about what models answered.
+const OF_ANSWERS: [&str; 2] = ["cache", "no_store"];
+
+/// All options of such a stage: its own, then those of every run that mean something for it.
+pub fn stage_options(kind: &dyn DynMethod) -> Vec<OptionSpec> {
+    let needs = kind.needs();
+    let computing = match (needs.model, needs.samples) {
+        (true, _) => specs::<ModelOptions>(),
+        // The models of its metrics compute too.
+        (false, true) => specs::<ComputingOptions>(),
+        (false, false) => Vec::new(),
+    };
+    let of_data = specs::<DataOptions>();
+    let has = |option: &OptionSpec| match option.field.as_str() {
+        field if OF_QUESTIONS.contains(&field) => needs.model,
+        field if OF_ANSWERS.contains(&field) => needs.model || needs.samples,
+        field if of_data.iter().any(|one| one.field == field) => needs.samples,
+        _ => true,
+    };
+    let run = specs::<RunOptions>().into_iter().filter(has);
+    kind.options().into_iter().chain(computing).chain(run).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_kinds_share_a_name_and_no_two_options_of_one_a_field() {
+        let names: BTreeSet<&str> = stage_kinds().map(DynMethod::name).collect();
+        assert_eq!(names.len(), stage_kinds().count());
+        for kind in stage_kinds() {
+            let options = stage_options(kind);
+            let fields: BTreeSet<&str> = options.iter().map(|option| option.field.as_str()).collect();
+            assert_eq!(fields.len(), options.len(), "{}", kind.name());
+            assert!(options.iter().all(|option| !option.help.is_empty()), "{}", kind.name());
+            assert!(kind.long_about().starts_with(kind.about()), "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_stage_has_the_options_that_mean_something_for_it() {
+        let has = |name: &str, field: &str| {
+            stage_options(stage_kind(name).expect("a kind")).iter().any(|option| option.field == field)
+        };
+        let fields = ["resume", "data", "cache", "adapter", "until", "dry_run"];
+        assert_eq!(fields.map(|field| has("judge", field)), [true; 6]);
+        assert_eq!(fields.map(|field| has("metrics", field)), [true, true, true, false, false, false]);
+        assert_eq!(fields.map(|field| has("meta", field)), [true, false, false, false, false, false]);
+    }
+}

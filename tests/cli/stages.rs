@@ -1,0 +1,226 @@
+//! Metrics and `meta` as stages: in recipes beside methods, ended early, gone on with, passed over.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{World, golden, lines, tiny};
+use crate::recipe::Schema;
+
+/// Samples with references and gold.
+fn data(world: &World, samples: usize) {
+    let texts = ["it rained", "the cat sat on the mat", "a cat sat there"];
+    let candidate = |k: usize| json!({"id": format!("c{k}"), "text": texts[k], "scores": {"coherence": k}});
+    let sample = |s: usize| {
+        json!({"id": format!("s{s}"), "context": format!("source {s}"), "references": [format!("the cat sat down {s}")],
+            "candidates": (0..3).map(candidate).collect::<Vec<_>>()})
+    };
+    world.file("d.jsonl", lines(&(0..samples).map(sample).collect::<Vec<_>>()));
+}
+
+/// People's scores, apart from the samples.
+fn gold(world: &World, first: usize) {
+    let rows = (0..2).flat_map(|s| (0..3).map(move |k| format!("s{s},c{k},{}", if k == 0 { first } else { k })));
+    world.file("gold.csv", format!("item,candidate,human\n{}\n", rows.collect::<Vec<_>>().join("\n")));
+}
+
+/// A judge, metrics, and first of all what reads both.
+fn recipe(world: &World, model: &std::path::Path) {
+    let text = format!(
+        "[model.judge]\nmodel = {}\n[defaults]\ndata = \"d.jsonl\"\nout = \"{{run}}\"\n\
+         [run.agreement]\nmethod = \"meta\"\nscores = [\"pairs\", \"overlap\"]\ngold = \"gold.csv\"\nrounds = 20\n\
+         [run.pairs]\nmethod = \"compare\"\nattribute = \"coherence\"\n\
+         [run.overlap]\nmethod = \"metrics\"\nmetric = [\"rouge-l\", \"chrf\"]\n",
+        json!(model)
+    );
+    world.file("r.toml", text);
+}
+
+fn json_of(world: &World, file: &str) -> Value {
+    serde_json::from_str(&world.read(file)).expect("JSON")
+}
+
+#[test]
+fn meta_comes_behind_what_it_reads_and_is_passed_over_while_that_is_the_same() {
+    let world = World::new();
+    data(&world, 2);
+    gold(&world, 0);
+    recipe(&world, &tiny());
+    let checked = world.run(&["recipe", "check", "r.toml"]).exits(0).stdout;
+    let at = |text: &str, name: &str| text.find(name).unwrap_or_else(|| panic!("{name}\n{text}"));
+    assert!(at(&checked, "agreement") > at(&checked, "overlap") && !world.path("pairs").exists(), "{checked}");
+    let ran = world.run(&["run", "r.toml"]).exits(0);
+    assert!(at(&ran.stdout, "── agreement ──") > at(&ran.stdout, "── overlap ──"), "{}", ran.stdout);
+    let summary = json_of(&world, "agreement/summary.json");
+    let metrics: Vec<&str> =
+        summary["values"]["metrics"].as_array().expect("figures").iter().filter_map(|m| m["metric"].as_str()).collect();
+    assert_eq!(metrics, ["compare", "rouge-l", "rouge-l.precision", "rouge-l.recall", "chrf"]);
+    let manifest = json_of(&world, "agreement/manifest.json");
+    let inputs = &manifest["arguments_in_force"]["data"];
+    assert_eq!((inputs["scores"].as_array().map(Vec::len), manifest["model"].is_null()), (Some(2), true));
+    assert!(inputs["gold"][0]["sha256"].is_string() && !world.path("agreement/samples.jsonl").exists(), "{inputs}");
+    let resume = |before: usize| {
+        let ran = world.run(&["run", "r.toml", "--resume"]).exits(0);
+        assert_eq!(ran.stdout.matches("finished before").count(), before, "{}", ran.stdout);
+        assert!(!ran.stderr.contains("loaded in"), "{}", ran.stderr);
+    };
+    resume(3);
+    gold(&world, 3);
+    resume(2);
+    assert_ne!(json_of(&world, "agreement/summary.json")["values"], summary["values"]);
+    resume(3);
+    let text = world.read("r.toml").replace("rounds = 20", "rounds = 21");
+    world.file("r.toml", text);
+    let changed = world.run(&["run", "r.toml", "--resume"]).exits(2).stderr;
+    assert!(changed.contains("agreement holds another run: arguments.method.rounds differs"), "{changed}");
+    let planned = world.run(&["run", "r.toml", "--dry-run"]).exits(0).stdout;
+    assert_eq!((planned.matches("planned").count(), planned.matches("questions").count()), (3, 1), "{planned}");
+    world.run(&["run", "r.toml", "--overwrite", "--until", "revisions"]).fails_with(&["`metrics` has no such stage"]);
+}
+
+#[test]
+fn meta_fails_clearly_where_a_stage_failed_that_it_reads() {
+    let world = World::new();
+    data(&world, 2);
+    gold(&world, 0);
+    // Weights that are no numbers: only loading shows it.
+    let copy = world.copy_of_tiny();
+    for entry in std::fs::read_dir(&copy).expect("folder").map(|entry| entry.expect("entry").path()) {
+        if entry.extension().is_some_and(|end| end == "safetensors") {
+            let mut bytes = std::fs::read(&entry).expect("weights");
+            bytes.iter_mut().rev().take(64).for_each(|byte| *byte = 0xff);
+            std::fs::write(&entry, bytes).expect("written");
+        }
+    }
+    recipe(&world, &copy);
+    let ran = world.run(&["run", "r.toml"]).exits(2);
+    let told = "error: run `agreement`: it reads the folder of `pairs`, which failed";
+    assert!(ran.stderr.contains(told) && ran.stderr.contains("--resume goes on from there"), "{}", ran.stderr);
+    assert!(world.path("overlap/scores.jsonl").exists() && !world.path("agreement").exists());
+    let table = ran.stdout.split("stage").last().expect("a table");
+    assert!(table.matches("failed").count() == 2 && table.matches("finished").count() == 1, "{table}");
+}
+
+#[test]
+fn what_is_wrong_with_metrics_and_meta_is_told_with_its_line() {
+    let world = World::new();
+    data(&world, 1);
+    let bare = json!({"id": "s", "context": "c", "candidates": [{"id": "a", "text": "b"}]});
+    world.file(
+        "bare.jsonl",
+        lines(&[
+            json!({"id": "r", "context": "c", "references": ["x"], "candidates": [{"id": "a", "text": "b"}]}),
+            bare,
+        ]),
+    );
+    let text = format!(
+        "[model.tuned]\nmodel = {}\nadapter = \"lora\"\n[defaults]\nout = \"runs/{{run}}\"\ndata = \"d.jsonl\"\n\
+         [run.none]\nmethod = \"meta\"\n\
+         [run.blue]\nmethod = \"metrics\"\nmetric = \"blue\"\n\
+         [run.bare]\nmethod = \"metrics\"\nmetric = \"bleu\"\ndata = \"bare.jsonl\"\n\
+         [run.model]\nmethod = \"metrics\"\nmetric = \"bart-score\"\nmodel = \"tuned\"\n\
+         [run.encoder]\nmethod = \"metrics\"\nmetric = \"bert-score\"\n\
+         [run.share]\nmethod = \"meta\"\nscores = \"d.jsonl\"\nconfidence = 1.0\n\
+         [run.absent]\nmethod = \"meta\"\nscores = \"absent.csv\"\n\
+         [run.itself]\nmethod = \"meta\"\nscores = \"runs/itself\"\n\
+         [run.here]\nmethod = \"meta\"\nscores = \"runs/there\"\n\
+         [run.there]\nmethod = \"meta\"\nscores = \"runs/here\"\n\
+         [run.fine]\nmethod = \"metrics\"\nmetric = \"bleu\"\n",
+        json!(tiny())
+    );
+    let line = |wanted: &str| text.lines().position(|line| line == wanted).expect("in the recipe") + 1;
+    let expected = [
+        (line("[run.none]"), "run `none`: `scores` is missing"),
+        (line("metric = \"blue\""), "`metric`: there is no metric `blue`; did you mean `bleu`?"),
+        (
+            line("data = \"bare.jsonl\""),
+            "`data`: broken line 2 of bare.jsonl: field `references`: bleu needs a reference",
+        ),
+        (line("adapter = \"lora\""), "`adapter` of this model cannot be had in `metrics`"),
+        (line("metric = \"bert-score\""), "`metric`: bert-score needs an encoder"),
+        (line("confidence = 1.0"), "`confidence`: `1.0`: expected a number between 0 and 1, such as 0.95"),
+        (line("scores = \"absent.csv\""), "`scores`: absent.csv could not be opened"),
+        (line("scores = \"runs/itself\""), "`scores`: "),
+        (line("[run.here]"), "run `here`: it reads the folder of `there`, which in turn waits for it"),
+        (line("[run.there]"), "run `there`: it reads the folder of `here`, which in turn waits for it"),
+    ];
+    world.file("r.toml", &text);
+    let told = world.run(&["run", "r.toml"]).exits(2).stderr;
+    assert!(told.starts_with(&format!("error: {} problems in r.toml\n", expected.len())), "{told}");
+    for (line, what) in expected {
+        assert!(told.contains(&format!("\n  line {line}: {what}")), "line {line}: {what}\n{told}");
+    }
+    assert!(told.contains("is in the folder that this run writes to") && !world.path("runs").exists(), "{told}");
+}
+
+#[test]
+fn a_new_recipe_of_metrics_and_meta_is_whole() {
+    let world = World::new();
+    data(&world, 2);
+    std::fs::rename(world.path("d.jsonl"), world.path("samples.jsonl")).expect("renamed");
+    world.run(&["recipe", "new", "metrics", "--out", "metrics.toml"]).exits(0);
+    world.run(&["run", "metrics.toml"]).exits(0);
+    assert!(world.path("runs/metrics/scores.jsonl").exists());
+    world.run(&["recipe", "new", "meta", "--out", "meta.toml"]).exits(0);
+    let text = world.read("meta.toml");
+    assert!(text.contains("\nscores = [\"runs/compare\"]\n") && !text.contains("dry-run"), "{text}");
+    let schema = Schema::new(&world);
+    assert_eq!((schema.refuses(&text), schema.refuses(&world.read("metrics.toml"))), (None, None));
+    assert!(schema.refuses(&format!("{text}[run.x]\nmethod = \"metrics\"\nscores = \"runs/y\"\n")).is_some());
+    world.file("meta.toml", text.replace("runs/compare", "runs/metrics"));
+    world.run(&["run", "meta.toml"]).exits(0);
+    assert_eq!(json_of(&world, "runs/meta/manifest.json")["status"], "finished");
+}
+
+#[test]
+fn a_command_of_metrics_and_its_recipe_are_the_same_run() {
+    let world = World::new();
+    data(&world, 2);
+    world.run(&["metrics", "--metric", "bleu,rouge-l", "--data", "d.jsonl", "--out", "typed"]).exits(0);
+    world.file(
+        "r.toml",
+        "[run.a]\nmethod = \"metrics\"\nmetric = [\"bleu\", \"rouge-l\"]\ndata = \"d.jsonl\"\nout = \"written\"\n",
+    );
+    world.run(&["run", "r.toml"]).exits(0);
+    for file in ["scores.jsonl", "summary.json", "samples.jsonl"] {
+        assert!(world.read(&format!("typed/{file}")) == world.read(&format!("written/{file}")), "{file}");
+    }
+    let in_force = |run: &str| json_of(&world, &format!("{run}/manifest.json"))["arguments_in_force"].clone();
+    assert_eq!(in_force("typed"), in_force("written"));
+}
+
+/// The rows of encodings, by key.
+fn encodings(world: &World) -> Vec<(String, i64)> {
+    let path = world.path("run/encodings.sqlite");
+    let Ok(base) = rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY) else {
+        return Vec::new();
+    };
+    let Ok(mut rows) = base.prepare("SELECT hex(key), rowid FROM encodings ORDER BY key") else { return Vec::new() };
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("read");
+    rows.collect::<Result<_, _>>().unwrap_or_default()
+}
+
+#[test]
+fn what_an_encoder_made_of_texts_outlives_a_kill() {
+    let world = World::new();
+    data(&world, 60);
+    let encoder = golden("tiny-masked").display().to_string();
+    let run = ["metrics", "--metric", "bert-score:layer=1", "--encoder", &encoder, "--data", "d.jsonl", "--out", "run"];
+    let mut child = world.command(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+    while encodings(&world).is_empty() && child.try_wait().expect("asked").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().expect("killed, or at its end");
+    child.wait().expect("waited for");
+    let before = encodings(&world);
+    assert!(!before.is_empty());
+    let resumed = [&run[..], &["--resume"]].concat();
+    world.run(&resumed).exits(0);
+    // A row that was written again would have another number.
+    let after = encodings(&world);
+    assert!(before.iter().all(|row| after.contains(row)), "{} of {}", before.len(), after.len());
+    let scores = world.read("run/scores.jsonl");
+    let again = world.run(&resumed).exits(0);
+    assert!(!again.stderr.contains("loaded in") && world.read("run/scores.jsonl") == scores, "{}", again.stderr);
+}
